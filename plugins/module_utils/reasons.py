@@ -1,0 +1,75 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The closed list of reason codes: why a measurement or a verdict is what it is.
+
+This module util is PRIVATE to the collection. Add a code here before a probe, launcher or the verdict engine uses it.
+"""
+
+from __future__ import annotations
+
+# Outcome `error` with one of these is a defect of the machine: FAIL. Every other error is UNKNOWN.
+FATAL = {
+    "wrong_results": "the test computed wrong values",
+    "gpu_lost": "a GPU has fallen off the bus or its driver lost it",
+    "ecc": "uncorrectable memory errors, or a row remap that is pending or failed",
+}
+
+# Outcome `not_applicable` is accepted only under one of these rules: SKIPPED.
+SKIP_RULES = {
+    "single_gpu": "NCCL inside a node needs two GPUs; with one the bus bandwidth is 0 by definition",
+    "mig_enabled": "MIG is on, whole-GPU numbers do not apply",
+    "no_gpu_expected": "the inventory says this machine has no GPU",
+}
+
+ERRORS = {
+    "bad_measurement": "what the node sent is not a measurement",
+    "bad_output": "the tool's output is not of its format",
+    "busy_gpu": "other processes use the GPU",
+    "busy_run": "another acceptance run holds the node",
+    "check_mode": "nothing is measured in check mode",
+    "cuda_failed": "CUDA cannot be initialised",
+    "disk_full": "no space left on device",
+    "duplicate_identity": "the same GPU or machine stands under two subjects",
+    "gpu_count": "the number of GPUs is not the expected one",
+    "incomplete_output": "the tool's output is cut",
+    "interrupted": "the measurement was interrupted",
+    "lost_node": "the node was lost during the measurement",
+    "min_bw": "the tool itself missed its NCCL_TESTS_MIN_BW",
+    "module_failed": "the module could not run on the node",
+    "no_expectation": "no expectation is known for this hardware",
+    "no_gpu": "no GPU was found",
+    "no_permission": "not permitted",
+    "no_python": "no python3 on the node",
+    "no_sudo": "privileges could not be raised",
+    "not_mpi": "the binary is built without MPI: every rank ran alone",
+    "not_run": "planned and never measured",
+    "rank_mismatch": "the ranks in the output are not those that were asked for",
+    "reduced_size": "the tool reduced the message size that was asked for",
+    "state_dir": "the state directory cannot be written",
+    "timeout": "the deadline passed",
+    "tool_failed": "the tool ended with an error",
+    "tool_missing": "a tool was not found",
+    "tool_not_executable": "a tool cannot be executed",
+    "torch_missing": "PyTorch is not installed",
+    "unreachable": "the node cannot be reached",
+    "unsupported": "the hardware or the tool does not support this",
+    "usage": "the tool printed its usage text",
+}
+
+# Reasons that only a verdict carries.
+VERDICTS = {
+    "below_floor": "the value is below what this hardware should give",
+    "below_warn": "the value is below the passing band",
+    "below_neighbours": "the value is far below that of identical neighbours",
+    "below_siblings": "the GPU is slower than its siblings in the node",
+    "drift": "the software stack differs from the golden values or from the majority",
+    "evidence": "errors were counted while the test ran",
+    "evidence_unreadable": "the evidence that the stage requires could not be read",
+    "expired_waiver": "a waiver for this has expired",
+    "incomplete": "parts of the subject were not measured",
+    "later_attempt": "it passed only on a later attempt",
+    "waived": "a known failure with a ticket",
+}
+
+ALL = {**FATAL, **SKIP_RULES, **ERRORS, **VERDICTS}

@@ -1,0 +1,22 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Makes the checkout importable as ansible_collections.gpufleet.acceptance, wherever it lies."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> pathlib.Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def fixtures() -> pathlib.Path:
+    """Recorded output of real tools (tests/fixtures/README.md says how each was made)."""
+    return ROOT / "tests" / "fixtures"
