@@ -1,0 +1,140 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The machine as a probe sees it: run a tool, read a file, know how much time is left.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Ledger
+
+# How a tool that lives in a container is started: engine -> (words before the options, option for an environment
+# variable, words after the options). Engines with a daemon outlive the client that started them, see _container_argv.
+CONTAINERS: dict[str, tuple[list[str], str, list[str]]] = {
+    "docker": (["docker", "run", "--rm"], "--env", ["--gpus", "all", "--network", "host", "--ipc", "host"]),
+    "podman": (["podman", "run", "--rm"], "--env", ["--device", "nvidia.com/gpu=all", "--network", "host"]),
+    "enroot": (["enroot", "start"], "--env", []),
+    "apptainer": (["apptainer", "exec", "--nv"], "--env", []),
+}
+WITH_DAEMON = ("docker", "podman")
+
+
+class Node:
+    """What a probe may use.
+
+    `root` is where the host's file system is (a pod mounts it elsewhere); `exec` says where the tools under test live:
+    {"kind": "host"|"docker"|"podman"|"enroot"|"apptainer", "image": ..., "args": [...]}.
+    """
+
+    def __init__(
+        self,
+        deadline_s: float,
+        ledger: Ledger | None = None,
+        root: str = "/",
+        exec: dict[str, t.Any] | None = None,
+    ) -> None:
+        self.end = time.monotonic() + deadline_s
+        self.ledger = ledger
+        self.root = root
+        self.exec = exec or {"kind": "host"}
+
+    def remaining(self) -> float:
+        """Seconds until this probe's own deadline."""
+        return max(0.0, self.end - time.monotonic())
+
+    def path(self, path: str) -> str:
+        """A path of the host, wherever its file system is mounted."""
+        return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))
+
+    def read(self, path: str) -> str | None:
+        """A small file of the host as text without surrounding blanks, or None."""
+        try:
+            with open(self.path(path), encoding="utf-8", errors="replace") as source:
+                return source.read(1 << 20).strip()
+        except OSError:
+            return None
+
+    def which(self, name: str) -> str | None:
+        return shutil.which(name)
+
+    @property
+    def contained(self) -> bool:
+        """Whether the tools under test live in a container."""
+        return self.exec.get("kind", "host") != "host"
+
+    def run(
+        self,
+        argv: list[str],
+        timeout: float = 30.0,
+        env: dict[str, str] | None = None,
+        merge: bool = False,
+        stdin: str | None = None,
+        contained: bool = False,
+    ) -> process.Result:
+        """Run a tool to its end, to `timeout` seconds or to the probe's deadline, whichever is first.
+
+        `contained`: where acceptance_exec says so, the tool is looked for in the container and not on the host.
+        """
+        timeout = min(timeout, self.remaining())
+        if not (contained and self.contained):
+            return process.run(argv, timeout, env=env, merge=merge, stdin=stdin, on_start=self._record)
+        with tempfile.TemporaryDirectory(prefix="gpufleet-") as scratch:
+            cidfile = os.path.join(scratch, "cid")
+            kind = self.exec["kind"]
+            if self.ledger and kind in WITH_DAEMON:
+                self.ledger.record("container", engine=kind, cidfile=cidfile)
+            result = process.run(
+                self._container_argv(argv, env or {}, cidfile),
+                timeout,
+                merge=merge,
+                stdin=stdin,
+                on_start=self._record,
+            )
+            if kind in WITH_DAEMON and not result.ok:
+                end_container({"engine": kind, "cidfile": cidfile})
+            return result
+
+    def _container_argv(self, argv: list[str], env: dict[str, str], cidfile: str) -> list[str]:
+        kind = self.exec["kind"]
+        start, env_option, usual = CONTAINERS[kind]
+        words = [*start, *usual]
+        if kind in WITH_DAEMON:
+            words += ["--cidfile", cidfile]
+        for name, value in sorted(env.items()):
+            words += [env_option, f"{name}={value}"]
+        return [*words, *self.exec.get("args", []), self.exec["image"], *argv]
+
+    def _record(self, pid: int) -> None:
+        if self.ledger:
+            self.ledger.process(pid)
+
+    def python(self, wanted: str = "") -> str:
+        """The interpreter that workloads run under: the named one, else the one we run under."""
+        return wanted or sys.executable or "python3"
+
+
+def end_container(entry: dict[str, t.Any]) -> str:
+    """Remove the container whose id the engine itself recorded; nothing where it never started."""
+    try:
+        with open(entry["cidfile"], encoding="ascii") as source:
+            cid = source.read().strip()
+    except OSError:
+        return "container never started"
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run([entry["engine"], "rm", "--force", cid], capture_output=True, timeout=30, check=False)
+    return f"removed container {cid[:12]}"
+
+
+LEASES["container"] = end_container

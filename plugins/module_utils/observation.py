@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Observations: what a probe yields, before the controller completes them to measurement/v1.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+
+# Whatever stands in for missing hardware prints this in a comment of the format it speaks.
+SIMULATED_MARK = "simulated by gpufleet.acceptance"
+
+FIELDS = {
+    "check": None,
+    "variant": "",
+    "part": "",
+    "members": [],
+    "outcome": None,
+    "reason_code": None,
+    "reason": None,
+    "metrics": {},
+    "series": [],
+    "context": {},
+    "evidence": {},
+    "command": [],
+    "tool_version": None,
+    "started_at": None,
+    "duration_s": 0.0,
+    "raw": None,
+    "simulated": False,
+}
+
+
+def utc(epoch: float | None = None) -> str:
+    """Time of day as measurement/v1 writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))
+
+
+def variant(**keys: t.Any) -> str:
+    """Canonical variant: `key=value` joined by blanks, keys sorted; None is left out."""
+    return " ".join(f"{k}={keys[k]}" for k in sorted(keys) if keys[k] is not None)
+
+
+def measured(check: str, **fields: t.Any) -> dict[str, t.Any]:
+    """An observation with numbers."""
+    return _complete(check, "measured", fields)
+
+
+def failed(check: str, reason_code: str, reason: str, outcome: str = "error", **fields: t.Any) -> dict[str, t.Any]:
+    """An observation without usable numbers. `reason` is a sentence a person can act on."""
+    if reason_code not in reasons.ALL:
+        raise ValueError(f"reason code {reason_code!r} is not in module_utils/reasons.py")
+    return _complete(check, outcome, dict(fields, reason_code=reason_code, reason=reason))
+
+
+def _complete(check: str, outcome: str, fields: dict[str, t.Any]) -> dict[str, t.Any]:
+    unknown = set(fields) - set(FIELDS)
+    if unknown:
+        raise ValueError(f"an observation has no field {sorted(unknown)}")
+    whole = {name: (default.copy() if isinstance(default, (dict, list)) else default) for name, default in FIELDS.items()}
+    whole.update(fields, check=check, outcome=outcome)
+    whole["started_at"] = whole["started_at"] or utc()
+    whole["simulated"] = bool(whole["simulated"] or SIMULATED_MARK in (whole["raw"] or ""))
+    return whole

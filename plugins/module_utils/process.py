@@ -1,0 +1,218 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Children with deadlines, and processes told apart by pid and start time.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import selectors
+import signal
+import subprocess
+import time
+import typing as t
+
+# More than any tool we run prints; what is beyond is counted, not kept.
+OUTPUT_LIMIT = 8 << 20
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Result:
+    """How a child ended: `rc` (negative: the signal), `out`, `err` (text), `timed_out`, `missing` (could not be
+    started: not found, or not executable), `dropped` (bytes of output beyond the limit), `duration_s`."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.argv = argv
+        self.rc: int | None = None
+        self.out = ""
+        self.err = ""
+        self.timed_out = False
+        self.missing: str | None = None
+        self.dropped = 0
+        self.started_at = time.time()
+        self.duration_s = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.rc == 0 and not self.timed_out and self.missing is None
+
+
+def prctl(option: int, value: int) -> None:
+    """prctl(2); a kernel that does not know the option is no error, the ledger still has the pid."""
+    _libc.prctl(option, value, 0, 0, 0)
+
+
+def start_time(pid: int) -> int | None:
+    """Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); None when it does not run."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return None if fields[0] == b"Z" else int(fields[19])
+
+
+def is_alive(pid: int, started: int | None) -> bool:
+    """Whether this very process runs: a pid alone may belong to somebody else by now."""
+    return started is not None and start_time(pid) == started
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`, children before parents, so that none escapes by re-parenting while we go."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    parent = int(stat.read().rsplit(b")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found: list[int] = []
+    queue = list(children.get(pid, []))
+    while queue:
+        child = queue.pop()
+        found.append(child)
+        queue.extend(children.get(child, []))
+    return found[::-1]
+
+
+def kill_group(pid: int, started: int | None, number: int) -> None:
+    """Signal the process group that a recorded process leads, if it is still that process."""
+    if is_alive(pid, started):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+
+
+def wait_gone(pid: int, started: int | None, seconds: float) -> bool:
+    """Wait until a process that need not be our child is gone."""
+    end = time.monotonic() + seconds
+    while is_alive(pid, started):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _die_with_parent() -> None:
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def spawn(argv: list[str], **options: t.Any) -> subprocess.Popen[bytes]:
+    """Start a child in its own session and process group that dies with the thread that started it."""
+    return subprocess.Popen(argv, start_new_session=True, preexec_fn=_die_with_parent, **options)
+
+
+def run(
+    argv: list[str],
+    timeout: float,
+    env: dict[str, str] | None = None,
+    cwd: str | None = None,
+    merge: bool = False,
+    stdin: str | None = None,
+    on_start: t.Callable[[int], None] | None = None,
+    limit: int = OUTPUT_LIMIT,
+) -> Result:
+    """Run `argv` to its end or to `timeout` seconds, then end its whole process group.
+
+    What it printed until then is in the result. `env` is added to ours. `merge` puts stderr where it was printed, into
+    `out`. `on_start` gets the pid, to record it. Never raises for what the child does.
+    """
+    result = Result(list(argv))
+    begin = time.monotonic()
+    try:
+        child = spawn(
+            argv,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if merge else subprocess.PIPE,
+            env=dict(os.environ, **env) if env else None,
+            cwd=cwd,
+        )
+    except OSError as error:
+        result.missing = "not executable" if error.errno in (errno.EACCES, errno.ENOEXEC) else "not found"
+        result.err = f"{argv[0]}: {os.strerror(error.errno or 0)}"
+        return result
+    try:
+        if on_start:
+            on_start(child.pid)
+        if stdin is not None and child.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.write(stdin.encode())
+            child.stdin.close()
+        pieces = _collect(child, begin + timeout, limit, result)
+    finally:
+        _end(child)
+    result.rc = child.returncode
+    result.duration_s = time.monotonic() - begin
+    result.out, result.err = (b"".join(pieces[k]).decode("utf-8", "replace") for k in ("out", "err"))
+    return result
+
+
+def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: Result) -> dict[str, list[bytes]]:
+    pieces: dict[str, list[bytes]] = {"out": [], "err": []}
+    kept = 0
+    with selectors.DefaultSelector() as selector:
+        for stream, name in ((child.stdout, "out"), (child.stderr, "err")):
+            if stream:
+                selector.register(stream, selectors.EVENT_READ, name)
+        gone_at: float | None = None
+        while selector.get_map():
+            now = time.monotonic()
+            if now >= end:
+                result.timed_out = gone_at is None
+                break
+            # A grandchild may hold the pipe open after the tool itself has ended: wait a moment for it, not for ever.
+            if gone_at is None and _has_exited(child.pid):
+                gone_at = now
+            if gone_at is not None and now - gone_at > 0.5:
+                break
+            for key, _events in selector.select(min(0.2, end - now)):
+                piece = os.read(key.fd, 1 << 16)
+                if not piece:
+                    selector.unregister(key.fileobj)
+                    continue
+                room = max(0, limit - kept)
+                kept += len(piece[:room])
+                result.dropped += len(piece) - len(piece[:room])
+                pieces[key.data].append(piece[:room])
+    while not result.timed_out and not _has_exited(child.pid):
+        if time.monotonic() >= end:
+            result.timed_out = True
+        time.sleep(0.01)
+    return pieces
+
+
+def _has_exited(pid: int) -> bool:
+    """Whether the child has ended, without reaping it: its pid, and so its group's id, must not be given away yet."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _end(child: subprocess.Popen[bytes], grace: float = 3.0) -> None:
+    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+        if number == signal.SIGTERM and _has_exited(child.pid):
+            continue  # the tool has ended; whoever is left of its group is ended at once
+        end = time.monotonic() + patience
+        while not _has_exited(child.pid) and time.monotonic() < end:
+            time.sleep(0.01)
+    for stream in (child.stdout, child.stderr):
+        if stream:
+            stream.close()
+    try:
+        child.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        child.returncode = -signal.SIGKILL  # in uninterruptible sleep: the ledger keeps its pid for the janitor

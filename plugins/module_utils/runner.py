@@ -1,0 +1,117 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a module's arguments to observations: the body of every probe module.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+import typing as t
+import zlib
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session, SessionError
+
+Probe = t.Callable[[t.Dict[str, t.Any], Node], t.Iterable[t.Dict[str, t.Any]]]
+
+# Options that every probe module has; documented in doc_fragments/probe.py.
+COMMON: dict[str, dict[str, t.Any]] = {
+    "timeout": {"type": "float", "default": 600.0},
+    "state_dir": {"type": "path", "default": ""},
+    "lock_wait": {"type": "float", "default": 0.0},
+    "exec": {
+        "type": "dict",
+        "default": {"kind": "host"},
+        "options": {
+            "kind": {"type": "str", "default": "host", "choices": ["host", "docker", "podman", "enroot", "apptainer"]},
+            "image": {"type": "str"},
+            "args": {"type": "list", "elements": "str", "default": []},
+        },
+        "required_if": [("kind", kind, ["image"]) for kind in ("docker", "podman", "enroot", "apptainer")],
+    },
+    "run": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "run_id": {"type": "str"},
+            "stage": {"type": "str"},
+            "phase": {"type": "str", "default": "all", "choices": ["all", "start", "collect"]},
+            "grace": {"type": "float", "default": 1.0},
+        },
+    },
+}
+
+RAW_LIMIT = 1 << 20
+# How long after its deadline the guardian may need to end everything.
+GUARDIAN_GRACE_S = 30.0
+
+
+def main(probe: Probe, options: dict[str, dict[str, t.Any]], default_stage: str, **spec: t.Any) -> None:
+    """Run `probe` under a guardian and return what it saw: {"observations": [...], "state": "done"|"running", ...}."""
+    module = AnsibleModule(argument_spec=dict(options, **COMMON), supports_check_mode=True, **spec)
+    params = dict(module.params)
+    common = {name: params.pop(name) for name in COMMON}
+    if module.check_mode:
+        module.exit_json(changed=False, observations=[], state="check_mode", would_run=params)
+    run = common["run"] or {}
+    session = Session(
+        common["state_dir"],
+        run.get("run_id") or time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3),
+        run.get("stage") or default_stage,
+        common["timeout"] + GUARDIAN_GRACE_S,
+    )
+    phase = run.get("phase") or "all"
+    try:
+        if phase != "collect":
+            node = Node(common["timeout"], ledger=session.ledger, exec=common["exec"])
+            session.start(lambda: probe(params, node), common["lock_wait"])
+        found = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
+    except SessionError as error:
+        module.exit_json(changed=False, observations=[], state="refused", reason_code=error.reason_code, reason=error.reason)
+    for observation in found["observations"]:
+        _pack(observation)
+    module.exit_json(
+        changed=False,
+        observations=found["observations"],
+        state="running" if found["running"] else "done",
+        end=found["end"],
+        fault=found["fault"],
+        undone=session.undone,
+    )
+
+
+def _await(session: Session, phase: str, timeout: float, grace: float) -> dict[str, t.Any]:
+    if phase == "all":
+        session.wait(timeout + 2 * GUARDIAN_GRACE_S)
+        return session.collect()
+    if phase == "start":
+        if session.wait(grace):
+            return session.collect()
+        session.detach()
+        return {"observations": [], "end": None, "fault": None, "running": True}
+    end = time.monotonic() + timeout + 2 * GUARDIAN_GRACE_S
+    while True:
+        found = session.collect()
+        if not found["running"] or time.monotonic() > end:
+            return found
+        time.sleep(0.1)
+
+
+def _pack(observation: dict[str, t.Any]) -> None:
+    """Raw output travels compressed: large module results are slow for the controller."""
+    raw = observation.pop("raw", None)
+    if raw is None:
+        return
+    data = raw.encode("utf-8", "replace")
+    if len(data) > RAW_LIMIT:
+        half = RAW_LIMIT // 2
+        data = data[:half] + b"\n[... %d bytes left out ...]\n" % (len(data) - RAW_LIMIT) + data[-half:]
+    observation["raw_z"] = base64.b64encode(zlib.compress(data, 6)).decode("ascii")
+
+

@@ -1,0 +1,428 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A probe's stay on a node: one lock, one ledger, one guardian.
+
+    module ---alive pipe---> guardian ---fork---> probe ---spawn---> tools
+                             (subreaper)          (dies with it)     (die with the probe)
+
+The guardian outlives the connection and ends everything: when the probe is done, when the module or its connection is
+gone (unless the probe was detached), at the deadline, and on SIGTERM. Where the guardian itself is killed, the probe and
+its tools die with it, and the next session on the node finds the ledger and undoes what stands in it.
+
+Files under the state directory, which is removed when nothing is left in it:
+    lock                     held (flock) by the guardian; says who holds it
+    ledger.jsonl             processes and leases, one line each, written before the thing itself happens
+    RUN_ID/STAGE.jsonl       observations, and a last line that says how it ended
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+
+DEFAULT_STATE_DIR = "/var/lib/gpufleet-acceptance"
+# An uncollected result of a detached probe is kept this long after its deadline.
+KEEP_S = 3600.0
+
+
+class SessionError(Exception):
+    """A session could not be opened; `reason_code` of reasons.py and a sentence a person can act on."""
+
+    def __init__(self, reason_code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.reason_code = reason_code
+        self.reason = reason
+
+
+# kind of lease -> function that undoes it from its ledger record and returns what it did, in words.
+Undo = t.Callable[[t.Dict[str, t.Any]], str]
+LEASES: dict[str, Undo] = {}
+
+
+def default_state_dir() -> str:
+    if os.geteuid() == 0:
+        return DEFAULT_STATE_DIR
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(home, "gpufleet-acceptance")
+
+
+def boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
+            return source.read().strip()
+    except OSError:
+        return ""
+
+
+class Ledger:
+    """What this run may leave behind, on disk before it happens."""
+
+    def __init__(self, state_dir: str) -> None:
+        self.path = os.path.join(state_dir, "ledger.jsonl")
+
+    def record(self, kind: str, **what: t.Any) -> None:
+        line = json.dumps(dict(what, kind=kind, boot_id=boot_id())) + "\n"
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            _write_all(handle, line.encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def process(self, pid: int) -> None:
+        self.record("process", pid=pid, started=process.start_time(pid))
+
+    def entries(self) -> list[dict[str, t.Any]]:
+        try:
+            with open(self.path, encoding="utf-8", errors="replace") as source:
+                lines = source.read().splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # a half-written last line: the thing itself never happened
+                entry = json.loads(line)
+                if isinstance(entry, dict):
+                    found.append(entry)
+        return found
+
+    def undo(self) -> list[str]:
+        """End recorded processes and give leases back, last first; returns what was done. Safe to repeat."""
+        done = []
+        entries = self.entries()
+        here = boot_id()
+        for entry in reversed(entries):
+            if entry["kind"] == "process":
+                if entry.get("boot_id") == here and process.is_alive(entry["pid"], entry.get("started")):
+                    process.kill_group(entry["pid"], entry["started"], signal.SIGKILL)
+                    process.wait_gone(entry["pid"], entry["started"], 5)
+                    done.append(f"ended process {entry['pid']}")
+            elif entry["kind"] in LEASES:
+                done.append(LEASES[entry["kind"]](entry))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        return done
+
+
+class Lock:
+    """The node belongs to one session at a time."""
+
+    def __init__(self, state_dir: str) -> None:
+        self.path = os.path.join(state_dir, "lock")
+        self.handle = -1
+
+    def try_acquire(self) -> bool:
+        while True:
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(handle)
+                if error.errno in (errno.EAGAIN, errno.EACCES):
+                    return False
+                raise
+            # Its last holder may have removed the file between our open and our lock.
+            try:
+                same = os.fstat(handle).st_ino == os.stat(self.path).st_ino
+            except FileNotFoundError:
+                same = False
+            if same:
+                self.handle = handle
+                return True
+            os.close(handle)
+
+    def holder(self) -> dict[str, t.Any]:
+        try:
+            with open(self.path, encoding="utf-8") as source:
+                found = json.load(source)
+            return found if isinstance(found, dict) else {}
+        except (OSError, ValueError):
+            return {}
+
+    def sign(self, **who: t.Any) -> None:
+        os.ftruncate(self.handle, 0)
+        os.pwrite(self.handle, json.dumps(who).encode(), 0)
+
+    def remove(self) -> None:
+        os.unlink(self.path)
+
+
+class Session:
+    """One probe of one run on this node."""
+
+    def __init__(self, state_dir: str, run_id: str, stage: str, deadline_s: float) -> None:
+        self.state_dir = state_dir or default_state_dir()
+        self.run_id = run_id
+        self.stage = stage
+        self.deadline_s = deadline_s
+        self.result_path = os.path.join(self.state_dir, run_id, stage + ".jsonl")
+        self.ledger = Ledger(self.state_dir)
+        self.lock = Lock(self.state_dir)
+        self.undone: list[str] = []
+        self._done_pipe = -1
+        self._alive_pipe = -1
+
+    # The module's side -------------------------------------------------------------------------------------------
+
+    def start(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]], wait_for_lock_s: float = 0.0) -> None:
+        """Take the node, undo what a dead session left, start guardian and probe."""
+        try:
+            os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
+            self._acquire(wait_for_lock_s)
+            self.undone = self.ledger.undo()
+            with open(self.result_path, "wb"):  # an earlier attempt's result is not ours
+                pass
+        except OSError as error:
+            code = {errno.ENOSPC: "disk_full", errno.EDQUOT: "disk_full"}.get(error.errno or 0, "state_dir")
+            raise SessionError(code, f"state directory {self.state_dir}: {os.strerror(error.errno or 0)}") from error
+        done_read, done_write = os.pipe()
+        alive_read, alive_write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                if os.fork() == 0:
+                    os.close(done_read)
+                    os.close(alive_write)
+                    Guardian(self, alive_read, done_write).guard(probe)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(done_write)
+        os.close(alive_read)
+        os.close(self.lock.handle)  # the guardian's copy keeps the lock
+        self._done_pipe, self._alive_pipe = done_read, alive_write
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the probe's end; False when `seconds` passed first. Ends the process when our own output is gone:
+        with it went the connection, and the guardian then ends the probe."""
+        poll = select.poll()
+        poll.register(self._done_pipe, select.POLLIN | select.POLLHUP)
+        poll.register(sys.__stdout__.fileno() if sys.__stdout__ else 1, 0)
+        end = time.monotonic() + seconds
+        while True:
+            events = dict(poll.poll(max(0.0, min(1.0, end - time.monotonic())) * 1000))
+            if self._done_pipe in events:
+                return True
+            if events:
+                os._exit(1)
+            if time.monotonic() >= end:
+                return False
+
+    def detach(self) -> None:
+        """Let the probe go on without us, to its deadline at the latest."""
+        os.write(self._alive_pipe, b"d")
+
+    def collect(self) -> dict[str, t.Any]:
+        """Take the result away: {"observations": [...], "end": how it ended or None, "fault": what went
+        wrong in the probe or None, "running": bool}."""
+        observations: list[dict[str, t.Any]] = []
+        end = None
+        fault = None
+        try:
+            with open(self.result_path, encoding="utf-8", errors="replace") as source:
+                for line in source:
+                    try:
+                        record = json.loads(line)
+                    except ValueError:
+                        continue
+                    if "end" in record:
+                        end = record["end"]
+                    elif "fault" in record:
+                        fault = record["fault"]
+                    else:
+                        observations.append(record)
+        except FileNotFoundError:
+            return {"observations": [], "end": None, "fault": None, "running": False}
+        running = end is None and self._guardian_lives()
+        if not running:
+            self._remove_result()
+        return {"observations": observations, "end": end, "fault": fault, "running": running}
+
+    def _guardian_lives(self) -> bool:
+        holder = self.lock.holder()
+        return holder.get("run_id") == self.run_id and process.is_alive(holder.get("pid", 0), holder.get("started"))
+
+    def _remove_result(self) -> None:
+        for remove, path in (
+            (os.unlink, self.result_path),
+            (os.rmdir, os.path.dirname(self.result_path)),
+            (os.rmdir, self.state_dir),
+        ):
+            with contextlib.suppress(OSError):
+                remove(path)
+
+    def _acquire(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        ended_own = False
+        while not self.lock.try_acquire():
+            holder = self.lock.holder()
+            if holder.get("run_id") == self.run_id and not ended_own:
+                # Our own run, from before its controller died: its guardian cleans up when told to end.
+                ended_own = True
+                if process.is_alive(holder.get("pid", 0), holder.get("started")):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(holder["pid"], signal.SIGTERM)
+                end = max(end, time.monotonic() + 20)
+            if time.monotonic() > end:
+                raise SessionError(
+                    "busy_run",
+                    f"run {holder.get('run_id', '?')} (stage {holder.get('stage', '?')}, pid {holder.get('pid', '?')})"
+                    " holds this node; wait for its end, or raise acceptance_lock_wait",
+                )
+            time.sleep(0.1)
+
+
+class Guardian:
+    """Lives beside the probe and ends everything, whoever dies first."""
+
+    def __init__(self, session: Session, alive: int, done: int) -> None:
+        self.session = session
+        self.alive = alive
+        self.done = done
+        self.probe = 0
+        self.attached = True
+        self.told_to_end = False
+
+    def guard(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]]) -> None:
+        """Does not return."""
+        self._leave_terminal()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_term)
+        process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
+        me = os.getpid()
+        self.session.lock.sign(
+            run_id=self.session.run_id, stage=self.session.stage, pid=me, started=process.start_time(me)
+        )
+        deadline = time.monotonic() + self.session.deadline_s
+        self.probe = os.fork()
+        if self.probe == 0:
+            _Probe(self.session, (self.alive, self.done)).run(probe)
+        how = self._wait(deadline)
+        self._clear_up(how)
+        os.close(self.done)
+        self._outstay(deadline + KEEP_S)
+        os._exit(0)
+
+    def _leave_terminal(self) -> None:
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
+        os.chdir("/")
+        keep = {0, 1, 2, self.alive, self.done, self.session.lock.handle}
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) not in keep:
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
+
+    def _on_term(self, _number: int, _frame: t.Any) -> None:
+        self.told_to_end = True
+
+    def _wait(self, deadline: float) -> str:
+        poll = select.poll()
+        poll.register(self.alive, select.POLLIN | select.POLLHUP)
+        while True:
+            pid, status = os.waitpid(self.probe, os.WNOHANG)
+            if pid:
+                return "done" if status == 0 else f"the probe ended with wait status {status}"
+            if self.told_to_end:
+                return "interrupted"
+            if time.monotonic() > deadline:
+                return "timeout"
+            for _fd, _event in poll.poll(50):
+                word = os.read(self.alive, 1)
+                if not word:
+                    poll.unregister(self.alive)
+                    if self.attached:
+                        return "connection lost"
+                else:
+                    self.attached = False
+
+    def _clear_up(self, how: str) -> None:
+        # As their subreaper we see every process the tools left, whatever session it moved to.
+        for _round in range(20):
+            left = process.descendants(os.getpid())
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            if not left:
+                break
+            time.sleep(0.02)
+        undone = self.session.ledger.undo()
+        if self.attached and how in ("connection lost", "interrupted"):
+            self.session._remove_result()  # nobody will come for it: a resume measures again
+        else:
+            append(self.session.result_path, {"end": how, "undone": undone})
+        with contextlib.suppress(OSError):
+            self.session.lock.remove()
+        os.close(self.session.lock.handle)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.session.state_dir)
+
+    def _outstay(self, until: float) -> None:
+        """A detached result that nobody collects is removed in the end."""
+        while not self.attached and time.monotonic() < until and not self.told_to_end:
+            if not os.path.exists(self.session.result_path):
+                return
+            time.sleep(5)
+        if not self.attached:
+            self.session._remove_result()
+
+
+class _Probe:
+    def __init__(self, session: Session, pipes: tuple[int, int]) -> None:
+        self.session = session
+        self.pipes = pipes
+
+    def run(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]]) -> None:
+        code = 1
+        try:
+            process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            for handle in (*self.pipes, self.session.lock.handle):
+                os.close(handle)
+            for observation in probe():
+                append(self.session.result_path, observation)
+            code = 0
+        except OSError as error:
+            code = 3 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 1
+            self._note(error)
+        except Exception as error:  # whatever went wrong must reach the controller as one line, not as silence
+            self._note(error)
+        finally:
+            os._exit(code)
+
+    def _note(self, error: Exception) -> None:
+        with contextlib.suppress(OSError):
+            append(self.session.result_path, {"fault": f"{type(error).__name__}: {error}"[:500]})
+
+
+def append(path: str, record: dict[str, t.Any]) -> None:
+    """One JSON line."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        _write_all(handle, (json.dumps(record, allow_nan=False, default=str) + "\n").encode())
+    finally:
+        os.close(handle)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(handle, data) :]
