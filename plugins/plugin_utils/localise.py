@@ -1,0 +1,787 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Finds the bad node, GPU, path or switch behind a group of nodes that missed its floor.
+
+Pure: it plans tests and reads results, it never runs anything and knows no plane.
+
+    session = Localiser(nodes, gpus={"n1": ["GPU-a", ...], ...}, topology={"n1": "leaf-1", ...})
+    while tests := session.next_round():
+        session.record({test.id: measure(test) for test in tests})     # all tests of a round at the same time
+    session.findings()
+
+A *test* is one collective over a group of nodes, repeated ``test.repeats`` times. The tests of a round share no node, except
+that the GPUs of one node may be measured side by side, each with the same slot of one partner.
+
+How it thinks. A passing test clears what it exercised: its nodes, its paths, the leaf switches it crossed. A test that fails or
+hangs is a *claim*: something that it exercised is bad. A claim is settled when a convicted subject explains it; until then its
+suspects (what nobody has cleared) are divided further, every open claim at once:
+
+    many suspects                 split them, the parts measured side by side
+    up to eight                   each alone with its own good partner
+    one                           a second good partner, GPU by GPU; three mates of its leaf with partners on other leaves
+    no node left, so a path       every path that nobody has cleared: pairs, or random halves where there are too many
+    nothing left at all           the test again; if it fails again, what cleared its members counts no longer
+
+A good partner is a node that passed elsewhere. A node is convicted by two different ones, a GPU by failing alone beside siblings
+that pass, a path when both ends pass with others, a switch when four of its nodes fail across it and none passes. What remains of
+the pool is measured once more as one group: only that ends the session.
+
+A result that is not a measurement clears nothing and convicts nobody. Where the evidence cannot separate two subjects the finding
+says so in ``indistinguishable``.
+
+Repeats: a link that fails a share s of its tests passes r of them with (1-s)^r. For s = 1/2 and at most one in a thousand r is 10.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+REPEATS = math.ceil(math.log(0.001) / math.log(0.5))  # 10
+ALONE = 8  # so many suspects are measured one by one, each with a partner
+LEAF_WITNESSES = 4  # so many nodes of a leaf failing across it, and none passing, convict the switch
+SPLIT_FAULTS = 3  # how many faults the size of the groups is chosen for
+GIVE_UP = 3  # unmeasurable with so many partners: set aside
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupTest:
+    """One collective over `nodes` (in ring order), all slots or only `gpus`, measured `repeats` times."""
+
+    id: int
+    round: int
+    nodes: tuple[str, ...]
+    gpus: tuple[int, ...] | None
+    repeats: int
+    purpose: str  # screen, split, partner, gpu, path, leaf, across, again, rest
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a test gave. `unknown` is everything that is not a measurement of the group, `hang` a group that started and never ended."""
+
+    outcome: Literal["pass", "fail", "hang", "unknown"]
+    values: tuple[float, ...] = ()
+    floor: float | None = None
+    unit: str = "GB/s"
+    reason: str = ""
+
+    @classmethod
+    def of(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> Result:
+        """Judges the values (one a repetition, higher is better): one below `floor` fails, too few of them are unknown."""
+        seen = tuple(values)
+        if any(value < floor for value in seen):
+            return cls("fail", seen, floor, unit)
+        if len(seen) < repeats or not all(math.isfinite(value) for value in (*seen, floor)):
+            return cls("unknown", seen, floor, unit, f"{len(seen)} of {repeats} repetitions were measured")
+        return cls("pass", seen, floor, unit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A convicted subject, or an `unresolved` one: something among `indistinguishable` and the members is bad or was not measured."""
+
+    kind: Literal["node", "gpu", "pair", "switch", "group"]
+    id: str
+    members: tuple[str, ...]
+    confidence: Literal["convicted", "unresolved"]
+    reason: str
+    evidence: tuple[dict[str, object], ...] = ()
+    indistinguishable: tuple[dict[str, object], ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        """The finding in JSON's types."""
+        return {
+            "subject": {"kind": self.kind, "id": self.id, "members": list(self.members)},
+            "confidence": self.confidence,
+            "reason": self.reason,
+            "evidence": list(self.evidence),
+            "indistinguishable": list(self.indistinguishable),
+        }
+
+
+@dataclasses.dataclass
+class _Record:
+    """A test and its result, nodes as indices."""
+
+    test: GroupTest
+    nodes: tuple[int, ...]
+    result: Result
+    forgotten: int = 0  # how often its members were cleared and it failed all the same
+    settled: str = ""  # why it is no open claim any more, apart from being explained
+
+    @property
+    def accuses(self) -> bool:
+        return self.result.outcome in ("fail", "hang")
+
+    @property
+    def is_pair(self) -> bool:
+        return len(self.nodes) == 2 and self.test.gpus is None
+
+
+class _Evidence:
+    """What the results so far say of each node, GPU, path and leaf. Indices instead of names, bit masks for the paths."""
+
+    def __init__(self, size: int, leaf: Sequence[str | None], mesh: bool) -> None:
+        self.leaf = leaf
+        self.mesh = mesh
+        self.passes = [0] * size  # tests of all slots that the node passed
+        self.paths = [0] * size  # bit b of paths[a]: the path a-b passed last
+        self.crossed: set[str] = set()  # leaves across which something passed
+        self.inside: set[str] = set()  # leaves within which something passed
+        self.slots: list[dict[int, bool]] = [{} for _ in range(size)]  # slots measured alone, with a good partner
+        self.failed: list[dict[int, list[_Record]]] = [{} for _ in range(size)]  # partner -> tests that failed
+        self.passed: list[set[int]] = [set() for _ in range(size)]  # partners of pairs that passed
+        self.tried: list[set[int]] = [set() for _ in range(size)]  # partners, whatever came of it
+        self.unknown: list[set[int]] = [set() for _ in range(size)]  # partners with whom nothing was measured
+
+    def edges(self, nodes: Sequence[int]) -> Iterable[tuple[int, int]]:
+        """The paths that a ring over `nodes` uses."""
+        if len(nodes) == 2:
+            return [(nodes[0], nodes[1])]
+        return [(a, nodes[i - 1]) for i, a in enumerate(nodes)]
+
+    def leaves(self, nodes: Iterable[int]) -> set[str]:
+        return {name for name in (self.leaf[n] for n in nodes) if name is not None}
+
+    def add(self, record: _Record) -> None:
+        nodes, outcome = record.nodes, record.result.outcome
+        if len(nodes) == 2:
+            for a, b in (nodes, nodes[::-1]):
+                self.tried[a].add(b)
+                if outcome == "unknown":
+                    self.unknown[a].add(b)
+                elif record.accuses:
+                    self.failed[a].setdefault(b, []).append(record)
+        if record.test.gpus is not None:
+            # Only the one under suspicion is split: its partner has passed with all its slots.
+            if outcome != "unknown":
+                for slot in record.test.gpus:
+                    self.slots[nodes[0]][slot] = outcome == "pass"
+            return
+        if outcome == "pass":
+            self._clear(record)
+        elif record.accuses and record.is_pair:
+            self._mark_paths(nodes, good=False)
+
+    def _clear(self, record: _Record) -> None:
+        for node in record.nodes:
+            self.passes[node] += 1
+        self._mark_paths(record.nodes, good=True)
+        if record.is_pair:
+            a, b = record.nodes
+            self.passed[a].add(b)
+            self.passed[b].add(a)
+        leaves = self.leaves(record.nodes)
+        if len(leaves) > 1:
+            self.crossed |= leaves
+        elif all(self.leaf[n] is not None for n in record.nodes):
+            self.inside |= leaves
+
+    def _mark_paths(self, nodes: Sequence[int], good: bool) -> None:
+        if self.mesh:
+            mask = sum(1 << n for n in nodes)
+            for n in nodes:
+                self.paths[n] = self.paths[n] | mask if good else self.paths[n] & ~mask
+            return
+        for a, b in self.edges(nodes):
+            if good:
+                self.paths[a] |= 1 << b
+                self.paths[b] |= 1 << a
+            else:
+                self.paths[a] &= ~(1 << b)
+                self.paths[b] &= ~(1 << a)
+
+    def forget(self, record: _Record) -> None:
+        """What cleared the members of a test that fails nevertheless counts no longer: something in it comes and goes."""
+        for node in record.nodes:
+            self.passes[node] = 0
+            self.passed[node].clear()
+            self.slots[node].clear()
+            self.tried[node].clear()
+        self._mark_paths(record.nodes, good=False)
+        self.crossed -= self.leaves(record.nodes)
+        self.inside -= self.leaves(record.nodes)
+
+    def accusers(self, node: int) -> list[int]:
+        """Good partners with whom the node failed, over a leaf switch that is known to be good or is not involved."""
+        here = self.leaf[node]
+        return [
+            p
+            for p in self.failed[node]
+            if self.passes[p] and (here is None or self.leaf[p] in (None, here) or self.leaf[p] in self.crossed)
+        ]
+
+    def cleared(self, node: int) -> bool:
+        """It passed, and at least as often as there are good partners with whom it failed."""
+        return self.passes[node] > 0 and (not self.failed[node] or self.passes[node] >= len(self.accusers(node)))
+
+    def path_good(self, a: int, b: int) -> bool:
+        return bool(self.paths[a] >> b & 1)
+
+    def open_paths(self, nodes: Sequence[int], limit: int) -> list[tuple[int, int]] | None:
+        """Paths of a test that nobody has cleared; None where there are more than `limit`."""
+        if not self.mesh:
+            return [(a, b) for a, b in self.edges(nodes) if not self.path_good(a, b)]
+        mask = sum(1 << n for n in nodes)
+        missing = {n: mask & ~self.paths[n] & ~(1 << n) for n in nodes}
+        if sum(bits.bit_count() for bits in missing.values()) > 2 * limit:
+            return None
+        return [(a, b) for a in nodes for b in nodes if a < b and missing[a] >> b & 1]
+
+
+class Localiser:
+    """One search through one pool. See the module's text.
+
+    `nodes`: the pool in the ring order of the group that missed its floor, at least two, no name twice.
+    `gpus`: the GPUs of each node by slot, the same number everywhere; without them a GPU is not told from its node.
+    `topology`: the leaf switch of each node as far as it is known; without it several nodes of a bad switch are convicted.
+    `paths`: `ring` where a collective uses only the paths between neighbours (NCCL_ALGO=Ring), `mesh` where it uses all (alltoall).
+    `repeats`: repetitions of each test. `seed`: choices between equals. `max_rounds`: what is open after that many is unresolved.
+    Raises ValueError for a pool that is not of this form.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        *,
+        gpus: Mapping[str, Sequence[str]] | None = None,
+        topology: Mapping[str, str] | None = None,
+        paths: Literal["ring", "mesh"] = "ring",
+        repeats: int = REPEATS,
+        seed: int = 0,
+        max_rounds: int = 40,
+    ) -> None:
+        if len(nodes) < 2 or len(set(nodes)) != len(nodes):
+            raise ValueError("nodes: at least two different names are needed")
+        if repeats < 1 or max_rounds < 1:
+            raise ValueError("repeats and max_rounds: at least 1")
+        if paths not in ("ring", "mesh"):
+            raise ValueError(f"paths: 'ring' or 'mesh', not {paths!r}")
+        self._names = tuple(nodes)
+        self._gpus = [tuple((gpus or {}).get(name, ())) for name in nodes]
+        if len({len(each) for each in self._gpus}) != 1:
+            raise ValueError("gpus: every node of the pool needs the same number of GPUs")
+        self._slots = len(self._gpus[0])
+        leaf = [(topology or {}).get(name) for name in nodes]
+        self._leaf_members: dict[str, list[int]] = {}
+        for node, name in enumerate(leaf):
+            if name is not None:
+                self._leaf_members.setdefault(name, []).append(node)
+        self._repeats = repeats
+        self._max_rounds = max_rounds
+        self._random = random.Random(seed)
+        self._evidence = _Evidence(len(nodes), leaf, paths == "mesh")
+        self._history: list[_Record] = []
+        self._round: dict[int, _Record] = {}
+        self._again: dict[int, _Record] = {}  # id of the repeated test -> the claim
+        self._busy: set[int] = set()
+        self._free: list[int] = []
+        self._tests = 0
+        self._done = False
+        # Convictions: nodes, slots of nodes, paths, switches (True: inside the leaf too).
+        self._bad_nodes: dict[int, Finding] = {}
+        self._bad_gpus: dict[int, list[Finding]] = {}
+        self._bad_paths: dict[tuple[int, int], Finding] = {}
+        self._bad_leaves: dict[str, tuple[bool, Finding]] = {}
+        everything = tuple(range(len(nodes)))
+        trigger = GroupTest(0, 0, self._names, None, 1, "trigger")
+        self._trigger = _Record(trigger, everything, Result("fail", reason="the group missed its floor"))
+        self._claims: list[_Record] = [self._trigger]
+        self.rounds = 0
+
+    @property
+    def tests(self) -> int:
+        """Group measurements asked for so far."""
+        return self._tests
+
+    # -- the caller's side ---------------------------------------------------------------------------------------------
+
+    def next_round(self) -> list[GroupTest]:
+        """The tests to run now, all at the same time; empty when the search has ended."""
+        if self._round:
+            raise ValueError("the results of the last round have not been recorded")
+        if self._done or self.rounds >= self._max_rounds:
+            return []
+        self.rounds += 1
+        self._busy = set()
+        self._free = [n for n in range(len(self._names)) if self._usable(n) and self._evidence.cleared(n)]
+        self._random.shuffle(self._free)
+        claims = self._open_claims()
+        self._pursue(claims)
+        if claims and (self._round or not self._is_end(claims)):
+            self._pair_up_leftovers(claims)
+            self._join_the_idle(claims)
+        if not self._round:
+            self._measure_the_rest()
+        if not self._round:
+            self._done = True
+            self.rounds -= 1
+        return [record.test for record in self._round.values()]
+
+    def record(self, results: Mapping[int, Result]) -> None:
+        """Takes the results of the round by test id; a test without one is unknown. ValueError for an id that was not asked for."""
+        if strangers := set(results) - set(self._round):
+            raise ValueError(f"no test of this round: {sorted(strangers)}")
+        for key, record in self._round.items():
+            record.result = results.get(key, Result("unknown", reason="no result came back"))
+            self._history.append(record)
+            self._evidence.add(record)
+            claim = self._again.pop(key, None)
+            if claim is not None and record.result.outcome == "pass":
+                claim.settled = "not reproduced"
+            elif claim is not None and record.accuses:
+                claim.settled = "measured again"
+                record.forgotten = claim.forgotten + 1
+                self._evidence.forget(record)
+            if record.accuses or (record.result.outcome == "unknown" and record.test.gpus is None):
+                self._claims.append(record)
+            if record.test.purpose == "rest" and record.result.outcome == "pass":
+                self._done = True
+        self._round = {}
+        while self._convict():
+            pass
+
+    def findings(self) -> list[Finding]:
+        """Who is convicted, with the tests that speak for it, then what could not be resolved."""
+        convicted = [
+            *self._bad_nodes.values(),
+            *(finding for each in self._bad_gpus.values() for finding in each),
+            *self._bad_paths.values(),
+            *(finding for _, finding in self._bad_leaves.values()),
+        ]
+        return convicted + self._unresolved()
+
+    # -- what is open --------------------------------------------------------------------------------------------------
+
+    def _usable(self, node: int) -> bool:
+        return node not in self._bad_nodes and node not in self._bad_gpus and self._evidence.leaf[node] not in self._bad_leaves
+
+    def _set_aside(self, node: int) -> bool:
+        """Nothing could be measured on it with several good partners."""
+        good = [p for p in self._evidence.unknown[node] if self._evidence.passes[p]]
+        return not self._evidence.passes[node] and len(good) >= GIVE_UP
+
+    def _explained(self, record: _Record) -> bool:
+        for node in record.nodes:
+            if node in self._bad_nodes:
+                return True
+            if node in self._bad_gpus and record.test.gpus is None:
+                return True
+        if any(node in self._bad_gpus for node in record.nodes):
+            return True
+        leaves = self._evidence.leaves(record.nodes)
+        for name in leaves & set(self._bad_leaves):
+            if len(leaves) > 1 or self._bad_leaves[name][0]:
+                return True
+        if not self._bad_paths:
+            return False
+        if self._evidence.mesh:
+            members = set(record.nodes)
+            return any(a in members and b in members for a, b in self._bad_paths)
+        return any((min(e), max(e)) in self._bad_paths for e in self._evidence.edges(record.nodes))
+
+    def _suspects(self, record: _Record) -> list[int]:
+        return [n for n in record.nodes if not self._evidence.cleared(n) and self._usable(n) and not self._set_aside(n)]
+
+    def _open_claims(self) -> list[_Record]:
+        """Claims that still ask for tests, the smallest first."""
+        self._claims = [c for c in self._claims if not c.settled and not self._explained(c)]
+        alive = [c for c in self._claims if c.accuses or self._suspects(c)]
+        if unproven := self._unproven(alive):
+            names = tuple(self._names[n] for n in unproven)
+            never = GroupTest(0, 0, names, None, 0, "unproven")
+            alive.append(_Record(never, tuple(unproven), Result("unknown", reason="never passed")))
+        return sorted(alive, key=lambda c: (len(c.nodes), len(self._suspects(c))))
+
+    def _unproven(self, claims: Iterable[_Record]) -> list[int]:
+        """Nodes that never passed and stand in no open claim: what explained their claim does not clear them."""
+        asked = {n for c in claims for n in self._suspects(c)}
+        return [n for n in self._suspects(self._trigger) if n not in asked]
+
+    def _is_end(self, claims: list[_Record]) -> bool:
+        return not any(self._suspects(c) for c in claims)
+
+    # -- planning a round ----------------------------------------------------------------------------------------------
+
+    def _test(self, nodes: Sequence[int], purpose: str, gpus: tuple[int, ...] | None = None) -> GroupTest:
+        self._tests += 1
+        names = tuple(self._names[n] for n in nodes)
+        test = GroupTest(self._tests, self.rounds, names, gpus, self._repeats, purpose)
+        self._round[test.id] = _Record(test, tuple(nodes), Result("unknown"))
+        self._busy.update(nodes)
+        return test
+
+    def _partner(self, node: int, across: bool = False) -> int | None:
+        """A free good node not yet tried with this one: on another leaf that is known to be good, before any other leaf, before the own.
+
+        On other leaves than the earlier partners where that is possible. `across`: only on another leaf.
+        """
+        evidence = self._evidence
+        here = evidence.leaf[node]
+        earlier = {evidence.leaf[p] for p in evidence.tried[node]}
+        best, best_cost = None, 100
+        for candidate in self._free:
+            if candidate in self._busy or candidate == node or candidate in evidence.tried[node]:
+                continue
+            there = evidence.leaf[candidate]
+            if here is None or there is None:
+                cost = 0
+            elif there == here:
+                if across:
+                    continue
+                cost = 4
+            else:
+                cost = 2 * (there not in evidence.crossed) + (there in earlier)
+            if cost < best_cost:
+                best, best_cost = candidate, cost
+                if cost == 0:
+                    break
+        return best
+
+    def _with_partner(self, node: int, purpose: str, across: bool = False) -> bool:
+        if node in self._busy:
+            return False
+        partner = self._partner(node, across)
+        if partner is None:
+            return False
+        self._test((node, partner), purpose)
+        return True
+
+    def _pursue(self, claims: list[_Record]) -> None:
+        """The next tests of every open claim. A claim waits while a smaller one within it, or over one of its suspects, is open."""
+        awaited: set[int] = set()
+        smaller: list[set[int]] = []
+        for claim in claims:
+            suspects = self._suspects(claim)
+            members = set(claim.nodes)
+            waits = any(s in awaited for s in suspects) or any(each < members for each in smaller)
+            awaited.update(suspects)
+            smaller.append(members)
+            if waits or any(s in self._busy for s in suspects):
+                continue
+            if len(suspects) > 1:
+                self._divide(claim, suspects)
+            elif suspects:
+                self._examine(suspects[0])
+            else:
+                self._search_paths(claim)
+
+    def _divide(self, claim: _Record, suspects: list[int]) -> None:
+        count = len(suspects)
+        available = sum(1 for n in self._free if n not in self._busy)
+        if count <= ALONE and available:
+            for suspect in suspects:
+                self._examine(suspect)
+            return
+        if count <= 3:
+            return  # no good node is known yet: the leftovers are paired afresh
+        # Two splits to single nodes: n/g + 2 * faults * sqrt(g) tests are fewest at g = (n/faults)^(2/3).
+        parts = math.ceil(SPLIT_FAULTS ** (2 / 3) * count ** (1 / 3))
+        if claim is self._trigger:
+            parts = max(parts, 6)  # five faults leave one good group
+        if not available and claim is not self._trigger:
+            parts = count // 2  # pairs: with at most (n-2)/2 faults one of them is good
+        parts = min(parts, count // 2)
+        purpose = "screen" if claim is self._trigger else "split"
+        for part in _even_parts(suspects, parts):
+            self._test(part, purpose)
+
+    def _examine(self, node: int) -> None:
+        """One suspect: a first good partner, then slot by slot with a second one, then a third where the slots pass."""
+        evidence = self._evidence
+        accusers = evidence.accusers(node)
+        if not accusers:
+            self._with_partner(node, "partner")
+        elif missing := self._missing_slots(node):
+            partner = self._partner(node)
+            if partner is not None:
+                for slot in missing:
+                    self._test((node, partner), "gpu", (slot,))
+        elif len(accusers) < 2:
+            self._with_partner(node, "partner")
+        if accusers:
+            self._examine_leaf(evidence.leaf[node])
+
+    def _missing_slots(self, node: int) -> list[int]:
+        if self._slots < 2 or len(self._evidence.unknown[node]) >= GIVE_UP:
+            return []
+        return [slot for slot in range(self._slots) if slot not in self._evidence.slots[node]]
+
+    def _witnesses(self, leaf: str) -> set[int]:
+        """Nodes of a leaf that failed with good partners on other, good leaves."""
+        evidence = self._evidence
+        return {
+            n
+            for n in self._leaf_members[leaf]
+            if any(evidence.leaf[p] not in (None, leaf) for p in evidence.accusers(n))
+        }
+
+    def _examine_leaf(self, leaf: str | None) -> None:
+        """Is it the switch? Mates with partners on other leaves, until enough have failed or one has passed."""
+        if leaf is None or leaf in self._evidence.crossed:
+            return
+        members = self._leaf_members[leaf]
+        seen = self._witnesses(leaf)
+        wanted = min(LEAF_WITNESSES, len(members)) - len(seen)
+        for mate in members:
+            if wanted <= 0:
+                break
+            if mate not in seen and self._usable(mate):
+                wanted -= mate in self._busy or self._with_partner(mate, "leaf", across=True)
+
+    def _search_paths(self, claim: _Record) -> None:
+        """No node is left to blame: the paths between them, and what else a path crosses."""
+        evidence = self._evidence
+        if claim.is_pair and not evidence.path_good(*claim.nodes):
+            a, b = claim.nodes
+            for end, other in ((a, b), (b, a)):
+                if not evidence.passed[end] - {other}:
+                    self._with_partner(end, "partner")
+            if evidence.leaf[a] != evidence.leaf[b]:
+                self._examine_leaf(evidence.leaf[a])
+                self._examine_leaf(evidence.leaf[b])
+            return
+        free = [n for n in claim.nodes if n not in self._busy]
+        paths = [] if claim.test.gpus is not None else evidence.open_paths(claim.nodes, limit=2 * len(claim.nodes))
+        if paths is None:
+            self._halve(claim, free)
+        elif paths:
+            for a, b in paths:
+                if a not in self._busy and b not in self._busy:
+                    self._test((a, b), "path")
+        elif claim.forgotten < 2 and len(free) == len(claim.nodes):
+            self._again[self._test(claim.nodes, "again", claim.test.gpus).id] = claim
+
+    def _halve(self, claim: _Record, free: list[int]) -> None:
+        """Too many open paths for pairs: a random half of the nodes holds a quarter of them, and so does the other half.
+
+        Leaves across which nothing has passed come first, one node of each.
+        """
+        for leaf in sorted(self._evidence.leaves(claim.nodes) - self._evidence.crossed):
+            if not any(self._evidence.leaf[n] == leaf for n in self._busy):
+                member = next((n for n in free if n not in self._busy and self._evidence.leaf[n] == leaf), None)
+                if member is not None:
+                    self._with_partner(member, "leaf", across=True)
+        rest = [n for n in free if n not in self._busy]
+        self._random.shuffle(rest)
+        for half in (rest[: len(rest) // 2], rest[len(rest) // 2 :]):
+            if len(half) > 1:
+                self._test(sorted(half), "across")
+
+    def _pair_up_leftovers(self, claims: list[_Record]) -> None:
+        """Suspects for whom no good partner was left are measured with one another, in pairs that were not tried before."""
+        idle: list[int] = []
+        for claim in claims:
+            for node in self._suspects(claim):
+                if node not in self._busy and node not in idle and not self._evidence.accusers(node):
+                    idle.append(node)
+        if any(n not in self._busy for n in self._free) and len(idle) != 1:
+            return
+        while idle:
+            node = idle.pop(0)
+            mate = next((m for m in idle if m not in self._evidence.tried[node]), None)
+            if mate is not None:
+                idle.remove(mate)
+                self._test((node, mate), "partner")
+
+    def _join_the_idle(self, claims: list[_Record]) -> None:
+        """Good nodes without work prove the paths between their groups meanwhile, as one group."""
+        if any(not self._suspects(c) and len(c.nodes) > 2 and c is not self._trigger for c in claims):
+            return
+        idle = sorted(n for n in self._free if n not in self._busy)
+        if len(idle) < 2:
+            return
+        evidence = self._evidence
+        if evidence.mesh:
+            fresh = evidence.open_paths(idle, limit=0) is None
+        else:
+            here = set(idle)
+            ring = evidence.edges(range(len(self._names)))
+            fresh = any(a in here and b in here and not evidence.path_good(a, b) for a, b in ring)
+        if fresh:
+            self._test(idle, "across")
+
+    def _measure_the_rest(self) -> None:
+        """Nothing is left to ask: the pool without the convicted has to meet its floor as one group."""
+        out: set[int] = set()
+        for a, b in self._bad_paths:  # one end of a bad path stays out: a group with both would use it
+            if a not in out and b not in out:
+                out.add(b)
+        rest = [n for n in range(len(self._names)) if self._evidence.cleared(n) and self._usable(n) and n not in out]
+        attempts = sum(1 for r in self._history if r.test.purpose == "rest" and list(r.nodes) == rest)
+        if len(rest) > 1 and attempts < GIVE_UP:
+            self._test(rest, "rest")
+
+    # -- convicting ----------------------------------------------------------------------------------------------------
+
+    def _convict(self) -> bool:
+        """Convicts what the evidence allows; true if anybody was."""
+        evidence = self._evidence
+        for leaf in self._leaf_members:
+            if leaf not in evidence.crossed and leaf not in self._bad_leaves and self._convict_switch(leaf):
+                return True
+        for node, failed in enumerate(evidence.failed):
+            if failed and self._usable(node) and not evidence.cleared(node) and self._convict_node(node):
+                return True
+        for claim in self._claims:
+            if claim.is_pair and claim.accuses and not claim.settled and self._convict_path(claim):
+                return True
+        return False
+
+    def _convict_switch(self, leaf: str) -> bool:
+        members = self._leaf_members[leaf]
+        witnesses = self._witnesses(leaf)
+        partners = {p for n in witnesses for p in self._evidence.accusers(n) if self._evidence.leaf[p] != leaf}
+        if len(members) < 2 or len(witnesses) < min(LEAF_WITNESSES, len(members)) or len(partners) < 2:
+            return False
+        inside = leaf not in self._evidence.inside
+        few = len(members) < LEAF_WITNESSES
+        reason = (
+            f"{len(witnesses)} of its {len(members)} nodes fail with good partners on other leaves and none passes; "
+            + ("nothing passes within the leaf either" if inside else "within the leaf they pass")
+        )
+        evidence = [r for n in witnesses for p, records in self._evidence.failed[n].items() if p in partners for r in records]
+        others = [self._subject("node", (n,)) for n in members] if few else []
+        names = tuple(self._names[n] for n in members)
+        finding = Finding("switch", leaf, names, "convicted", reason, self._tell(evidence), tuple(others))
+        self._bad_leaves[leaf] = (inside, finding)
+        return True
+
+    def _convict_node(self, node: int) -> bool:
+        evidence = self._evidence
+        accusers = evidence.accusers(node)
+        leaf = evidence.leaf[node]
+        if len(accusers) < 2 or self._missing_slots(node):
+            return False
+        alone = leaf is not None and len(self._leaf_members[leaf]) == 1
+        if leaf is not None and not alone and leaf not in evidence.crossed:
+            mates = [p for p in accusers if evidence.leaf[p] == leaf]
+            if leaf not in evidence.inside or len(mates) < 2:
+                return False
+        slots = evidence.slots[node]
+        bad = [slot for slot, good in slots.items() if not good]
+        records = [r for p in accusers for r in evidence.failed[node][p]]
+        partners = ", ".join(self._names[p] for p in accusers)
+        name = self._names[node]
+        told_apart = len(slots) == self._slots
+        if bad and told_apart and len(bad) < self._slots:
+            passing = self._slots - len(bad)
+            self._bad_gpus[node] = [
+                Finding(
+                    "gpu",
+                    f"{name}/gpu/{self._gpus[node][slot]}",
+                    (name,),
+                    "convicted",
+                    f"the node fails with the good partners {partners}; measured alone this GPU fails, {passing} siblings pass",
+                    self._tell([r for r in records if r.test.gpus is None or slot in r.test.gpus]),
+                )
+                for slot in sorted(bad)
+            ]
+            return True
+        others: list[dict[str, object]] = []
+        if not told_apart or self._slots == 1:
+            others += [{"kind": "gpu", "id": f"{name}/gpu/{uuid}", "members": [name]} for uuid in self._gpus[node]]
+        if alone and leaf is not None:
+            others.append({"kind": "switch", "id": leaf, "members": [name]})
+        how = "it fails with the good partners " + partners
+        if told_apart and self._slots > 1:
+            how += ", with every GPU alone too" if bad else "; each GPU alone passes, all together do not"
+        self._bad_nodes[node] = Finding("node", name, (name,), "convicted", how, self._tell(records), tuple(others))
+        return True
+
+    def _convict_path(self, claim: _Record) -> bool:
+        evidence = self._evidence
+        a, b = sorted(claim.nodes)
+        if (a, b) in self._bad_paths or evidence.path_good(a, b) or self._explained(claim):
+            return False
+        for end, other in ((a, b), (b, a)):
+            if not evidence.cleared(end) or not evidence.passed[end] - {other}:
+                return False
+        leaves = evidence.leaves((a, b))
+        if len(leaves) > 1 and not leaves <= evidence.crossed:
+            return False
+        records = [r for r in self._history if r.is_pair and {a, b} & set(r.nodes) and r.result.outcome != "unknown"]
+        with_a = min(evidence.passed[a] - {b})
+        with_b = min(evidence.passed[b] - {a})
+        names = tuple(sorted((self._names[a], self._names[b])))
+        reason = f"they fail together; {self._names[a]} passes with {self._names[with_a]}, {self._names[b]} with {self._names[with_b]}"
+        self._bad_paths[a, b] = Finding("pair", "|".join(names), names, "convicted", reason, self._tell(records))
+        return True
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    def _subject(self, kind: str, nodes: Sequence[int]) -> dict[str, object]:
+        names = sorted(self._names[n] for n in nodes)
+        return {"kind": kind, "id": "|".join(names), "members": names}
+
+    def _tell(self, records: Iterable[_Record]) -> tuple[dict[str, object], ...]:
+        told: dict[int, dict[str, object]] = {}
+        for r in records:
+            told[r.test.id] = {
+                "test": r.test.id,
+                "round": r.test.round,
+                "purpose": r.test.purpose,
+                "nodes": list(r.test.nodes),
+                "gpus": None if r.test.gpus is None else list(r.test.gpus),
+                "outcome": r.result.outcome,
+                "values": list(r.result.values),
+                "floor": r.result.floor,
+                "unit": r.result.unit,
+                "reason": r.result.reason,
+            }
+        return tuple(told[key] for key in sorted(told))
+
+    def _unresolved(self) -> list[Finding]:
+        """Claims that nothing explains, nodes that could not be measured, and a pool without its last proof."""
+        found: list[Finding] = []
+        claims = self._open_or_vanished()
+        unproven = set(self._unproven(claims))
+        for node, name in enumerate(self._names):
+            if self._set_aside(node) or node in unproven:
+                records = [r for r in self._history if node in r.nodes and r.result.outcome != "pass"]
+                why = next((r.result.reason for r in reversed(records) if r.result.reason), "no good partner was left to measure it with")
+                found.append(Finding("node", name, (name,), "unresolved", f"never passed: {why}", self._tell(records)))
+        covered: list[set[int]] = []
+        for claim in claims:
+            members = set(claim.nodes)
+            if any(each <= members for each in covered):
+                continue
+            covered.append(members)
+            suspects = self._suspects(claim)
+            candidates = [self._subject("node", (n,)) for n in suspects]
+            paths = self._evidence.open_paths(claim.nodes, limit=len(claim.nodes)) or []
+            candidates += [self._subject("pair", path) for path in paths]
+            names = tuple(self._names[n] for n in (suspects or claim.nodes))
+            if claim.settled:
+                reason = f"missed its floor, and met it in {self._repeats} repetitions later: not reproduced, not cleared"
+            elif claim.accuses:
+                reason = "missed its floor, and the evidence does not say which of these is to blame"
+            else:
+                reason = "could not be measured: " + (claim.result.reason or "no result")
+            evidence = self._tell([] if claim is self._trigger else [claim])
+            found.append(Finding("group", "|".join(sorted(names)), names, "unresolved", reason, evidence, tuple(candidates)))
+        return found
+
+    def _open_or_vanished(self) -> list[_Record]:
+        everything = [self._trigger, *(r for r in self._history if r.accuses)]
+        everything += [r for r in self._history if r.result.outcome == "unknown" and r.test.gpus is None and self._suspects(r)]
+        if not self._done and self._history and self._history[-1].test.purpose == "rest":
+            everything.append(self._history[-1])
+        live = [r for r in everything if r.settled != "measured again" and not self._explained(r)]
+        return sorted(live, key=lambda r: len(r.nodes))
+
+
+def _even_parts(items: Sequence[int], count: int) -> list[list[int]]:
+    """Cuts a sequence into `count` runs whose lengths differ by one at most."""
+    size, more = divmod(len(items), count)
+    parts, start = [], 0
+    for i in range(count):
+        end = start + size + (i < more)
+        parts.append(list(items[start:end]))
+        start = end
+    return parts

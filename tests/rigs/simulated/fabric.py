@@ -1,0 +1,186 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A fabric with injected faults that answers group tests, and one that gives pair matrices. Simulated by gpufleet.acceptance.
+
+A repetition of a test is bad when a fault that it exercises strikes:
+
+    node    any test across the network with the node in it; `aggregate`: only with all its GPUs at work (a narrow PCIe uplink)
+    gpu     any test with that slot of the node
+    pair    a ring in which the two are neighbours (paths="ring"), or any group with both (paths="mesh")
+    switch  any test with a node of the leaf; `uplink`: only a test that leaves the leaf
+
+`share` is the share of repetitions in which it strikes (a flapping link: at least a half), `hang` makes the group hang instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.localise import GroupTest, Result
+
+HEALTHY, FLOOR, SLOW = 380.0, 342.0, 0.6  # busbw in GB/s; the floor is 0.90 of the healthy value
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    kind: str  # node, gpu, pair, switch
+    nodes: tuple[str, ...]  # of a switch: every node of the leaf
+    slot: int = -1
+    share: float = 1.0
+    hang: bool = False
+    uplink: bool = False
+    aggregate: bool = False
+    leaf: str = ""
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """Kind and id as a finding has them; GPUs are called GPU-<slot>."""
+        if self.kind == "gpu":
+            return "gpu", f"{self.nodes[0]}/gpu/GPU-{self.slot}"
+        if self.kind == "switch":
+            return "switch", self.leaf
+        return self.kind, "|".join(sorted(self.nodes))
+
+
+class Fabric:
+    """Answers tests over `nodes` with `slots` GPUs each; counts what it was asked."""
+
+    def __init__(
+        self, nodes: Sequence[str], faults: Iterable[Fault], *, slots: int = 8, paths: str = "ring", seed: int = 0, broken: Mapping[str, str] | None = None
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.faults = list(faults)
+        self.slots = slots
+        self.paths = paths
+        self.broken = dict(broken or {})  # node -> why no test with it can be measured
+        self._random = random.Random(seed)
+        self.tests = 0
+        self.busy_nodes = 0
+
+    @property
+    def gpus(self) -> dict[str, list[str]]:
+        return {node: [f"GPU-{slot}" for slot in range(self.slots)] for node in self.nodes}
+
+    def exercised(self, fault: Fault, test: GroupTest) -> bool:
+        members = set(test.nodes)
+        inside = members.intersection(fault.nodes)
+        if not inside:
+            return False
+        if fault.kind == "node":
+            return not (fault.aggregate and test.gpus is not None)
+        if fault.kind == "gpu":
+            return test.gpus is None or fault.slot in test.gpus
+        if fault.kind == "switch":
+            return not fault.uplink or inside != members
+        if len(inside) < 2:
+            return False
+        if self.paths == "mesh":
+            return True
+        ring = test.nodes
+        return any({ring[i], ring[i - 1]} == inside for i in range(len(ring)))
+
+    def measure(self, test: GroupTest) -> Result:
+        self.tests += 1
+        self.busy_nodes += len(test.nodes)
+        for node in test.nodes:
+            if node in self.broken:
+                return Result("unknown", reason=self.broken[node])
+        faults = [fault for fault in self.faults if self.exercised(fault, test)]
+        values = []
+        for _ in range(test.repeats):
+            value = HEALTHY * self._random.uniform(0.97, 1.0)
+            for fault in faults:
+                if fault.share >= 1.0 or self._random.random() < fault.share:
+                    if fault.hang:
+                        return Result("hang", tuple(values), FLOOR, reason="the group did not end within its deadline")
+                    value *= SLOW
+            values.append(value)
+        return Result.of(values, FLOOR, test.repeats)
+
+    def run(self, tests: Sequence[GroupTest]) -> dict[int, Result]:
+        """All tests of a round; AssertionError where two of them would share a node's GPU."""
+        used: set[tuple[str, int]] = set()
+        for test in tests:
+            assert len(set(test.nodes)) == len(test.nodes) >= 2, f"not a group: {test}"
+            for node in test.nodes:
+                for slot in test.gpus if test.gpus is not None else range(self.slots):
+                    assert (node, slot) not in used, f"{node} slot {slot} is used twice in a round"
+                    used.add((node, slot))
+        return {test.id: self.measure(test) for test in tests}
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """One random trial: a pool, its leaves where they are known, and what is wrong with it."""
+
+    nodes: tuple[str, ...]
+    topology: dict[str, str] | None
+    faults: tuple[Fault, ...]
+    silent: tuple[Fault, ...]  # slow paths that the ring of the whole pool does not use: real, but nobody asked
+    paths: str
+    slots: int
+    seed: int
+
+    def fabric(self) -> Fabric:
+        return Fabric(self.nodes, (*self.faults, *self.silent), slots=self.slots, paths=self.paths, seed=self.seed)
+
+
+KINDS = ("node", "aggregate", "gpu", "pair", "switch", "uplink", "flapping node", "flapping gpu", "flapping pair", "hang node", "hang gpu")
+
+
+def scenario(seed: int, *, size: int | None = None, count: int | None = None, paths: str = "ring", kinds: Sequence[str] = KINDS) -> Scenario:
+    """Draws a trial: 4 to 1,024 nodes (logarithmically even), one to five faults and at most (N-2)/2 bad nodes."""
+    rng = random.Random(seed)
+    size = size or min(1024, round(4 * 2 ** rng.uniform(0, 8)))
+    nodes = tuple(f"n{i:04d}" for i in range(size))
+    budget = (size - 2) // 2
+    wanted = min(count or rng.randint(1, 5), 5, budget)
+    topology: dict[str, str] | None = None
+    leaf_size = rng.choice([4, 8, 16, 32])
+    if size >= 3 * leaf_size and rng.random() < 0.6:
+        order = list(range(size))
+        if rng.random() < 0.25:
+            rng.shuffle(order)  # the ring need not follow the leaves
+        leaves = size // leaf_size
+        topology = {nodes[n]: f"leaf-{min(i // leaf_size, leaves - 1)}" for i, n in enumerate(order)}
+    touched: set[str] = set()
+    faults: list[Fault] = []
+    tries = 0
+    while len(faults) < wanted and tries < 200:
+        tries += 1
+        kind = rng.choice(kinds)
+        fault = _draw(kind, rng, nodes, topology, paths)
+        if fault is None or touched.intersection(fault.nodes):
+            continue
+        cost = len(fault.nodes) if fault.kind == "switch" else 1
+        if cost > budget:
+            continue
+        budget -= cost
+        touched.update(fault.nodes)
+        faults.append(fault)
+    silent: list[Fault] = []
+    if paths == "ring" and size >= 8 and rng.random() < 0.2:
+        for _ in range(rng.randint(1, 3)):
+            a, b = sorted(rng.sample(range(size), 2))
+            if b - a not in (1, size - 1) and not touched.intersection((nodes[a], nodes[b])):
+                silent.append(Fault("pair", (nodes[a], nodes[b])))
+    return Scenario(nodes, topology, tuple(faults), tuple(silent), paths, rng.choice([1, 2, 4, 8, 8, 8]), seed)
+
+
+def _draw(kind: str, rng: random.Random, nodes: Sequence[str], topology: Mapping[str, str] | None, paths: str) -> Fault | None:
+    share = rng.uniform(0.5, 0.95) if kind.startswith("flapping") else 1.0
+    what = kind.split()[-1]
+    if what in ("node", "aggregate"):
+        return Fault("node", (rng.choice(nodes),), share=share, hang=kind.startswith("hang"), aggregate=kind == "aggregate")
+    if what == "gpu":
+        return Fault("gpu", (rng.choice(nodes),), slot=0, share=share, hang=kind.startswith("hang"))
+    if what == "pair":
+        first = rng.randrange(len(nodes))
+        other = (first + 1) % len(nodes) if paths == "ring" else rng.choice([n for n in range(len(nodes)) if n != first])
+        return Fault("pair", (nodes[first], nodes[other]), share=share)
+    if topology is None:
+        return None
+    leaf = rng.choice(sorted(set(topology.values())))
+    return Fault("switch", tuple(n for n in nodes if topology[n] == leaf), uplink=kind == "uplink", leaf=leaf)
