@@ -20,6 +20,12 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import
 
 Probe = t.Callable[[t.Dict[str, t.Any], Node], t.Iterable[t.Dict[str, t.Any]]]
 
+CHECKS: dict[str, t.Any] = {
+    "type": "list",
+    "elements": "dict",
+    "options": {"check": {"type": "str", "required": True}, "variant": {"type": "str", "default": ""}},
+}
+
 # Options that every probe module has; documented in doc_fragments/probe.py.
 COMMON: dict[str, dict[str, t.Any]] = {
     "timeout": {"type": "float", "default": 600.0},
@@ -52,10 +58,20 @@ RAW_LIMIT = 1 << 20
 GUARDIAN_GRACE_S = 30.0
 
 
-def main(probe: Probe, options: dict[str, dict[str, t.Any]], default_stage: str, **spec: t.Any) -> None:
-    """Run `probe` under a guardian and return what it saw: {"observations": [...], "state": "done"|"running", ...}."""
-    module = AnsibleModule(argument_spec=dict(options, **COMMON), supports_check_mode=True, **spec)
+def main(
+    probe: Probe,
+    options: dict[str, dict[str, t.Any]],
+    default_stage: str,
+    default_checks: t.Callable[[dict[str, t.Any]], list[dict[str, str]]] | None = None,
+) -> None:
+    """Run `probe` under a guardian and return what it saw: {"observations": [...], "state": "done"|"running", ...}.
+
+    `default_checks` makes the list of checks from the other options where a module is used alone.
+    """
+    module = AnsibleModule(argument_spec=dict(options, **COMMON), supports_check_mode=True)
     params = dict(module.params)
+    if default_checks and not params["checks"]:
+        params["checks"] = default_checks(params)
     common = {name: params.pop(name) for name in COMMON}
     if module.check_mode:
         module.exit_json(changed=False, observations=[], state="check_mode", would_run=params)

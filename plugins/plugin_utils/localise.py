@@ -140,10 +140,9 @@ class _Evidence:
         self.unknown: list[set[int]] = [set() for _ in range(size)]  # partners with whom nothing was measured
 
     def edges(self, nodes: Sequence[int]) -> Iterable[tuple[int, int]]:
-        """The paths that a ring over `nodes` uses."""
-        if len(nodes) == 2:
-            return [(nodes[0], nodes[1])]
-        return [(a, nodes[i - 1]) for i, a in enumerate(nodes)]
+        """The paths that a ring over `nodes` uses, the one that closes it last."""
+        inner = list(zip(nodes, nodes[1:], strict=False))
+        return inner if len(nodes) == 2 else [*inner, (nodes[-1], nodes[0])]
 
     def leaves(self, nodes: Iterable[int]) -> set[str]:
         return {name for name in (self.leaf[n] for n in nodes) if name is not None}
@@ -279,6 +278,7 @@ class Localiser:
         self._history: list[_Record] = []
         self._round: dict[int, _Record] = {}
         self._again: dict[int, _Record] = {}  # id of the repeated test -> the claim
+        self._split_again: set[int] = set()
         self._busy: set[int] = set()
         self._free: list[int] = []
         self._tests = 0
@@ -343,6 +343,11 @@ class Localiser:
             if record.test.purpose == "rest" and record.result.outcome == "pass":
                 self._done = True
         self._round = {}
+        for node, slots in enumerate(self._evidence.slots):
+            # Several bad slots, not all: rather a path or something that comes and goes than several bad GPUs.
+            if len(slots) == self._slots and 1 < sum(not good for good in slots.values()) < self._slots and node not in self._split_again:
+                self._split_again.add(node)
+                slots.clear()
         while self._convict():
             pass
 
@@ -498,10 +503,12 @@ class Localiser:
         if not accusers:
             self._with_partner(node, "partner")
         elif missing := self._missing_slots(node):
-            partner = self._partner(node)
-            if partner is not None:
-                for slot in missing:
-                    self._test((node, partner), "gpu", (slot,))
+            # Two partners where there are slots enough: a bad path to one of them then looks like no bad node.
+            for part in _even_parts(missing, 2 if len(missing) >= 4 else 1):
+                partner = self._partner(node)
+                if partner is not None:
+                    for slot in part:
+                        self._test((node, partner), "gpu", (slot,))
         elif len(accusers) < 2:
             self._with_partner(node, "partner")
         if accusers:
@@ -640,7 +647,7 @@ class Localiser:
         if len(members) < 2 or len(witnesses) < min(LEAF_WITNESSES, len(members)) or len(partners) < 2:
             return False
         inside = leaf not in self._evidence.inside
-        few = len(members) < LEAF_WITNESSES
+        few = len(members) <= LEAF_WITNESSES  # as many bad nodes could stand on one leaf
         reason = (
             f"{len(witnesses)} of its {len(members)} nodes fail with good partners on other leaves and none passes; "
             + ("nothing passes within the leaf either" if inside else "within the leaf they pass")
@@ -684,7 +691,8 @@ class Localiser:
             ]
             return True
         others: list[dict[str, object]] = []
-        if not told_apart or self._slots == 1:
+        comes_and_goes = any(r.result.outcome == "fail" and max(r.result.values) >= (r.result.floor or 0) for r in records)
+        if not told_apart or self._slots == 1 or (comes_and_goes and not bad):
             others += [{"kind": "gpu", "id": f"{name}/gpu/{uuid}", "members": [name]} for uuid in self._gpus[node]]
         if alone and leaf is not None:
             others.append({"kind": "switch", "id": leaf, "members": [name]})

@@ -1,0 +1,29 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Judges a run, writes its report and says whether the fleet is accepted."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import judging
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        try:
+            result = judging.judge(self._task.args, self._task.play, self._loader, task_vars)
+        except (RunError, OSError) as error:
+            return {"failed": True, "msg": str(error)}
+        for line, colour in result.pop("lines"):
+            Display().display(line, color=colour)
+        return {"changed": False, "failed": not result["accepted"], "msg": result["why"], **result}

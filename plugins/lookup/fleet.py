@@ -1,0 +1,60 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: fleet
+short_description: The hosts of an acceptance run, or a refusal to run at all
+version_added: 0.1.0
+author: The gpufleet.acceptance team
+description:
+  - Used in the C(hosts) line of the acceptance plays. Returns its pattern unchanged where the run can end with a verdict.
+  - Ansible ends with status 0 where a pattern matches no host, where C(--skip-tags always) leaves no task, and where
+    C(--start-at-task) or C(--step) leave tasks out. An acceptance run must not, so all of these are refused here.
+options:
+  _terms:
+    description: The host pattern.
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Accept the fleet
+  hosts: "{{ lookup('gpufleet.acceptance.fleet', acceptance_hosts | default('all')) }}"
+  tasks: []
+"""
+
+RETURN = r"""
+_raw:
+  description: The pattern that was given.
+  type: list
+  elements: str
+"""
+
+import typing as t
+
+from ansible import context
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+
+class LookupModule(LookupBase):
+    def run(self, terms: list[str], variables: dict[str, t.Any] | None = None, **kwargs: t.Any) -> list[str]:
+        pattern = terms[0] if terms else "all"
+        arguments = context.CLIARGS
+        if any(arguments.get(listing) for listing in ("listhosts", "listtasks", "listtags", "syntax")):
+            return [pattern]
+        for option, name in (("start_at_task", "--start-at-task"), ("step", "--step")):
+            if arguments.get(option):
+                raise AnsibleLookupError(f"{name} would leave parts of the acceptance out; choose stages with --tags instead")
+        skipped = set(arguments.get("skip_tags") or ())
+        if skipped & {"always", "tagged"}:
+            raise AnsibleLookupError(
+                f"--skip-tags {','.join(sorted(skipped))} would skip the plan and the verdict; name the stages to skip"
+            )
+        hostvars = (variables or {}).get("hostvars")
+        if hostvars is not None and not hostvars._inventory.list_hosts(pattern):
+            raise AnsibleLookupError(
+                f"no host matches {pattern!r} within --limit {arguments.get('subset') or 'all'}: nothing to accept"
+            )
+        return [pattern]

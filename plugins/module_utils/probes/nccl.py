@@ -1,0 +1,212 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NCCL between the GPUs of one node, by nccl-tests.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+LARGEST = 16 << 30
+# nccl-tests holds a send, a receive and an expected buffer of the largest size, and NCCL its own.
+BUFFERS = 4
+# GPUs whose NVSwitch reduces in the fabric, and from how many GPUs on NCCL uses it (measured: reference of the tables).
+NVLS_FROM = {"H100": 5, "H200": 5, "H800": 5, "H20": 5, "GH200": 5, "B100": 6, "B200": 6, "B300": 6, "GB200": 6, "GB300": 6}
+
+
+def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+    """One observation per check of `params["checks"]`: {"check": op, "variant": "gpus=all sizes=8M:auto type=float"}."""
+    checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
+    seen = gpu.snapshot(node.run, params["nvidia_smi"])
+    refusal = _refusal(seen, params)
+    if refusal:
+        outcome, code, reason = refusal
+        for op, variant, _keys in checks:
+            yield observation.failed(op, code, reason, outcome=outcome, variant=variant, **_simulated(seen))
+        return
+    for op, variant, keys in checks:
+        yield _measure(op, variant, keys, seen, params, node)
+
+
+def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
+    """The checks of a call that names none."""
+    variant = observation.variant(gpus=params["gpus"], sizes=params["sizes"], type=params["type"])
+    return [{"check": op, "variant": variant} for op in params["ops"]]
+
+
+def fields(variant: str) -> dict[str, str]:
+    """`a=1 b=2` -> {"a": "1", "b": "2"}."""
+    return dict(word.split("=", 1) for word in variant.split() if "=" in word)
+
+
+def size(text: t.Any) -> int:
+    """Bytes of `8M`, `1G`, `1024`; ValueError for anything else."""
+    word = str(text).strip().upper().rstrip("B")
+    unit = word[-1:] if word[-1:] in UNITS and not word[-1:].isdigit() else ""
+    return int(word[: len(word) - len(unit)]) * UNITS[unit]
+
+
+def _refusal(seen: dict[str, t.Any], params: dict[str, t.Any]) -> tuple[str, str, str] | None:
+    """Why NCCL is not measured on this node, as (outcome, reason code, reason), or None."""
+    if seen["outcome"] != "measured":
+        if seen["reason_code"] == "no_gpu" and params["expected_gpus"] == 0:
+            return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
+        return "error", seen["reason_code"], seen["reason"]
+    gpus = seen["gpus"]
+    expected = params["expected_gpus"]
+    if expected is not None and expected != len(gpus):
+        return "error", "gpu_count", f"{len(gpus)} GPUs found, acceptance_gpu_count says {expected}"
+    if any((g.get("mig") or "").lower() == "enabled" for g in gpus):
+        return "not_applicable", "mig_enabled", "MIG is on; NCCL does not run between MIG instances"
+    if len(gpus) == 1:
+        return "not_applicable", "single_gpu", "one GPU: there is no link to measure"
+    busy = gpu.foreign_processes(seen, set())
+    if busy:
+        return "error", "busy_gpu", f"other processes use the GPUs: {gpu.describe(busy)}; end them and resume"
+    return None
+
+
+def _measure(
+    op: str, variant: str, keys: dict[str, str], seen: dict[str, t.Any], params: dict[str, t.Any], node: Node
+) -> dict[str, t.Any]:
+    count = len(seen["gpus"]) if keys.get("gpus", "all") == "all" else int(keys["gpus"])
+    if count > len(seen["gpus"]):
+        reason = f"{count} GPUs were asked for and {len(seen['gpus'])} are here"
+        return observation.failed(op, "gpu_count", reason, variant=variant, **_simulated(seen))
+    if count == 1:
+        reason = "one GPU was asked for: there is no link to measure"
+        return observation.failed(op, "single_gpu", reason, "not_applicable", variant=variant, **_simulated(seen))
+    used = seen["gpus"][:count]
+    smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
+    max_bytes = _largest_that_fits(used) if largest in ("", "auto") else size(largest)
+    binary = _binary(op, params)
+    argv = [binary, "-b", str(size(smallest)), "-e", str(max_bytes), "-f", str(params["factor"]), "-g", str(count)]
+    argv += ["-n", str(params["iterations"]), "-w", str(params["warmup"]), "-d", keys.get("type", "float"), "-c", "1"]
+    argv += params["extra_args"]
+    env = {str(k): str(v) for k, v in params["env"].items()}
+    if count < len(seen["gpus"]):
+        env.setdefault("CUDA_VISIBLE_DEVICES", ",".join(g["uuid"] for g in used))
+    with Window(node, seen, params["nvidia_smi"]) as window:
+        result = node.run(argv, timeout=params["test_timeout"], env=env, merge=True, contained=True)
+    context = _context(op, keys, used, env, node)
+    common: dict[str, t.Any] = {
+        "variant": variant,
+        "members": [],
+        "command": [f"{k}={v}" for k, v in sorted(env.items())] + argv,
+        "duration_s": result.duration_s,
+        "started_at": observation.utc(result.started_at),
+        "raw": result.out,
+        "context": context,
+        "evidence": window.evidence(),
+        **_simulated(seen),
+    }
+    if result.missing:
+        code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
+        reason = f"{binary}: {result.missing}; install nccl-tests or set nccl_node_binary_dir"
+        return observation.failed(op, code, reason, **common)
+    if result.timed_out:
+        reason = f"{os.path.basename(binary)} did not end within {params['test_timeout']:.0f} s and was ended"
+        return observation.failed(op, "timeout", reason, "timeout", **common)
+    read = nccl_tests.parse(result.out, rc=result.rc or 0, expect_ranks=count, expect_max_bytes=max_bytes)
+    common["tool_version"] = read.get("tool_version")
+    context.update(nccl_version=read.get("nccl_version"), warnings=read.get("warnings") or [])
+    if read["outcome"] != "measured":
+        return observation.failed(op, read["reason_code"], read["reason"], **common)
+    if read["op"] not in (None, op):
+        return observation.failed(op, "bad_output", f"{binary} printed results of {read['op']}", **common)
+    return observation.measured(op, metrics=_metrics(read), series=_series(read), **common)
+
+
+def _binary(op: str, params: dict[str, t.Any]) -> str:
+    name = op + "_perf" + params["binary_suffix"]
+    return os.path.join(params["binary_dir"], name) if params["binary_dir"] else name
+
+
+def _largest_that_fits(gpus: list[dict[str, t.Any]]) -> int:
+    """The largest power of two that fits into every GPU, 16 GiB at most, 1 GiB where the memory is unknown."""
+    memory = min((g.get("memory_total_mib") or 0) for g in gpus) * (1 << 20)
+    if not memory:
+        return 1 << 30
+    return min(LARGEST, 1 << max(20, (int(memory) // BUFFERS).bit_length() - 1))
+
+
+def _context(
+    op: str, keys: dict[str, str], gpus: list[dict[str, t.Any]], env: dict[str, str], node: Node
+) -> dict[str, t.Any]:
+    settings = {**_nccl_conf(node), **env}
+    names = sorted({g["name"] for g in gpus})
+    algorithm = settings.get("NCCL_ALGO", "auto").lower()
+    return {
+        "op": op,
+        "type": keys.get("type", "float"),
+        "gpu": names[0] if len(names) == 1 else "mixed: " + ", ".join(names),
+        "gpus": len(gpus),
+        "gpu_uuids": [g["uuid"] for g in gpus],
+        "nvls": _nvls(names, len(gpus), settings),
+        "algorithm": algorithm,
+        "nodes": 1,
+        "nccl_env": {k: v for k, v in sorted(settings.items()) if k.startswith("NCCL_")},
+        "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
+    }
+
+
+def _nvls(names: list[str], count: int, settings: dict[str, str]) -> bool:
+    """Whether this hardware should reduce in the switch, as configured. Not whether it did: a node on which NVLS broke
+    must be held to the number of one on which it works."""
+    if settings.get("NCCL_NVLS_ENABLE") == "0" or "nvls" not in settings.get("NCCL_ALGO", "nvls").lower():
+        return False
+    models = [word for name in names for word in name.replace("-", " ").split() if word in NVLS_FROM]
+    return len(models) == len(names) and all(count >= NVLS_FROM[m] for m in models) and "PCIe" not in " ".join(names)
+
+
+def _nccl_conf(node: Node) -> dict[str, str]:
+    """NCCL's settings of the machine and of our environment, as NCCL itself would see them."""
+    found: dict[str, str] = {}
+    for line in (node.read("/etc/nccl.conf") or "").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and name.strip().startswith("NCCL_"):
+            found[name.strip()] = value.strip()
+    found.update({k: v for k, v in os.environ.items() if k.startswith("NCCL_")})
+    return found
+
+
+def _metrics(read: dict[str, t.Any]) -> dict[str, t.Any]:
+    metrics = {"busbw": {"value": read["peak_busbw"]["value"], "unit": "GB/s"}}
+    if read.get("avg_busbw"):
+        metrics["avg_busbw"] = {"value": read["avg_busbw"]["value"], "unit": "GB/s"}
+    if read.get("out_of_bounds"):
+        metrics["out_of_bounds"] = {"value": read["out_of_bounds"]["count"], "unit": "count"}
+    return metrics
+
+
+def _series(read: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+    """Rows as printed; `busbw` is the better of the two halves, which both stand beside it."""
+    rows = []
+    for row in read["rows"]:
+        halves = [half for half in (row["out_of_place"], row["in_place"]) if half]
+        best = max(halves, key=lambda half: half["busbw"])
+        rows.append(
+            {
+                **{k: row[k] for k in ("size", "count", "type", "redop", "root")},
+                "time_us": best["time_us"],
+                "algbw": best["algbw"],
+                "busbw": best["busbw"],
+                "busbw_out_of_place": (row["out_of_place"] or {}).get("busbw"),
+                "busbw_in_place": (row["in_place"] or {}).get("busbw"),
+            }
+        )
+    return rows
+
+
+def _simulated(seen: dict[str, t.Any]) -> dict[str, bool]:
+    return {"simulated": bool(seen.get("simulated"))}

@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One tool of a team's own on a node: a command line, and where in its output the numbers are.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+
+def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+    """One observation per check of `params["checks"]`, whose command line is `params["argv"]` with `{check}` and the
+    variant's keys filled in."""
+    for wanted in params["checks"]:
+        keys = dict(word.split("=", 1) for word in wanted["variant"].split() if "=" in word)
+        argv = [_fill(word, dict(keys, check=wanted["check"])) for word in params["argv"]]
+        result = node.run(argv, timeout=params["test_timeout"], env=params["env"], contained=True)
+        common: dict[str, t.Any] = {
+            "variant": wanted["variant"],
+            "command": argv,
+            "raw": result.out + result.err,
+            "started_at": observation.utc(result.started_at),
+            "duration_s": result.duration_s,
+            "context": dict(params["context"], **keys),
+        }
+        check = wanted["check"]
+        if result.missing:
+            code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
+            yield observation.failed(check, code, f"{argv[0]}: {result.missing}", **common)
+        elif result.timed_out:
+            reason = f"{argv[0]} did not end within {params['test_timeout']:.0f} s and was ended"
+            yield observation.failed(check, "timeout", reason, "timeout", **common)
+        elif result.rc != 0:
+            reason = f"{argv[0]} ended with status {result.rc}: {_last_words(result)}"
+            yield observation.failed(check, "tool_failed", reason, **common)
+        else:
+            metrics, wrong = read(result.out, params["metrics"])
+            if wrong:
+                yield observation.failed(check, "bad_output", wrong, **common)
+            else:
+                yield observation.measured(check, metrics=metrics, **common)
+
+
+def read(text: str, wanted: list[dict[str, t.Any]]) -> tuple[dict[str, t.Any], str | None]:
+    """The metrics in a tool's output, or what is wrong with it.
+
+    Each of `wanted` is {"name", "unit", "regex"} with one group around the number, or {"name", "unit", "json"} with the
+    key in the one JSON object that the tool prints.
+    """
+    metrics = {}
+    for metric in wanted:
+        if metric.get("json"):
+            try:
+                value = json.loads(text)[metric["json"]]
+            except (ValueError, KeyError, TypeError):
+                return {}, f"no number {metric['json']!r} in the JSON that the tool printed"
+        else:
+            found = re.findall(metric["regex"], text, re.MULTILINE)
+            if len(found) != 1:
+                return {}, f"{metric['regex']!r} matches {len(found)} times in the output, expected once"
+            value = found[0]
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            return {}, f"{metric['name']}: found {value!r}, expected a number"
+        if isinstance(value, bool) or not math.isfinite(number):
+            return {}, f"{metric['name']}: found {value!r}, expected a number"
+        metrics[metric["name"]] = {"value": number, "unit": metric["unit"]}
+    return metrics, None
+
+
+def _fill(word: str, keys: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda match: keys.get(match.group(1), match.group(0)), word)
+
+
+def _last_words(result: t.Any) -> str:
+    return " ".join((result.err or result.out).split())[-300:]

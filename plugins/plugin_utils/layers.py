@@ -1,0 +1,60 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which layer of the inventory a variable was set in.
+
+Ansible merges layers away before anybody sees them; a verdict has to say whether a floor came from the group, from the
+host or from the command line. All use of Ansible's inner workings for that stands here.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.inventory.group import Group
+from ansible.inventory.helpers import sort_groups
+from ansible.inventory.host import Host
+from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
+
+
+class Layers:
+    """Variables of hosts by layer: `group` (the most general first), `host`, `run` (extra variables)."""
+
+    def __init__(self, hostvars: t.Any) -> None:
+        self._inventory = hostvars._inventory
+        self._manager = hostvars._variable_manager
+        self._loader = hostvars._loader
+        self._groups: dict[str, dict[str, t.Any]] = {}
+
+    def of(self, host_name: str, name: str) -> list[tuple[str, t.Any]]:
+        """Every value that `name` was given for a host, as (layer, raw value), weakest first."""
+        host = self._inventory.get_host(host_name)
+        found = []
+        for group in sort_groups(host.get_groups()):
+            if group.name not in self._groups:
+                self._groups[group.name] = {**group.vars, **self._files(group)}
+            if name in self._groups[group.name]:
+                found.append(("group", self._groups[group.name][name]))
+        own = {**host.vars, **self._files(host)}
+        if name in own:
+            found.append(("host", own[name]))
+        if name in self._manager.extra_vars:
+            found.append(("run", self._manager.extra_vars[name]))
+        return found
+
+    def variables(self, host_name: str) -> dict[str, t.Any]:
+        """All variables of a host, merged and not yet templated."""
+        return t.cast("dict[str, t.Any]", self._manager.get_vars(
+            host=self._inventory.get_host(host_name), include_hostvars=False
+        ))
+
+    def matching(self, pattern: t.Any) -> list[str]:
+        """Names of the hosts a pattern stands for, whatever --limit says."""
+        return [h.name for h in self._inventory.get_hosts(pattern, ignore_limits=True, ignore_restrictions=True)]
+
+    def _files(self, entity: Host | Group) -> dict[str, t.Any]:
+        beside_inventory = get_vars_from_inventory_sources(self._loader, self._inventory._sources, [entity], "task")
+        beside_playbook = get_vars_from_path(self._loader, self._loader.get_basedir(), [entity], "task")
+        return {**beside_inventory, **beside_playbook}

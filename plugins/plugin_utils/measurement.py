@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a node's observations to measurement/v1.
+
+A node can send anything; what leaves here fits the schema or is an error that says so.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import pathlib
+import re
+import typing as t
+import zlib
+
+import jsonschema
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, file_name
+
+SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "roles" / "common" / "files" / "schemas"
+RAW_LIMIT = 16 << 20
+# The facts of one node, the largest record there is, have some 50 KB.
+RECORD_LIMIT = 4 << 20
+_CHECK = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
+
+# Check on one subject: (check, variant).
+Check = t.Tuple[str, str]
+
+
+def schema(name: str) -> dict[str, t.Any]:
+    """A schema of the collection: `measurement-v1` or `verdict-v1`."""
+    return t.cast("dict[str, t.Any]", json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
+
+
+_VALIDATOR = jsonschema.Draft202012Validator(schema("measurement-v1"))
+
+
+def problem(record: t.Any) -> str | None:
+    """Why a record is not a measurement/v1, or None."""
+    try:
+        size = len(json.dumps(record, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        return f"it cannot be written as JSON: {error}"[:300]
+    if size > RECORD_LIMIT:
+        return f"it has {size} bytes, more than {RECORD_LIMIT}"
+    error = next(_VALIDATOR.iter_errors(record), None)
+    if error is not None:
+        return f"{'.'.join(map(str, error.absolute_path)) or 'record'}: {error.message}"[:300]
+    code = record["reason_code"]
+    return f"reason_code: {code!r} is not in the list" if code is not None and code not in reasons.ALL else None
+
+
+class Completer:
+    """Turns one target's observations of one stage into measurements of a run."""
+
+    def __init__(self, run: Run, stage: str, target: str, plane: str, attempt: int, simulated: bool = False) -> None:
+        self.run = run
+        self.stage = stage
+        self.target = target
+        self.plane = plane
+        self.attempt = attempt
+        self.simulated = simulated
+
+    def complete(self, seen: t.Any) -> dict[str, t.Any]:
+        """One observation -> one measurement."""
+        if not isinstance(seen, dict):
+            seen = {}
+        fields = {name: seen.get(name, default) for name, default in observation.FIELDS.items()}
+        part = fields.pop("part")
+        members = fields.pop("members")
+        raw, digest = self._store(fields, seen.get("raw_z"))
+        fields.pop("raw")
+        measurement = {
+            "schema": "measurement/v1",
+            "run_id": self.run.id,
+            "stage": self.stage,
+            "subject": self._subject(part, members),
+            "plane": self.plane,
+            "target": self.target,
+            "attempt": self.attempt,
+            "raw": raw,
+            "raw_sha256": digest,
+            **fields,
+        }
+        measurement["simulated"] = bool(fields["simulated"] or self.simulated)
+        wrong = problem(measurement)
+        if wrong is None:
+            return measurement
+        check, variant = fields["check"], fields["variant"]
+        known = isinstance(check, str) and _CHECK.match(check) and isinstance(variant, str) and len(variant) <= 512
+        return self.failure(
+            (check, variant) if known else ("unknown", ""), "bad_measurement", f"what {self.target} sent is refused: {wrong}"
+        )
+
+    def failure(
+        self, check: Check, reason_code: str, reason: str, outcome: str = "error", **fields: t.Any
+    ) -> dict[str, t.Any]:
+        """A measurement that the controller itself makes: nothing usable came from the node."""
+        if reason_code not in reasons.ALL:
+            reason_code = "bad_measurement"
+        seen = observation.failed(check[0], reason_code, reason[:2000], outcome=outcome, variant=check[1], **fields)
+        return self.complete(seen)
+
+    def _subject(self, part: t.Any, members: t.Any) -> dict[str, t.Any]:
+        kind = part.split("/")[0] if isinstance(part, str) and part else "node"
+        return {
+            "kind": kind,
+            "id": f"{self.target}/{part}" if part else self.target,
+            "members": [f"{self.target}/{m}" for m in members] if isinstance(members, list) else members,
+        }
+
+    def _store(self, fields: dict[str, t.Any], packed: t.Any) -> tuple[str | None, str | None]:
+        """Raw output into a file of its own; returns its path below the run and its SHA-256."""
+        if not isinstance(packed, str):
+            return None, None
+        try:
+            data = zlib.decompressobj().decompress(base64.b64decode(packed), RAW_LIMIT)
+        except (ValueError, zlib.error):
+            return None, None
+        key = json.dumps([fields["check"], fields["variant"], self.attempt], default=str)
+        name = f"{fields['check']}-{hashlib.sha256(key.encode()).hexdigest()[:8]}-{self.attempt}.txt"
+        folder = self.run.dir / "raw" / file_name(self.target)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.stage}-{file_name(name)}"
+        path.write_bytes(data)
+        return str(path.relative_to(self.run.dir)), hashlib.sha256(data).hexdigest()

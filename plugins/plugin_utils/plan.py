@@ -1,0 +1,328 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan: which (stage, check, subject) this run intends to measure, written before the first measurement.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import typing as t
+
+from ansible import context
+from ansible.errors import AnsibleError
+from ansible.module_utils.ansible_release import __version__ as ansible_version
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.playbook.role import Role
+from ansible.playbook.role.include import RoleInclude
+from ansible.template import Templar
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.layers import Layers
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError, new_run_id
+
+__all__ = ["PlanError", "Planner", "Stage", "new_run_id"]
+COMMON_ROLE = "gpufleet.acceptance.common"
+SHIPPED_STAGES = {name: f"gpufleet.acceptance.{name}" for name in ("stack", "nccl_node", "gemm")}
+PLANES = ("ssh", "kubernetes")
+
+
+class PlanError(RunError):
+    """The inventory asks for something that cannot be planned; names the variable, what was found and expected."""
+
+
+class Stage:
+    """A stage of this run: its role's defaults and argument specs are the whole interface."""
+
+    def __init__(self, name: str, role_name: str, play: t.Any, manager: t.Any, loader: t.Any, where: str) -> None:
+        self.name = name
+        self.role = role_name
+        try:
+            include = RoleInclude.load(role_name, play, variable_manager=manager, loader=loader)
+            role = Role.load(include, play, from_include=True, validate=False)
+        except AnsibleError as error:
+            raise PlanError(f"{where}: role {role_name!r} of stage {name!r} cannot be loaded: {error}") from error
+        self.defaults: dict[str, t.Any] = dict(role.get_default_vars())
+        specs = role._metadata.argument_specs if role._metadata else {}
+        self.options: dict[str, t.Any] = dict(((specs or {}).get("main") or {}).get("options") or {})
+        if name != "common" and f"{name}_checks" not in self.defaults:
+            raise PlanError(
+                f"{where}: role {role_name!r} of stage {name!r} has no {name}_checks in its defaults; "
+                f"expected a list of {{check, variant}} that says what the stage measures on a host"
+            )
+
+    @property
+    def prefix(self) -> str:
+        return "acceptance_" if self.name == "common" else f"{self.name}_"
+
+
+class Planner:
+    """Builds a plan from the play that the action runs in."""
+
+    def __init__(self, play: t.Any, loader: t.Any, task_vars: dict[str, t.Any]) -> None:
+        self.play = play
+        self.loader = loader
+        self.vars = task_vars
+        self.layers = Layers(task_vars["hostvars"])
+        self.manager = task_vars["hostvars"]._variable_manager
+        self.hosts: list[str] = list(task_vars["ansible_play_hosts_all"])
+        self.notes: list[str] = []
+
+    # Stages ------------------------------------------------------------------------------------------------------
+
+    def stages(self, wanted: t.Any) -> tuple[list[Stage], list[str]]:
+        """The stages to run, and the names of those that --tags or --skip-tags left out."""
+        if not isinstance(wanted, list) or not wanted:
+            raise PlanError(f"acceptance_stages: found {wanted!r}, expected a list of stages, like {sorted(SHIPPED_STAGES)}")
+        chosen, left_out = [], []
+        for number, item in enumerate(wanted):
+            where = f"acceptance_stages[{number}]"
+            name, role = self._named(item, where)
+            if name in [s.name for s in chosen] or name in left_out:
+                raise PlanError(f"{where}: stage {name!r} is listed twice")
+            if not selected(name, self.play.only_tags, self.play.skip_tags):
+                left_out.append(name)
+                continue
+            chosen.append(Stage(name, role, self.play, self.manager, self.loader, where))
+        if not chosen:
+            only, skip = list(self.play.only_tags), list(self.play.skip_tags)
+            raise PlanError(
+                f"no stage is left by --tags {','.join(map(str, only))} --skip-tags {','.join(map(str, skip))}; "
+                f"the stages are {', '.join(left_out)}"
+            )
+        return chosen, left_out
+
+    def _named(self, item: t.Any, where: str) -> tuple[str, str]:
+        if isinstance(item, str) and item in SHIPPED_STAGES:
+            return item, SHIPPED_STAGES[item]
+        if isinstance(item, dict) and set(item) <= {"name", "role"} and isinstance(item.get("name"), str):
+            name = str(item["name"])
+            if not name.isidentifier() or name != name.lower() or name in ("common", "acceptance"):
+                raise PlanError(f"{where}: found stage name {name!r}, expected lower-case letters, digits and _")
+            role = item.get("role") or SHIPPED_STAGES.get(name)
+            if role:
+                return name, str(role)
+        raise PlanError(
+            f"{where}: unknown stage {item!r}; expected one of {', '.join(SHIPPED_STAGES)}, or {{name, role}} for your own"
+        )
+
+    # Hosts -------------------------------------------------------------------------------------------------------
+
+    def left_out(self) -> list[str]:
+        """Hosts of the play's pattern that --limit keeps out."""
+        here = set(self.hosts)
+        return sorted(name for name in self.layers.matching(self.play.hosts) if name not in here)
+
+    def settings(self, stages: list[Stage]) -> dict[str, dict[str, t.Any]]:
+        """What each host's variables say of `stages`, validated and templated: {host: {variable: value}}.
+
+        Hosts with the same settings share the work: 2,000 hosts are one or two distinct sets.
+        """
+        common = Stage("common", COMMON_ROLE, self.play, self.manager, self.loader, "collection")
+        roles = [common, *stages]
+        prefixes = tuple(role.prefix for role in roles)
+        found: dict[str, dict[str, t.Any]] = {}
+        shared: dict[str, dict[str, t.Any]] = {}
+        for host in self.hosts:
+            variables = self.layers.variables(host)
+            own = {k: v for k, v in variables.items() if k.startswith(prefixes) and k not in _OURS}
+            text = repr(sorted(own.items()))
+            key = host if "{{" in text or "{%" in text else text
+            if key not in shared:
+                shared[key] = self._settle(host, roles, own, variables)
+            found[host] = shared[key]
+        return found
+
+    def _settle(
+        self, host: str, roles: list[Stage], own: dict[str, t.Any], variables: dict[str, t.Any]
+    ) -> dict[str, t.Any]:
+        scope: dict[str, t.Any] = {}
+        for role in roles:
+            scope.update(role.defaults)
+        scope.update(variables)
+        templar = Templar(loader=self.loader, variables=scope)
+        settled: dict[str, t.Any] = {}
+        for role in roles:
+            values = {}
+            for name in role.options:
+                if name in own or name in role.defaults:
+                    values[name] = self._template(templar, host, name, scope[name])
+            validated = ArgumentSpecValidator(role.options).validate({k: v for k, v in values.items() if v is not None})
+            if validated.error_messages:
+                raise PlanError(f"{host}: {'; '.join(validated.error_messages)}")
+            unknown = [k for k in own if k.startswith(role.prefix) and k not in role.options and role.options]
+            if role.name == "common" and unknown:
+                raise PlanError(
+                    f"{host}: unknown variable {sorted(unknown)[0]}; expected one of {', '.join(sorted(role.options))}"
+                )
+            self.notes += [f"variable {k} is not one of role {role.role}" for k in sorted(unknown)]
+            settled.update(values)
+            settled.update(validated.validated_parameters)
+            if role.name != "common":
+                name = f"{role.name}_checks"
+                settled[name] = checks(self._template(templar, host, name, scope[name]), f"{host}: {name}")
+        return settled
+
+    def _template(self, templar: t.Any, host: str, name: str, value: t.Any) -> t.Any:
+        try:
+            return templar.template(value)
+        except AnsibleError as error:
+            raise PlanError(f"{host}: {name}: {error}") from error
+
+    # The plan ----------------------------------------------------------------------------------------------------
+
+    def build(self, run_id: str, wanted: t.Any) -> tuple[dict[str, t.Any], dict[str, dict[str, t.Any]]]:
+        """The plan of a new run, and the settings of its hosts."""
+        stages, skipped = self.stages(wanted)
+        settings = self.settings(stages)
+        left_out = self.left_out()
+        items, samples = [], {}
+        targets = {host: {"plane": settings[host].get("acceptance_plane") or "ssh"} for host in self.hosts}
+        for stage in stages:
+            hosts = self.hosts
+            sample = settings[hosts[0]].get(f"{stage.name}_sample") if hosts else None
+            if sample:
+                hosts, samples[stage.name] = choose(hosts, sample, f"{stage.name}_sample")
+            for host in hosts:
+                for check, variant in settings[host][f"{stage.name}_checks"]:
+                    items.append(
+                        {
+                            "stage": stage.name,
+                            "check": check,
+                            "variant": variant,
+                            "subject": {"kind": "node", "id": host, "members": []},
+                            "target": host,
+                        }
+                    )
+        plan = {
+            "schema": "plan/v1",
+            "run_id": run_id,
+            "created_at": utc(),
+            "mode": "run",
+            "collection_version": collection.version(),
+            "ansible_version": ansible_version,
+            "python_version": platform.python_version(),
+            "partial": bool(left_out or skipped),
+            "left_out": left_out,
+            "skipped_stages": skipped,
+            "stages": [{"name": s.name, "role": s.role} for s in stages],
+            "targets": targets,
+            "items": items,
+            "sample": samples,
+            "notes": sorted(set(self.notes)),
+        }
+        return plan, settings
+
+
+_OURS = ("acceptance_run", "acceptance_stage", "acceptance_judgement", "acceptance_mode")
+
+
+def selected(tag: str, only: t.Iterable[str], skip: t.Iterable[str]) -> bool:
+    """Whether --tags and --skip-tags let a task with this one tag run, by Ansible's rules."""
+    only, skip = set(only), set(skip)
+    return (not only or bool(only & {"all", "tagged", tag})) and not skip & {"all", "tagged", tag}
+
+
+def checks(value: t.Any, where: str) -> list[tuple[str, str]]:
+    """A stage's list of checks as (check, variant)."""
+    if not isinstance(value, list) or not value:
+        raise PlanError(f"{where}: found {value!r}, expected a list of checks that is not empty")
+    found = []
+    for item in value:
+        if not isinstance(item, dict) or not isinstance(item.get("check"), str):
+            raise PlanError(f"{where}: found {item!r}, expected {{check: NAME, variant: TEXT}}")
+        pair = (str(item["check"]), str(item.get("variant") or ""))
+        if pair in found:
+            raise PlanError(f"{where}: check {' '.join(pair).strip()!r} is listed twice")
+        found.append(pair)
+    return found
+
+
+def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], dict[str, t.Any]]:
+    """A seeded choice of hosts: {count: N} or {percent: P}, {seed: S}."""
+    allowed = {"count", "percent", "seed"}
+    if not isinstance(sample, dict) or not set(sample) <= allowed or ("count" in sample) == ("percent" in sample):
+        raise PlanError(f"{where}: found {sample!r}, expected {{count: N}} or {{percent: P}}, and {{seed: S}}")
+    seed = sample.get("seed", 0)
+    try:
+        count = int(sample["count"]) if "count" in sample else -(-len(hosts) * int(sample["percent"]) // 100)
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"{where}: found {sample!r}, expected whole numbers") from error
+    if not 1 <= count:
+        raise PlanError(f"{where}: found {sample!r}, expected at least one node")
+    chosen = set(random.Random(str(seed)).sample(sorted(hosts), min(count, len(hosts))))
+    return [h for h in hosts if h in chosen], {"seed": seed, "nodes": sorted(chosen), "of": len(hosts)}
+
+
+def remaining(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
+    """What is left to do, by target: {target: {stage: {"checks": [[check, variant]], "attempt": n}}}.
+
+    `measured` and `not_applicable` are kept, the rest is repeated; a check whose members are not all there is too.
+    """
+    finished, attempts = set(), {}
+    parts: dict[tuple[str, str, str, str], bool] = {}
+    for m in measurements:
+        key = (m["target"], m["stage"], m["check"], m["variant"])
+        good = m["outcome"] in ("measured", "not_applicable")
+        attempts[(m["target"], m["stage"])] = max(attempts.get((m["target"], m["stage"]), 0), m["attempt"])
+        if m["subject"]["kind"] == "node":
+            (finished.add if good else finished.discard)(key)
+        else:
+            parts[(*key[1:], m["subject"]["id"])] = good
+    for m in measurements:
+        if m["subject"]["kind"] == "node" and any(
+            not parts.get((m["stage"], m["check"], m["variant"], member), True) for member in m["subject"]["members"]
+        ):
+            finished.discard((m["target"], m["stage"], m["check"], m["variant"]))
+    todo: dict[str, dict[str, t.Any]] = {}
+    for item in plan["items"]:
+        key = (item["target"], item["stage"], item["check"], item["variant"])
+        if key not in finished:
+            entry = todo.setdefault(item["target"], {}).setdefault(
+                item["stage"], {"checks": [], "attempt": attempts.get((item["target"], item["stage"]), 0) + 1}
+            )
+            entry["checks"].append([item["check"], item["variant"]])
+    return todo
+
+
+def phases(stages: list[dict[str, str]], todo: dict[str, dict[str, t.Any]], long: t.Iterable[str]) -> list[dict[str, str]]:
+    """How the stages run: a long one over more hosts than forks is started everywhere and then collected."""
+    forks = int(context.CLIARGS.get("forks") or 5)
+    run = []
+    for stage in stages:
+        hosts = sum(1 for stages_of in todo.values() if stage["name"] in stages_of)
+        if not hosts:
+            continue
+        split = stage["name"] in long and hosts > forks
+        for phase in ("start", "collect") if split else ("all",):
+            run.append({**stage, "phase": phase})
+    return run
+
+
+def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[str]:
+    """The plan in a few lines for people."""
+    lines = [f"run {plan['run_id']}: {len(plan['items'])} checks on {len(plan['targets'])} hosts"]
+    left = sum(len(stage["checks"]) for stages in todo.values() for stage in stages.values())
+    if left != len(plan["items"]):
+        lines[0] += f", {left} left to measure"
+    for stage in plan["stages"]:
+        hosts = {item["target"] for item in plan["items"] if item["stage"] == stage["name"]}
+        sample = plan["sample"].get(stage["name"])
+        chosen = f", sample with seed {sample['seed']}: {', '.join(sample['nodes'][:8])}" if sample else ""
+        lines.append(f"  {stage['name']}: {len(hosts)} hosts{chosen}{' ...' if sample and len(sample['nodes']) > 8 else ''}")
+    if plan["partial"]:
+        lines.append(
+            f"PARTIAL: left out {len(plan['left_out'])} hosts"
+            + (f" ({', '.join(plan['left_out'][:10])})" if plan["left_out"] else "")
+            + (f" and stages {', '.join(plan['skipped_stages'])}" if plan["skipped_stages"] else "")
+        )
+    return lines + [f"note: {note}" for note in plan["notes"]]
+
+
+def dump(plan: dict[str, t.Any]) -> str:
+    """The plan as it stands in plan.json."""
+    return json.dumps(plan, indent=1, sort_keys=True, default=str) + "\n"

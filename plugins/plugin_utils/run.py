@@ -1,0 +1,211 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run's place on disk: results/<run_id>/, who writes it, and its journal.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import re
+import secrets
+import tempfile
+import time
+import typing as t
+import urllib.parse
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+
+RUN_ID = re.compile(r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$")
+
+
+class RunError(Exception):
+    """A run cannot be made, opened or written; one sentence for the user."""
+
+
+def new_run_id() -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3)
+
+
+def file_name(subject: str) -> str:
+    """A subject id as a file name: whatever a name holds, it stays one file in one folder."""
+    name = urllib.parse.quote(subject, safe="")
+    return name if name.strip(".") else name.replace(".", "%2E")
+
+
+def write_atomically(path: pathlib.Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as target:
+            target.write(text)
+            target.flush()
+            os.fsync(target.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+class Run:
+    """One run: `id`, `dir` and what lies in it."""
+
+    def __init__(self, results_dir: str | os.PathLike[str], run_id: str) -> None:
+        self.id = run_id
+        self.dir = pathlib.Path(results_dir) / run_id
+        self.journal = Journal(self.dir / "journal.jsonl")
+
+    def make(self) -> None:
+        """The run's folders; nothing that is there is overwritten."""
+        try:
+            for folder in ("raw", "nodes", "todo"):
+                (self.dir / folder).mkdir(parents=True)
+            self.journal.path.touch()
+        except OSError as error:
+            raise RunError(
+                f"acceptance_results_dir {self.dir.parent}: {error.strerror}: {error.filename};"
+                " expected a folder that can be written"
+            ) from error
+
+    @classmethod
+    def open(cls, results_dir: str, run_id: str) -> Run:
+        if not RUN_ID.match(str(run_id)):
+            raise RunError(f"run_id: found {run_id!r}, expected the id of a run, like 20260101T000000Z-0a1b2c")
+        run = cls(results_dir, run_id)
+        if not (run.dir / "plan.json").is_file():
+            known = sorted(p.parent.name for p in pathlib.Path(results_dir).glob("*/plan.json"))[-5:]
+            raise RunError(
+                f"run {run_id} does not exist in {os.path.abspath(results_dir)}; "
+                + (f"the latest there: {', '.join(known)}" if known else "no run is there")
+            )
+        return run
+
+    def plan(self) -> dict[str, t.Any]:
+        path = self.dir / "plan.json"
+        try:
+            return t.cast("dict[str, t.Any]", json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: {error}; expected the plan of run {self.id}") from error
+
+    def claim(self, pid: int) -> None:
+        """Make `pid` this run's one controller; a second one while it lives is refused."""
+        path = self.dir / "controller.json"
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            owner = json.loads(path.read_text(encoding="utf-8"))
+            if owner["pid"] != pid and process.is_alive(owner["pid"], owner["started"]):
+                raise RunError(f"run {self.id} is still being driven by process {owner['pid']}; wait for it or end it")
+        (self.dir / "todo").mkdir(exist_ok=True)
+        write_atomically(path, json.dumps({"pid": pid, "started": process.start_time(pid)}))
+
+    def is_mine(self, pid: int) -> bool:
+        """Whether `pid` still is the controller: a worker that outlived its own must not write into a resumed run."""
+        try:
+            return bool(json.loads((self.dir / "controller.json").read_text(encoding="utf-8"))["pid"] == pid)
+        except (OSError, ValueError, KeyError):
+            return False
+
+    # What each target has to do: one small file per target, so that no worker reads the whole plan.
+
+    def assign(self, target: str, todo: dict[str, t.Any]) -> None:
+        (self.dir / "todo" / (file_name(target) + ".json")).write_text(json.dumps(todo), encoding="utf-8")
+
+    def todo(self, target: str) -> dict[str, t.Any]:
+        try:
+            found = json.loads((self.dir / "todo" / (file_name(target) + ".json")).read_text(encoding="utf-8"))
+            return t.cast("dict[str, t.Any]", found)
+        except FileNotFoundError:
+            return {}
+
+    def lose(self, target: str, reason_code: str, reason: str) -> None:
+        """Remember that a target is not to be contacted again in this run."""
+        path = self.dir / "todo" / (file_name(target) + ".lost")
+        path.write_text(json.dumps([reason_code, reason]), encoding="utf-8")
+
+    def lost(self, target: str) -> tuple[str, str] | None:
+        try:
+            code, reason = json.loads((self.dir / "todo" / (file_name(target) + ".lost")).read_text(encoding="utf-8"))
+            return code, reason
+        except (OSError, ValueError):
+            return None
+
+    def clear_todo(self) -> None:
+        with contextlib.suppress(OSError):
+            for path in (self.dir / "todo").iterdir():
+                path.unlink()
+            (self.dir / "todo").rmdir()
+
+
+class Journal:
+    """One JSON line per measurement, on disk the moment it arrives."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+
+    def append(self, measurements: t.Iterable[dict[str, t.Any]]) -> None:
+        data = "".join(json.dumps(m, allow_nan=False, sort_keys=True) + "\n" for m in measurements).encode()
+        with self._locked(os.O_RDWR | os.O_APPEND | os.O_CREAT) as handle:
+            end = os.fstat(handle).st_size
+            # A line that a full disk or a dead controller cut must not swallow the next one.
+            if end and os.pread(handle, 1, end - 1) != b"\n":
+                data = b"\n" + data
+            try:
+                while data:
+                    data = data[os.write(handle, data) :]
+                os.fsync(handle)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(handle, end)
+                raise RunError(f"{self.path}: {error.strerror}; what was measured now is not recorded") from error
+
+    def read(self) -> tuple[list[dict[str, t.Any]], list[str]]:
+        """All measurements, and what was wrong with lines that are none."""
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise RunError(f"{self.path}: {error.strerror}") from error
+        found, notes = [], []
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+                if not isinstance(record, dict):
+                    raise ValueError("not an object")
+            except ValueError:
+                notes.append(f"{self.path.name} line {number} is not a whole record and was left out ({len(line)} bytes)")
+                continue
+            found.append(record)
+        return found, notes
+
+    def repair(self) -> list[str]:
+        """Cut a half-written last line off, as a killed controller leaves it; says what was cut."""
+        with self._locked(os.O_RDWR) as handle:
+            size = os.fstat(handle).st_size
+            tail_at = max(0, size - (16 << 20))
+            tail = os.pread(handle, size - tail_at, tail_at)
+            whole = tail.rfind(b"\n") + 1
+            if whole == len(tail):
+                return []
+            os.ftruncate(handle, tail_at + whole)
+            os.fsync(handle)
+            return [f"{self.path.name}: a half-written last line of {len(tail) - whole} bytes was cut off"]
+
+    @contextlib.contextmanager
+    def _locked(self, flags: int) -> t.Iterator[int]:
+        try:
+            handle = os.open(self.path, flags, 0o644)
+        except OSError as error:
+            raise RunError(f"{self.path}: {error.strerror}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield handle
+        finally:
+            os.close(handle)
