@@ -42,6 +42,10 @@ options:
     description: How many seconds to wait where another run holds the node.
     type: float
     default: 0.0
+  root:
+    description: Where the file system of the host is mounted. A pod has it elsewhere.
+    type: path
+    default: /
   exec:
     description: Where the tools under test live.
     type: dict

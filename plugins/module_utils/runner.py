@@ -31,6 +31,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
     "timeout": {"type": "float", "default": 600.0},
     "state_dir": {"type": "path", "default": ""},
     "lock_wait": {"type": "float", "default": 0.0},
+    "root": {"type": "path", "default": "/"},
     "exec": {
         "type": "dict",
         "default": {"kind": "host"},
@@ -85,7 +86,7 @@ def main(
     phase = run.get("phase") or "all"
     try:
         if phase != "collect":
-            node = Node(common["timeout"], ledger=session.ledger, exec=common["exec"])
+            node = Node(common["timeout"], ledger=session.ledger, root=common["root"], exec=common["exec"])
             session.start(lambda: probe(params, node), common["lock_wait"])
         found = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
     except SessionError as error:

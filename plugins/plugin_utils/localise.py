@@ -17,8 +17,8 @@ How it thinks. A passing test clears what it exercised: its nodes, its paths, th
 hangs is a *claim*: something that it exercised is bad. A claim is settled when a convicted subject explains it; until then its
 suspects (what nobody has cleared) are divided further, every open claim at once:
 
-    many suspects                 split them, the parts measured side by side
-    up to eight                   each alone with its own good partner
+    the whole pool                cut it into groups, measured side by side
+    several nodes                 each with a good partner of its own; as long as there are too few of those, in pairs
     one                           a second good partner, GPU by GPU; three mates of its leaf with partners on other leaves
     no node left, so a path       every path that nobody has cleared: pairs, or random halves where there are too many
     nothing left at all           the test again; if it fails again, what cleared its members counts no longer
@@ -42,7 +42,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 REPEATS = math.ceil(math.log(0.001) / math.log(0.5))  # 10
-ALONE = 8  # so many suspects are measured one by one, each with a partner
 LEAF_WITNESSES = 4  # so many nodes of a leaf failing across it, and none passing, convict the switch
 SPLIT_FAULTS = 3  # how many faults the size of the groups is chosen for
 GIVE_UP = 3  # unmeasurable with so many partners: set aside
@@ -136,7 +135,7 @@ class _Evidence:
         self.slots: list[dict[int, bool]] = [{} for _ in range(size)]  # slots measured alone, with a good partner
         self.failed: list[dict[int, list[_Record]]] = [{} for _ in range(size)]  # partner -> tests that failed
         self.passed: list[set[int]] = [set() for _ in range(size)]  # partners of pairs that passed
-        self.tried: list[set[int]] = [set() for _ in range(size)]  # partners, whatever came of it
+        self.tried: list[set[int]] = [set() for _ in range(size)]  # partners with all slots, whatever came of it
         self.unknown: list[set[int]] = [set() for _ in range(size)]  # partners with whom nothing was measured
 
     def edges(self, nodes: Sequence[int]) -> Iterable[tuple[int, int]]:
@@ -151,7 +150,8 @@ class _Evidence:
         nodes, outcome = record.nodes, record.result.outcome
         if len(nodes) == 2:
             for a, b in (nodes, nodes[::-1]):
-                self.tried[a].add(b)
+                if record.is_pair:
+                    self.tried[a].add(b)
                 if outcome == "unknown":
                     self.unknown[a].add(b)
                 elif record.accuses:
@@ -311,6 +311,7 @@ class Localiser:
         self._busy = set()
         self._free = [n for n in range(len(self._names)) if self._usable(n) and self._evidence.cleared(n)]
         self._random.shuffle(self._free)
+        self._free.sort(key=self._beside_open_path)
         claims = self._open_claims()
         self._pursue(claims)
         if claims and (self._round or not self._is_end(claims)):
@@ -411,6 +412,11 @@ class Localiser:
     def _is_end(self, claims: list[_Record]) -> bool:
         return not any(self._suspects(c) for c in claims)
 
+    def _beside_open_path(self, node: int) -> bool:
+        """A path to a neighbour in the pool's ring is still to be proven: better idle, to prove it, than a partner."""
+        size = len(self._names)
+        return not all(self._evidence.path_good(node, (node + step) % size) for step in (1, -1))
+
     # -- planning a round ----------------------------------------------------------------------------------------------
 
     def _test(self, nodes: Sequence[int], purpose: str, gpus: tuple[int, ...] | None = None) -> GroupTest:
@@ -421,41 +427,39 @@ class Localiser:
         self._busy.update(nodes)
         return test
 
-    def _partner(self, node: int, across: bool = False) -> int | None:
-        """A free good node not yet tried with this one: on another leaf that is known to be good, before any other leaf, before the own.
+    def _partners(self, node: int, count: int = 1, across: bool = False, again: bool = False) -> list[int]:
+        """Up to `count` free good nodes not yet tried with this one, the best first.
 
-        On other leaves than the earlier partners where that is possible. `across`: only on another leaf.
+        Best is one on another leaf over which something passed, and on other leaves than earlier partners; worst is the own leaf.
+        `across`: only on other leaves. `again`: also those that were tried, last of all.
         """
         evidence = self._evidence
         here = evidence.leaf[node]
-        earlier = {evidence.leaf[p] for p in evidence.tried[node]}
-        best, best_cost = None, 100
+        tried = evidence.tried[node]
+        earlier = {evidence.leaf[p] for p in tried}
+        found: list[tuple[int, int]] = []
+        ideal = 0
         for candidate in self._free:
-            if candidate in self._busy or candidate == node or candidate in evidence.tried[node]:
-                continue
             there = evidence.leaf[candidate]
-            if here is None or there is None:
-                cost = 0
-            elif there == here:
-                if across:
-                    continue
-                cost = 4
-            else:
-                cost = 2 * (there not in evidence.crossed) + (there in earlier)
-            if cost < best_cost:
-                best, best_cost = candidate, cost
-                if cost == 0:
-                    break
-        return best
+            if candidate in self._busy or candidate == node or (candidate in tried and not again) or (across and there == here):
+                continue
+            cost = 8 * (candidate in tried)
+            if here is not None and there is not None:
+                cost += 4 if there == here else 2 * (there not in evidence.crossed) + (there in earlier)
+            found.append((cost, candidate))
+            ideal += cost == 0
+            if ideal == count:
+                break
+        found.sort(key=lambda each: each[0])
+        return [candidate for _, candidate in found[:count]]
 
     def _with_partner(self, node: int, purpose: str, across: bool = False) -> bool:
         if node in self._busy:
             return False
-        partner = self._partner(node, across)
-        if partner is None:
-            return False
-        self._test((node, partner), purpose)
-        return True
+        partners = self._partners(node, across=across)
+        for partner in partners:
+            self._test((node, partner), purpose)
+        return bool(partners)
 
     def _pursue(self, claims: list[_Record]) -> None:
         """The next tests of every open claim. A claim waits while a smaller one within it, or over one of its suspects, is open."""
@@ -479,17 +483,16 @@ class Localiser:
     def _divide(self, claim: _Record, suspects: list[int]) -> None:
         count = len(suspects)
         available = sum(1 for n in self._free if n not in self._busy)
-        if count <= ALONE and available:
+        if available >= count or (available and count <= 3):
             for suspect in suspects:
                 self._examine(suspect)
             return
         if count <= 3:
             return  # no good node is known yet: the leftovers are paired afresh
-        # Two splits to single nodes: n/g + 2 * faults * sqrt(g) tests are fewest at g = (n/faults)^(2/3).
-        parts = math.ceil(SPLIT_FAULTS ** (2 / 3) * count ** (1 / 3))
         if claim is self._trigger:
-            parts = max(parts, 6)  # five faults leave one good group
-        if not available and claim is not self._trigger:
+            # n/g groups of g and g more tests for each fault are fewest at g = sqrt(n/faults); six leave one group without any of five.
+            parts = max(6, math.ceil(math.sqrt(SPLIT_FAULTS * count)))
+        else:
             parts = count // 2  # pairs: with at most (n-2)/2 faults one of them is good
         parts = min(parts, count // 2)
         purpose = "screen" if claim is self._trigger else "split"
@@ -504,11 +507,10 @@ class Localiser:
             self._with_partner(node, "partner")
         elif missing := self._missing_slots(node):
             # Two partners where there are slots enough: a bad path to one of them then looks like no bad node.
-            for part in _even_parts(missing, 2 if len(missing) >= 4 else 1):
-                partner = self._partner(node)
-                if partner is not None:
-                    for slot in part:
-                        self._test((node, partner), "gpu", (slot,))
+            partners = self._partners(node, 2 if len(missing) >= 4 else 1, again=True)
+            for part, partner in zip(_even_parts(missing, len(partners)), partners, strict=True):
+                for slot in part:
+                    self._test((node, partner), "gpu", (slot,))
         elif len(accusers) < 2:
             self._with_partner(node, "partner")
         if accusers:
@@ -786,7 +788,7 @@ class Localiser:
 
 def _even_parts(items: Sequence[int], count: int) -> list[list[int]]:
     """Cuts a sequence into `count` runs whose lengths differ by one at most."""
-    size, more = divmod(len(items), count)
+    size, more = divmod(len(items), max(1, count))
     parts, start = [], 0
     for i in range(count):
         end = start + size + (i < more)
