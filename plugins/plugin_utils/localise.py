@@ -132,7 +132,7 @@ class _Evidence:
         self.paths = [0] * size  # bit b of paths[a]: the path a-b passed last
         self.crossed: set[str] = set()  # leaves across which something passed
         self.inside: set[str] = set()  # leaves within which something passed
-        self.slots: list[dict[int, bool]] = [{} for _ in range(size)]  # slots measured alone, with a good partner
+        self.slots: list[dict[int, tuple[bool, int]]] = [{} for _ in range(size)]  # slot measured alone -> passed, partner
         self.failed: list[dict[int, list[_Record]]] = [{} for _ in range(size)]  # partner -> tests that failed
         self.passed: list[set[int]] = [set() for _ in range(size)]  # partners of pairs that passed
         self.tried: list[set[int]] = [set() for _ in range(size)]  # partners with all slots, whatever came of it
@@ -160,7 +160,7 @@ class _Evidence:
             # Only the one under suspicion is split: its partner has passed with all its slots.
             if outcome != "unknown":
                 for slot in record.test.gpus:
-                    self.slots[nodes[0]][slot] = outcome == "pass"
+                    self.slots[nodes[0]][slot] = (outcome == "pass", nodes[1])
             return
         if outcome == "pass":
             self._clear(record)
@@ -206,14 +206,18 @@ class _Evidence:
         self.crossed -= self.leaves(record.nodes)
         self.inside -= self.leaves(record.nodes)
 
+    def trusted(self, node: int, partner: int) -> bool:
+        """The partner passed elsewhere, and so did the leaf switches between the two."""
+        here, there = self.leaf[node], self.leaf[partner]
+        return self.passes[partner] > 0 and (here is None or there in (None, here) or there in self.crossed)
+
     def accusers(self, node: int) -> list[int]:
-        """Good partners with whom the node failed, over a leaf switch that is known to be good or is not involved."""
-        here = self.leaf[node]
-        return [
-            p
-            for p in self.failed[node]
-            if self.passes[p] and (here is None or self.leaf[p] in (None, here) or self.leaf[p] in self.crossed)
-        ]
+        """Good partners with whom the node failed."""
+        return [p for p in self.failed[node] if self.trusted(node, p)]
+
+    def split(self, node: int) -> dict[int, bool]:
+        """Slots of the node that were measured alone: whether they passed."""
+        return {slot: good for slot, (good, p) in self.slots[node].items() if good or self.trusted(node, p)}
 
     def cleared(self, node: int) -> bool:
         """It passed, and at least as often as there are good partners with whom it failed."""
@@ -344,13 +348,18 @@ class Localiser:
             if record.test.purpose == "rest" and record.result.outcome == "pass":
                 self._done = True
         self._round = {}
-        for node, slots in enumerate(self._evidence.slots):
-            # Several bad slots, not all: rather a path or something that comes and goes than several bad GPUs.
-            if len(slots) == self._slots and 1 < sum(not good for good in slots.values()) < self._slots and node not in self._split_again:
-                self._split_again.add(node)
-                slots.clear()
+        self._doubt_splits()
         while self._convict():
             pass
+
+    def _doubt_splits(self) -> None:
+        """Several bad slots, not all: rather a path, or something that comes and goes, than several bad GPUs. Measured again, once."""
+        for node, slots in enumerate(self._evidence.slots):
+            if len(slots) == self._slots > 2 and node not in self._split_again:
+                bad = sum(not good for good in self._evidence.split(node).values())
+                if 1 < bad < self._slots:
+                    self._split_again.add(node)
+                    slots.clear()
 
     def findings(self) -> list[Finding]:
         """Who is convicted, with the tests that speak for it, then what could not be resolved."""
@@ -471,6 +480,8 @@ class Localiser:
             waits = any(s in awaited for s in suspects) or any(each < members for each in smaller)
             awaited.update(suspects)
             smaller.append(members)
+            if not suspects and not self._evidence.mesh:
+                waits = False  # its other paths can be searched meanwhile
             if waits or any(s in self._busy for s in suspects):
                 continue
             if len(suspects) > 1:
@@ -519,7 +530,7 @@ class Localiser:
     def _missing_slots(self, node: int) -> list[int]:
         if self._slots < 2 or len(self._evidence.unknown[node]) >= GIVE_UP:
             return []
-        return [slot for slot in range(self._slots) if slot not in self._evidence.slots[node]]
+        return [slot for slot in range(self._slots) if slot not in self._evidence.split(node)]
 
     def _witnesses(self, leaf: str) -> set[int]:
         """Nodes of a leaf that failed with good partners on other, good leaves."""
@@ -560,8 +571,9 @@ class Localiser:
         if paths is None:
             self._halve(claim, free)
         elif paths:
-            for a, b in paths:
-                if a not in self._busy and b not in self._busy:
+            size = len(self._names)  # neighbours in the pool's ring first: it is the pool that missed its floor
+            for a, b in sorted(paths, key=lambda path: (path[0] - path[1]) % size not in (1, size - 1)):
+                if a not in self._busy and b not in self._busy and b not in evidence.failed[a]:
                     self._test((a, b), "path")
         elif claim.forgotten < 2 and len(free) == len(claim.nodes):
             self._again[self._test(claim.nodes, "again", claim.test.gpus).id] = claim
@@ -600,9 +612,8 @@ class Localiser:
 
     def _join_the_idle(self, claims: list[_Record]) -> None:
         """Good nodes without work prove the paths between their groups meanwhile, as one group."""
-        if any(not self._suspects(c) and len(c.nodes) > 2 and c is not self._trigger for c in claims):
-            return
-        idle = sorted(n for n in self._free if n not in self._busy)
+        searched = {n for c in claims if c is not self._trigger and not self._suspects(c) for n in c.nodes}
+        idle = sorted(n for n in self._free if n not in self._busy and n not in searched)
         if len(idle) < 2:
             return
         evidence = self._evidence
@@ -672,7 +683,7 @@ class Localiser:
             mates = [p for p in accusers if evidence.leaf[p] == leaf]
             if leaf not in evidence.inside or len(mates) < 2:
                 return False
-        slots = evidence.slots[node]
+        slots = evidence.split(node)
         bad = [slot for slot, good in slots.items() if not good]
         records = [r for p in accusers for r in evidence.failed[node][p]]
         partners = ", ".join(self._names[p] for p in accusers)
