@@ -93,6 +93,30 @@ def kill_group(pid: int, started: int | None, number: int) -> None:
             os.killpg(pid, number)
 
 
+def kill(pid: int, started: int | None, number: int) -> None:
+    """Signal one recorded process, if it is still that process."""
+    if is_alive(pid, started):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def with_environment(name: str, value: str) -> list[tuple[int, int]]:
+    """Processes that were started with this variable in their environment, with their start times."""
+    wanted = f"{name}={value}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            started = start_time(int(entry))
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as source:
+                    carries = wanted in source.read().split(b"\0")
+            except OSError:
+                continue
+            if carries and started is not None:
+                found.append((int(entry), started))
+    return found
+
+
 def wait_gone(pid: int, started: int | None, seconds: float) -> bool:
     """Wait until a process that need not be our child is gone."""
     end = time.monotonic() + seconds

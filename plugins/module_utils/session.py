@@ -25,6 +25,7 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import select
 import signal
 import sys
@@ -46,6 +47,9 @@ class SessionError(Exception):
         self.reason_code = reason_code
         self.reason = reason
 
+
+# Every tool of a session carries this variable: the janitor finds even those that have left their process group.
+MARK = "GPUFLEET_SESSION"
 
 # kind of lease -> function that undoes it from its ledger record and returns what it did, in words.
 Undo = t.Callable[[t.Dict[str, t.Any]], str]
@@ -102,19 +106,27 @@ class Ledger:
     def undo(self) -> list[str]:
         """End recorded processes and give leases back, last first; returns what was done. Safe to repeat."""
         done = []
-        entries = self.entries()
         here = boot_id()
-        for entry in reversed(entries):
-            if entry["kind"] == "process":
-                if entry.get("boot_id") == here and process.is_alive(entry["pid"], entry.get("started")):
-                    process.kill_group(entry["pid"], entry["started"], signal.SIGKILL)
-                    process.wait_gone(entry["pid"], entry["started"], 5)
-                    done.append(f"ended process {entry['pid']}")
+        for entry in reversed(self.entries()):
+            if entry["kind"] in ("process", "session"):
+                if entry.get("boot_id") == here:
+                    for pid, started in _survivors(entry):
+                        process.kill_group(pid, started, signal.SIGKILL)
+                        process.kill(pid, started, signal.SIGKILL)
+                        process.wait_gone(pid, started, 5)
+                        done.append(f"ended process {pid}")
             elif entry["kind"] in LEASES:
                 done.append(LEASES[entry["kind"]](entry))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         return done
+
+
+def _survivors(entry: dict[str, t.Any]) -> list[tuple[int, int]]:
+    """The recorded process if it still runs, or every process that carries the recorded session's mark."""
+    if entry["kind"] == "process":
+        return [(entry["pid"], entry["started"])] if process.is_alive(entry["pid"], entry.get("started")) else []
+    return process.with_environment(MARK, entry["mark"])
 
 
 class Lock:
@@ -126,7 +138,11 @@ class Lock:
 
     def try_acquire(self) -> bool:
         while True:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            try:
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            except FileNotFoundError:
+                continue  # its last holder removed the folder between our two calls
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -180,10 +196,12 @@ class Session:
     def start(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]], wait_for_lock_s: float = 0.0) -> None:
         """Take the node, undo what a dead session left, start guardian and probe."""
         try:
-            os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
             self._acquire(wait_for_lock_s)
             self.undone = self.ledger.undo()
-            with open(self.result_path, "wb"):  # an earlier attempt's result is not ours
+            os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.result_path)  # an earlier attempt's result is not ours
+            with open(self.result_path, "xb"):
                 pass
         except OSError as error:
             code = {errno.ENOSPC: "disk_full", errno.EDQUOT: "disk_full"}.get(error.errno or 0, "state_dir")
@@ -248,6 +266,8 @@ class Session:
         except FileNotFoundError:
             return {"observations": [], "end": None, "fault": None, "running": False}
         running = end is None and self._guardian_lives()
+        if end is None and not running:
+            self._replace_guardian()
         if not running:
             self._remove_result()
         return {"observations": observations, "end": end, "fault": fault, "running": running}
@@ -255,6 +275,18 @@ class Session:
     def _guardian_lives(self) -> bool:
         holder = self.lock.holder()
         return holder.get("run_id") == self.run_id and process.is_alive(holder.get("pid", 0), holder.get("started"))
+
+    def _replace_guardian(self) -> None:
+        """The guardian was killed: do what it would have done."""
+        end = time.monotonic() + 5
+        # Its pipe to us may close a moment before its lock does.
+        while os.path.isdir(self.state_dir) and time.monotonic() < end:
+            if self.lock.try_acquire():
+                self.undone += self.ledger.undo()
+                self.lock.remove()
+                os.close(self.lock.handle)
+                return
+            time.sleep(0.05)
 
     def _remove_result(self) -> None:
         for remove, path in (
@@ -365,7 +397,7 @@ class Guardian:
                 break
             time.sleep(0.02)
         undone = self.session.ledger.undo()
-        if self.attached and how in ("connection lost", "interrupted"):
+        if how in ("connection lost", "interrupted"):
             self.session._remove_result()  # nobody will come for it: a resume measures again
         else:
             append(self.session.result_path, {"end": how, "undone": undone})
@@ -376,13 +408,22 @@ class Guardian:
             os.rmdir(self.session.state_dir)
 
     def _outstay(self, until: float) -> None:
-        """A detached result that nobody collects is removed in the end."""
-        while not self.attached and time.monotonic() < until and not self.told_to_end:
-            if not os.path.exists(self.session.result_path):
+        """A detached result that nobody collects is removed in the end, if it still is ours."""
+        if self.attached:
+            return
+        ours = _inode(self.session.result_path)
+        while time.monotonic() < until and not self.told_to_end:
+            if ours is None or _inode(self.session.result_path) != ours:
                 return
             time.sleep(5)
-        if not self.attached:
-            self.session._remove_result()
+        self.session._remove_result()
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return None
 
 
 class _Probe:
@@ -398,6 +439,8 @@ class _Probe:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             for handle in (*self.pipes, self.session.lock.handle):
                 os.close(handle)
+            os.environ[MARK] = mark = secrets.token_hex(16)
+            self.session.ledger.record("session", mark=mark)
             for observation in probe():
                 append(self.session.result_path, observation)
             code = 0

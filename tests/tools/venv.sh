@@ -1,0 +1,30 @@
+#!/bin/bash
+# venv.sh DIR: a virtual environment with the pinned packages, from Python 3.11 to 3.13 of this machine.
+set -euo pipefail
+dir=$1
+need() { # PACKAGE...: install what is missing, and say so
+    local missing=()
+    for package in "$@"; do dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package"); done
+    [ ${#missing[@]} = 0 ] && return
+    echo "installing system packages: ${missing[*]}"
+    local root=""
+    [ "$(id -u)" = 0 ] || root=sudo
+    $root apt-get update -q >/dev/null
+    DEBIAN_FRONTEND=noninteractive $root apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
+}
+usable() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; }
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-} python3.13 python3.12 python3.11 python3; do
+        if usable "$candidate"; then echo "$candidate"; return; fi
+    done
+}
+python=$(find_python)
+if [ -z "$python" ]; then
+    command -v apt-get >/dev/null || { echo "no Python 3.11, 3.12 or 3.13 with venv here; install one or set PYTHON" >&2; exit 1; }
+    need python3 python3-venv
+    python=$(find_python)
+    [ -n "$python" ] || { echo "python3 of this system is $(python3 --version); expected 3.11 to 3.13; set PYTHON" >&2; exit 1; }
+fi
+[ -x "$dir/bin/python" ] && usable "$dir/bin/python" || "$python" -m venv --clear "$dir"
+"$dir/bin/python" -m pip install -q --disable-pip-version-check -r requirements-dev.txt
