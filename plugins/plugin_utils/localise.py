@@ -10,32 +10,35 @@ Pure: it plans tests and reads results, it never runs anything and knows no plan
         session.record({test.id: measure(test) for test in tests})     # all tests of a round at the same time
     session.findings()
 
-A *test* is one collective over a group of nodes, repeated ``test.repeats`` times. The tests of a round share no node, except
-that the GPUs of one node may be measured side by side, each with the same slot of one partner.
+A *test* is one collective over a group of nodes, repeated `test.repeats` times. The tests of a round share no node,
+except that the GPUs of one node may be measured side by side, each with the same slot of a partner.
 
-How it thinks. A passing test clears what it exercised: its nodes, its paths, the leaf switches it crossed. A test that fails or
-hangs is a *claim*: something that it exercised is bad. A claim is settled when a convicted subject explains it; until then its
-suspects (what nobody has cleared) are divided further, every open claim at once:
+How it thinks. A passing test clears what it exercised: its nodes, its paths, the leaf switches it crossed. A test that
+fails or hangs is a *claim*: something that it exercised is bad. A claim is settled when a convicted subject explains
+it; until then its suspects (what nobody has cleared) are divided further, every open claim at once:
 
-    the whole pool                cut it into groups, measured side by side
-    several nodes                 each with a good partner of its own; as long as there are too few of those, in pairs
-    one                           a second good partner, GPU by GPU; three mates of its leaf with partners on other leaves
-    no node left, so a path       every path that nobody has cleared: pairs, or random halves where there are too many
-    nothing left at all           the test again; if it fails again, what cleared its members counts no longer
+    the whole pool           cut it into groups, measured side by side
+    several nodes            each with a good partner of its own; as long as there are too few of those, in pairs
+    one                      slot by slot with two other good partners; mates of its leaf with partners on other leaves
+    no node left, so a path  every path that nobody has cleared: in pairs, or in random halves where there are too many
+    nothing left at all      the test again; if it fails again, what cleared its members counts no longer
 
-A good partner is a node that passed elsewhere. A node is convicted by two different ones, a GPU by failing alone beside siblings
-that pass, a path when both ends pass with others, a switch when four of its nodes fail across it and none passes. What remains of
-the pool is measured once more as one group: only that ends the session.
+A good partner is a node that passed elsewhere. A node is convicted by two different ones, a GPU by failing alone beside
+siblings that pass, a path when both its ends pass with others, a switch when four of its nodes fail across it and none
+passes. What remains of the pool is then measured once more as one group: only its pass ends the search well.
 
-A result that is not a measurement clears nothing and convicts nobody. Where the evidence cannot separate two subjects the finding
-says so in ``indistinguishable``.
+A result that is not a measurement clears nothing and convicts nobody. Where the evidence cannot separate two subjects
+the finding says so in `indistinguishable`.
 
-Repeats: a link that fails a share s of its tests passes r of them with (1-s)^r. For s = 1/2 and at most one in a thousand r is 10.
+Repeats: a link that fails a share s of its tests passes r of them with (1-s)^r; for s = 1/2 and one in a thousand r is
+10. That holds as far as the repetitions are independent: a link that changes its state more slowly than one launch of
+the tool repeats needs launches that lie apart.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +64,10 @@ class GroupTest:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a test gave. `unknown` is everything that is not a measurement of the group, `hang` a group that started and never ended."""
+    """What a test gave.
+
+    `hang`: the group started and never ended. `unknown`: everything else that is not a measurement of the group.
+    """
 
     outcome: Literal["pass", "fail", "hang", "unknown"]
     values: tuple[float, ...] = ()
@@ -71,7 +77,7 @@ class Result:
 
     @classmethod
     def of(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> Result:
-        """Judges the values (one a repetition, higher is better): one below `floor` fails, too few of them are unknown."""
+        """Judges one value a repetition, higher is better: one below `floor` fails, too few of them are unknown."""
         seen = tuple(values)
         if any(value < floor for value in seen):
             return cls("fail", seen, floor, unit)
@@ -82,7 +88,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A convicted subject, or an `unresolved` one: something among `indistinguishable` and the members is bad or was not measured."""
+    """A convicted subject; or an `unresolved` one: something of it is bad or was not measured, nobody knows what."""
 
     kind: Literal["node", "gpu", "pair", "switch", "group"]
     id: str
@@ -123,7 +129,7 @@ class _Record:
 
 
 class _Evidence:
-    """What the results so far say of each node, GPU, path and leaf. Indices instead of names, bit masks for the paths."""
+    """What the results so far say of each node, GPU, path and leaf. Nodes are indices, their paths bit masks."""
 
     def __init__(self, size: int, leaf: Sequence[str | None], mesh: bool) -> None:
         self.leaf = leaf
@@ -132,7 +138,9 @@ class _Evidence:
         self.paths = [0] * size  # bit b of paths[a]: the path a-b passed last
         self.crossed: set[str] = set()  # leaves across which something passed
         self.inside: set[str] = set()  # leaves within which something passed
-        self.slots: list[dict[int, tuple[bool, int]]] = [{} for _ in range(size)]  # slot measured alone -> passed, partner
+        self.slots: list[dict[int, tuple[bool, int]]] = [
+            {} for _ in range(size)
+        ]  # slot measured alone -> passed, partner
         self.failed: list[dict[int, list[_Record]]] = [{} for _ in range(size)]  # partner -> tests that failed
         self.passed: list[set[int]] = [set() for _ in range(size)]  # partners of pairs that passed
         self.tried: list[set[int]] = [set() for _ in range(size)]  # partners with all slots, whatever came of it
@@ -140,7 +148,7 @@ class _Evidence:
 
     def edges(self, nodes: Sequence[int]) -> Iterable[tuple[int, int]]:
         """The paths that a ring over `nodes` uses, the one that closes it last."""
-        inner = list(zip(nodes, nodes[1:], strict=False))
+        inner = list(itertools.pairwise(nodes))
         return inner if len(nodes) == 2 else [*inner, (nodes[-1], nodes[0])]
 
     def leaves(self, nodes: Iterable[int]) -> set[str]:
@@ -196,7 +204,7 @@ class _Evidence:
                 self.paths[b] &= ~(1 << a)
 
     def forget(self, record: _Record) -> None:
-        """What cleared the members of a test that fails nevertheless counts no longer: something in it comes and goes."""
+        """What cleared the members of a test that fails nevertheless counts no longer: something comes and goes."""
         for node in record.nodes:
             self.passes[node] = 0
             self.passed[node].clear()
@@ -242,9 +250,10 @@ class Localiser:
 
     `nodes`: the pool in the ring order of the group that missed its floor, at least two, no name twice.
     `gpus`: the GPUs of each node by slot, the same number everywhere; without them a GPU is not told from its node.
-    `topology`: the leaf switch of each node as far as it is known; without it several nodes of a bad switch are convicted.
-    `paths`: `ring` where a collective uses only the paths between neighbours (NCCL_ALGO=Ring), `mesh` where it uses all (alltoall).
-    `repeats`: repetitions of each test. `seed`: choices between equals. `max_rounds`: what is open after that many is unresolved.
+    `topology`: the leaf switch of each node as far as known; without it the nodes of a bad switch are convicted.
+    `paths`: `ring` where a collective uses only the paths between neighbours (NCCL_ALGO=Ring), `mesh` where it uses all
+    of them (alltoall).
+    `repeats`: repetitions of each test. `seed`: choices between equals. `max_rounds`: what is open then is unresolved.
     Raises ValueError for a pool that is not of this form.
     """
 
@@ -329,7 +338,7 @@ class Localiser:
         return [record.test for record in self._round.values()]
 
     def record(self, results: Mapping[int, Result]) -> None:
-        """Takes the results of the round by test id; a test without one is unknown. ValueError for an id that was not asked for."""
+        """Takes the results of the round by test id; a test without one is unknown. ValueError for a stranger's id."""
         if strangers := set(results) - set(self._round):
             raise ValueError(f"no test of this round: {sorted(strangers)}")
         for key, record in self._round.items():
@@ -353,7 +362,10 @@ class Localiser:
             pass
 
     def _doubt_splits(self) -> None:
-        """Several bad slots, not all: rather a path, or something that comes and goes, than several bad GPUs. Measured again, once."""
+        """Several bad slots, not all: rather a path, or something that comes and goes, than several bad GPUs.
+
+        They are measured again, once.
+        """
         for node, slots in enumerate(self._evidence.slots):
             if len(slots) == self._slots > 2 and node not in self._split_again:
                 bad = sum(not good for good in self._evidence.split(node).values())
@@ -374,7 +386,11 @@ class Localiser:
     # -- what is open --------------------------------------------------------------------------------------------------
 
     def _usable(self, node: int) -> bool:
-        return node not in self._bad_nodes and node not in self._bad_gpus and self._evidence.leaf[node] not in self._bad_leaves
+        return (
+            node not in self._bad_nodes
+            and node not in self._bad_gpus
+            and self._evidence.leaf[node] not in self._bad_leaves
+        )
 
     def _set_aside(self, node: int) -> bool:
         """Nothing could be measured on it with several good partners."""
@@ -439,7 +455,7 @@ class Localiser:
     def _partners(self, node: int, count: int = 1, across: bool = False, again: bool = False) -> list[int]:
         """Up to `count` free good nodes not yet tried with this one, the best first.
 
-        Best is one on another leaf over which something passed, and on other leaves than earlier partners; worst is the own leaf.
+        Best is one on another leaf over which something passed, and not an earlier partner's; worst is the own leaf.
         `across`: only on other leaves. `again`: also those that were tried, last of all.
         """
         evidence = self._evidence
@@ -450,7 +466,12 @@ class Localiser:
         ideal = 0
         for candidate in self._free:
             there = evidence.leaf[candidate]
-            if candidate in self._busy or candidate == node or (candidate in tried and not again) or (across and there == here):
+            if (
+                candidate in self._busy
+                or candidate == node
+                or (candidate in tried and not again)
+                or (across and there == here)
+            ):
                 continue
             cost = 8 * (candidate in tried)
             if here is not None and there is not None:
@@ -471,7 +492,7 @@ class Localiser:
         return bool(partners)
 
     def _pursue(self, claims: list[_Record]) -> None:
-        """The next tests of every open claim. A claim waits while a smaller one within it, or over one of its suspects, is open."""
+        """The next tests of every open claim. One waits for smaller ones within it or over one of its suspects."""
         awaited: set[int] = set()
         smaller: list[set[int]] = []
         for claim in claims:
@@ -501,7 +522,8 @@ class Localiser:
         if count <= 3:
             return  # no good node is known yet: the leftovers are paired afresh
         if claim is self._trigger:
-            # n/g groups of g and g more tests for each fault are fewest at g = sqrt(n/faults); six leave one group without any of five.
+            # n/g groups of g, and g more tests for each fault, are fewest at g = sqrt(n/faults). Of six groups one
+            # has none of five faults: good partners for the others.
             parts = max(6, math.ceil(math.sqrt(SPLIT_FAULTS * count)))
         else:
             parts = count // 2  # pairs: with at most (n-2)/2 faults one of them is good
@@ -579,7 +601,7 @@ class Localiser:
             self._again[self._test(claim.nodes, "again", claim.test.gpus).id] = claim
 
     def _halve(self, claim: _Record, free: list[int]) -> None:
-        """Too many open paths for pairs: a random half of the nodes holds a quarter of them, and so does the other half.
+        """Too many open paths for pairs: a random half of the nodes holds a quarter of them, the other half another.
 
         Leaves across which nothing has passed come first, one node of each.
         """
@@ -595,7 +617,7 @@ class Localiser:
                 self._test(sorted(half), "across")
 
     def _pair_up_leftovers(self, claims: list[_Record]) -> None:
-        """Suspects for whom no good partner was left are measured with one another, in pairs that were not tried before."""
+        """Suspects for whom no good partner was left are measured with one another, in pairs not tried before."""
         idle: list[int] = []
         for claim in claims:
             for node in self._suspects(claim):
@@ -665,7 +687,9 @@ class Localiser:
             f"{len(witnesses)} of its {len(members)} nodes fail with good partners on other leaves and none passes; "
             + ("nothing passes within the leaf either" if inside else "within the leaf they pass")
         )
-        evidence = [r for n in witnesses for p, records in self._evidence.failed[n].items() if p in partners for r in records]
+        evidence = [
+            r for n in witnesses for p, records in self._evidence.failed[n].items() if p in partners for r in records
+        ]
         others = [self._subject("node", (n,)) for n in members] if few else []
         names = tuple(self._names[n] for n in members)
         finding = Finding("switch", leaf, names, "convicted", reason, self._tell(evidence), tuple(others))
@@ -697,14 +721,17 @@ class Localiser:
                     f"{name}/gpu/{self._gpus[node][slot]}",
                     (name,),
                     "convicted",
-                    f"the node fails with the good partners {partners}; measured alone this GPU fails, {passing} siblings pass",
+                    f"the node fails with the good partners {partners}; "
+                    f"measured alone this GPU fails, {passing} siblings pass",
                     self._tell([r for r in records if r.test.gpus is None or slot in r.test.gpus]),
                 )
                 for slot in sorted(bad)
             ]
             return True
         others: list[dict[str, object]] = []
-        comes_and_goes = any(r.result.outcome == "fail" and max(r.result.values) >= (r.result.floor or 0) for r in records)
+        comes_and_goes = any(
+            r.result.outcome == "fail" and max(r.result.values) >= (r.result.floor or 0) for r in records
+        )
         if not told_apart or self._slots == 1 or (comes_and_goes and not bad):
             others += [{"kind": "gpu", "id": f"{name}/gpu/{uuid}", "members": [name]} for uuid in self._gpus[node]]
         if alone and leaf is not None:
@@ -730,7 +757,10 @@ class Localiser:
         with_a = min(evidence.passed[a] - {b})
         with_b = min(evidence.passed[b] - {a})
         names = tuple(sorted((self._names[a], self._names[b])))
-        reason = f"they fail together; {self._names[a]} passes with {self._names[with_a]}, {self._names[b]} with {self._names[with_b]}"
+        reason = (
+            f"they fail together; {self._names[a]} passes with {self._names[with_a]}, "
+            f"{self._names[b]} with {self._names[with_b]}"
+        )
         self._bad_paths[a, b] = Finding("pair", "|".join(names), names, "convicted", reason, self._tell(records))
         return True
 
@@ -765,7 +795,10 @@ class Localiser:
         for node, name in enumerate(self._names):
             if self._set_aside(node) or node in unproven:
                 records = [r for r in self._history if node in r.nodes and r.result.outcome != "pass"]
-                why = next((r.result.reason for r in reversed(records) if r.result.reason), "no good partner was left to measure it with")
+                why = next(
+                    (r.result.reason for r in reversed(records) if r.result.reason),
+                    "no good partner was left to measure it with",
+                )
                 found.append(Finding("node", name, (name,), "unresolved", f"never passed: {why}", self._tell(records)))
         covered: list[set[int]] = []
         for claim in claims:
@@ -779,18 +812,24 @@ class Localiser:
             candidates += [self._subject("pair", path) for path in paths]
             names = tuple(self._names[n] for n in (suspects or claim.nodes))
             if claim.settled:
-                reason = f"missed its floor, and met it in {self._repeats} repetitions later: not reproduced, not cleared"
+                reason = (
+                    f"missed its floor, and met it in {self._repeats} repetitions later: not reproduced, not cleared"
+                )
             elif claim.accuses:
                 reason = "missed its floor, and the evidence does not say which of these is to blame"
             else:
                 reason = "could not be measured: " + (claim.result.reason or "no result")
             evidence = self._tell([] if claim is self._trigger else [claim])
-            found.append(Finding("group", "|".join(sorted(names)), names, "unresolved", reason, evidence, tuple(candidates)))
+            found.append(
+                Finding("group", "|".join(sorted(names)), names, "unresolved", reason, evidence, tuple(candidates))
+            )
         return found
 
     def _open_or_vanished(self) -> list[_Record]:
         everything = [self._trigger, *(r for r in self._history if r.accuses)]
-        everything += [r for r in self._history if r.result.outcome == "unknown" and r.test.gpus is None and self._suspects(r)]
+        everything += [
+            r for r in self._history if r.result.outcome == "unknown" and r.test.gpus is None and self._suspects(r)
+        ]
         if not self._done and self._history and self._history[-1].test.purpose == "rest":
             everything.append(self._history[-1])
         live = [r for r in everything if r.settled != "measured again" and not self._explained(r)]

@@ -1,15 +1,17 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A fabric with injected faults that answers group tests, and one that gives pair matrices. Simulated by gpufleet.acceptance.
+"""A fabric with injected faults that answers group tests, random trials over it, and their score.
+
+Simulated by gpufleet.acceptance.
 
 A repetition of a test is bad when a fault that it exercises strikes:
 
-    node    any test across the network with the node in it; `aggregate`: only with all its GPUs at work (a narrow PCIe uplink)
+    node    any test with the node; `aggregate`: only with all its GPUs at work (a narrow PCIe uplink)
     gpu     any test with that slot of the node
     pair    a ring in which the two are neighbours (paths="ring"), or any group with both (paths="mesh")
     switch  any test with a node of the leaf; `uplink`: only a test that leaves the leaf
 
-`share` is the share of repetitions in which it strikes (a flapping link: at least a half), `hang` makes the group hang instead.
+`share` is the share of repetitions in which it strikes (a flapping link: at least a half); `hang`: the group hangs.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.localise import GroupTest, Result
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.localise import Finding, GroupTest, Localiser, Result
 
 HEALTHY, FLOOR, SLOW = 380.0, 342.0, 0.6  # busbw in GB/s; the floor is 0.90 of the healthy value
 
@@ -48,7 +51,14 @@ class Fabric:
     """Answers tests over `nodes` with `slots` GPUs each; counts what it was asked."""
 
     def __init__(
-        self, nodes: Sequence[str], faults: Iterable[Fault], *, slots: int = 8, paths: str = "ring", seed: int = 0, broken: Mapping[str, str] | None = None
+        self,
+        nodes: Sequence[str],
+        faults: Iterable[Fault],
+        *,
+        slots: int = 8,
+        paths: Literal["ring", "mesh"] = "ring",
+        seed: int = 0,
+        broken: Mapping[str, str] | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
         self.faults = list(faults)
@@ -57,7 +67,7 @@ class Fabric:
         self.broken = dict(broken or {})  # node -> why no test with it can be measured
         self._random = random.Random(seed)
         self.tests = 0
-        self.busy_nodes = 0
+        self.slot_tests = 0
 
     @property
     def gpus(self) -> dict[str, list[str]]:
@@ -83,12 +93,12 @@ class Fabric:
 
     def measure(self, test: GroupTest) -> Result:
         self.tests += 1
-        self.busy_nodes += len(test.nodes)
+        self.slot_tests += test.gpus is not None
         for node in test.nodes:
             if node in self.broken:
                 return Result("unknown", reason=self.broken[node])
         faults = [fault for fault in self.faults if self.exercised(fault, test)]
-        values = []
+        values: list[float] = []
         for _ in range(test.repeats):
             value = HEALTHY * self._random.uniform(0.97, 1.0)
             for fault in faults:
@@ -119,7 +129,7 @@ class Scenario:
     topology: dict[str, str] | None
     faults: tuple[Fault, ...]
     silent: tuple[Fault, ...]  # slow paths that the ring of the whole pool does not use: real, but nobody asked
-    paths: str
+    paths: Literal["ring", "mesh"]
     slots: int
     seed: int
 
@@ -127,11 +137,21 @@ class Scenario:
         return Fabric(self.nodes, (*self.faults, *self.silent), slots=self.slots, paths=self.paths, seed=self.seed)
 
 
-KINDS = ("node", "aggregate", "gpu", "pair", "switch", "uplink", "flapping node", "flapping gpu", "flapping pair", "hang node", "hang gpu")
+KINDS = (
+    "node", "aggregate", "gpu", "pair", "switch", "uplink",
+    "flapping node", "flapping gpu", "flapping pair", "hang node", "hang gpu",
+)  # fmt: skip
 
 
-def scenario(seed: int, *, size: int | None = None, count: int | None = None, paths: str = "ring", kinds: Sequence[str] = KINDS) -> Scenario:
-    """Draws a trial: 4 to 1,024 nodes (logarithmically even), one to five faults and at most (N-2)/2 bad nodes."""
+def scenario(
+    seed: int,
+    *,
+    size: int | None = None,
+    count: int | None = None,
+    paths: Literal["ring", "mesh"] = "ring",
+    kinds: Sequence[str] = KINDS,
+) -> Scenario:
+    """Draws a trial: 4 to 1,024 nodes (logarithmically even), 1 to 5 faults, at most (N-2)/2 bad nodes and paths."""
     rng = random.Random(seed)
     size = size or min(1024, round(4 * 2 ** rng.uniform(0, 8)))
     nodes = tuple(f"n{i:04d}" for i in range(size))
@@ -139,7 +159,7 @@ def scenario(seed: int, *, size: int | None = None, count: int | None = None, pa
     wanted = min(count or rng.randint(1, 5), 5, budget)
     topology: dict[str, str] | None = None
     leaf_size = rng.choice([4, 8, 16, 32])
-    if size >= 3 * leaf_size and rng.random() < 0.6:
+    if size >= 3 * leaf_size and (rng.random() < 0.6 or set(kinds) <= {"switch", "uplink"}):
         order = list(range(size))
         if rng.random() < 0.25:
             rng.shuffle(order)  # the ring need not follow the leaves
@@ -160,6 +180,8 @@ def scenario(seed: int, *, size: int | None = None, count: int | None = None, pa
         budget -= cost
         touched.update(fault.nodes)
         faults.append(fault)
+    if not faults:  # a switch needs leaves that the pool is too small for
+        faults.append(Fault("node", (rng.choice(nodes),)))
     silent: list[Fault] = []
     if paths == "ring" and size >= 8 and rng.random() < 0.2:
         for _ in range(rng.randint(1, 3)):
@@ -169,18 +191,64 @@ def scenario(seed: int, *, size: int | None = None, count: int | None = None, pa
     return Scenario(nodes, topology, tuple(faults), tuple(silent), paths, rng.choice([1, 2, 4, 8, 8, 8]), seed)
 
 
-def _draw(kind: str, rng: random.Random, nodes: Sequence[str], topology: Mapping[str, str] | None, paths: str) -> Fault | None:
+def _draw(
+    kind: str, rng: random.Random, nodes: Sequence[str], topology: Mapping[str, str] | None, paths: str
+) -> Fault | None:
     share = rng.uniform(0.5, 0.95) if kind.startswith("flapping") else 1.0
-    what = kind.split()[-1]
+    what = kind.rsplit(maxsplit=1)[-1]
     if what in ("node", "aggregate"):
-        return Fault("node", (rng.choice(nodes),), share=share, hang=kind.startswith("hang"), aggregate=kind == "aggregate")
+        return Fault(
+            "node", (rng.choice(nodes),), share=share, hang=kind.startswith("hang"), aggregate=kind == "aggregate"
+        )
     if what == "gpu":
         return Fault("gpu", (rng.choice(nodes),), slot=0, share=share, hang=kind.startswith("hang"))
     if what == "pair":
         first = rng.randrange(len(nodes))
-        other = (first + 1) % len(nodes) if paths == "ring" else rng.choice([n for n in range(len(nodes)) if n != first])
+        other = (
+            (first + 1) % len(nodes) if paths == "ring" else rng.choice([n for n in range(len(nodes)) if n != first])
+        )
         return Fault("pair", (nodes[first], nodes[other]), share=share)
     if topology is None:
         return None
     leaf = rng.choice(sorted(set(topology.values())))
     return Fault("switch", tuple(n for n in nodes if topology[n] == leaf), uplink=kind == "uplink", leaf=leaf)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What a session made of a scenario."""
+
+    scenario: Scenario
+    findings: list[Finding]
+    missed: set[tuple[str, str]]
+    innocent: set[tuple[str, str]]
+    indistinguishable: int
+    rounds: int
+    tests: int
+    slot_tests: int
+
+    @property
+    def right(self) -> bool:
+        return not self.missed and not self.innocent
+
+
+def play(given: Scenario) -> Trial:
+    """Runs a session to its end. A finding is right when it, or what it cannot be told from, was injected."""
+    fabric = given.fabric()
+    session = Localiser(given.nodes, gpus=fabric.gpus, topology=given.topology, paths=given.paths, seed=given.seed)
+    while tests := session.next_round():
+        session.record(fabric.run(tests))
+    truth = {fault.subject for fault in given.faults}
+    real = truth | {fault.subject for fault in given.silent}
+    findings = session.findings()
+    found: set[tuple[str, str]] = set()
+    innocent: set[tuple[str, str]] = set()
+    convicted = [finding for finding in findings if finding.confidence == "convicted"]
+    for finding in convicted:
+        named = {(finding.kind, finding.id), *((str(o["kind"]), str(o["id"])) for o in finding.indistinguishable)}
+        found |= named & truth
+        if not named & real:
+            innocent.add((finding.kind, finding.id))
+    assert session.tests == fabric.tests
+    several = sum(1 for finding in convicted if finding.indistinguishable)
+    return Trial(given, findings, truth - found, innocent, several, session.rounds, session.tests, fabric.slot_tests)

@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Localisation against a fabric with injected faults. `ACCEPTANCE_TRIALS=10000` runs more random trials than the usual 1,500."""
+"""Localisation against a fabric with injected faults. `ACCEPTANCE_TRIALS=10000` runs more than 1,500 random trials."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def test_a_switch_needs_the_topology():
     nodes = [*NODES, *(f"m{i:02d}" for i in range(24))]
     for uplink in (False, True):
         fabric = Fabric(nodes, [Fault("switch", tuple(leaf), leaf="leaf-1", uplink=uplink)])
-        _, findings = search(fabric, topology={**topology, **{n: f"leaf-{3 + i // 8}" for i, n in enumerate(nodes[24:])}})
+        _, findings = search(
+            fabric, topology={**topology, **{n: f"leaf-{3 + i // 8}" for i, n in enumerate(nodes[24:])}}
+        )
         assert subjects(findings) == {("switch", "leaf-1")}
         assert set(findings[0].members) == set(leaf)
         assert ("within the leaf they pass" in findings[0].reason) is uplink
