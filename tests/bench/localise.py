@@ -35,7 +35,7 @@ MACHINES = ("node", "gpu", "flapping node", "flapping gpu", "hang node", "hang g
 
 def show(value: float, figure: str, unit: str, goal: str, compared_with: str, holds: bool | None) -> None:
     line = {
-        "figure": figure,
+        "figure": f"localise.{figure}",
         "value": value,
         "unit": unit,
         "goal": goal,
