@@ -88,12 +88,15 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A convicted subject; or an `unresolved` one: something of it is bad or was not measured, nobody knows what."""
+    """A convicted subject; a `suspected` one, for which more tests are asked; or an `unresolved` one.
 
-    kind: Literal["node", "gpu", "pair", "switch", "group"]
+    Unresolved: something of it is bad or was not measured, and the evidence does not say what.
+    """
+
+    kind: Literal["node", "gpu", "nic", "pair", "switch", "group"]
     id: str
     members: tuple[str, ...]
-    confidence: Literal["convicted", "unresolved"]
+    confidence: Literal["convicted", "suspected", "unresolved"]
     reason: str
     evidence: tuple[dict[str, object], ...] = ()
     indistinguishable: tuple[dict[str, object], ...] = ()

@@ -1,0 +1,191 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Pair tests over rails with injected faults, random matrices of them, and their score.
+
+Simulated by gpufleet.acceptance. A test between the ports of two nodes on one rail is bad when a fault that it
+exercises strikes: of a node (all its rails), a port, a path (two ports), a switch (`uplink`: only across its leaf) or a
+block (the path between two leaf switches). `share` is the share of tests in which it strikes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.localise import Finding
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.matrix import Cell, diagnose_matrix, node_of
+
+WIRE, FLOOR, SLOW = 392.0, 380.0, 0.5  # Gb/s of one 400 Gb/s port
+KINDS = ("node", "port", "path", "switch", "uplink", "block", "flapping port", "flapping path", "broken port")
+
+
+def port(node: str, rail: int) -> str:
+    return f"{node}/nic/mlx5_{rail}/1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    kind: str  # node, port, path, switch, uplink, block
+    ports: frozenset[str]
+    subject: tuple[str, str]
+    other: frozenset[str] = frozenset()  # a block: the ports of its second leaf
+    share: float = 1.0
+    breaks: bool = False  # the link breaks instead of being slow
+
+    def exercised(self, a: str, b: str) -> bool:
+        if self.kind == "path":
+            return {a, b} == self.ports
+        if self.kind == "block":
+            return (a in self.ports and b in self.other) or (b in self.ports and a in self.other)
+        if self.kind == "uplink":
+            return (a in self.ports) != (b in self.ports)
+        return a in self.ports or b in self.ports
+
+
+class Rails:
+    """Answers pair tests; `unmeasured` is the share of the matrix's tests without a number, `dead` ports give none."""
+
+    def __init__(
+        self, faults: Iterable[Fault], *, seed: int = 0, unmeasured: float = 0.0, dead: Iterable[str] = ()
+    ) -> None:
+        self.faults = list(faults)
+        self.unmeasured = unmeasured
+        self.dead = set(dead)
+        self.tests = 0
+        self.struck: set[tuple[str, str]] = set()
+        self._random = random.Random(seed)
+
+    def measure(self, a: str, b: str, rail: str, again: bool = False) -> Cell:
+        self.tests += 1
+        if self.dead & {a, b} or (not again and self._random.random() < self.unmeasured):
+            return Cell(a, b, rail, None, "unknown", again, "connection refused")
+        value = WIRE * self._random.uniform(0.99, 1.0)
+        for fault in self.faults:
+            if fault.exercised(a, b) and self._random.random() < fault.share:
+                self.struck.add(fault.subject)
+                if fault.breaks:
+                    return Cell(a, b, rail, None, "failed", again, "the link broke in mid-run")
+                value *= SLOW
+        return Cell(a, b, rail, value, again=again)
+
+    def settle(
+        self, cells: list[Cell], topology: Mapping[str, str] | None = None
+    ) -> tuple[tuple[Finding, ...], list[Cell], int]:
+        """Reads the matrix and measures what is asked for until nothing more is: findings, all cells, readings."""
+        for reading in itertools.count(1):
+            diagnosis = diagnose_matrix(cells, FLOOR, topology=topology)
+            if not diagnosis.again:
+                return diagnosis.findings, cells, reading
+            assert reading < 30, [(f.kind, f.id, f.reason) for f in diagnosis.findings if f.confidence == "suspected"]
+            cells = cells + [self.measure(a, b, rail, again=True) for a, b, rail in diagnosis.again]
+        raise AssertionError
+
+
+def pairs(
+    nodes: Sequence[str], rails: int, *, partners: int | None = None, seed: int = 0
+) -> list[tuple[str, str, str]]:
+    """Every pair of nodes on every rail, or about `partners` random partners for each node."""
+    rng = random.Random(seed)
+    chosen = list(itertools.combinations(nodes, 2))
+    if partners is not None:
+        some: set[tuple[str, str]] = set()
+        for _ in range(partners):
+            order = list(nodes)
+            rng.shuffle(order)
+            some |= {(min(p), max(p)) for p in zip(order[::2], order[1::2], strict=False)}
+        chosen = sorted(some)
+    return [(port(a, rail), port(b, rail), f"rail{rail}") for a, b in chosen for rail in range(rails)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    seed: int
+    faults: list[Fault]
+    findings: tuple[Finding, ...]
+    missed: set[tuple[str, str]]
+    innocent: set[tuple[str, str]]
+    readings: int
+    again: int
+
+    @property
+    def right(self) -> bool:
+        return not self.missed and not self.innocent
+
+
+def trial(seed: int, *, kinds: Sequence[str] = KINDS, sampled: bool | None = None) -> Trial:
+    """A random matrix of 6 to 48 nodes, 1 to 8 rails and one to four faults, a fiftieth of its cells unmeasured."""
+    rng = random.Random(seed)
+    size, rails = rng.randint(6, 48), rng.choice([1, 2, 4, 8])
+    nodes = [f"h{i:02d}" for i in range(size)]
+    topology: dict[str, str] | None = None
+    leaf_size = rng.choice([4, 5, 6, 8])
+    if size >= 4 * leaf_size and (rng.random() < 0.6 or set(kinds) <= {"switch", "uplink", "block"}):
+        leaves = size // leaf_size
+        # Rail-optimised: each rail of a block of nodes has a leaf switch of its own.
+        topology = {
+            port(node, rail): f"leaf-{min(i // leaf_size, leaves - 1)}-{rail}"
+            for i, node in enumerate(nodes)
+            for rail in range(rails)
+        }
+    faults: list[Fault] = []
+    touched: set[str] = set()
+    budget = (size - 2) // 3
+    for _ in range(40):
+        fault = _draw(rng.choice(kinds), rng, nodes, rails, topology)
+        if fault is None:
+            continue
+        hit = {node_of(p) for p in fault.ports | fault.other}
+        cost = len(hit) if fault.kind in ("switch", "uplink", "block") else 1
+        if cost <= budget and not hit & touched:
+            faults.append(fault)
+            touched |= hit
+            budget -= cost
+        if len(faults) == 4 or rng.random() < 0.4:
+            break
+    few = rng.random() < 0.3 if sampled is None else sampled
+    fabric = Rails(faults, seed=seed, unmeasured=0.02)
+    cells = [fabric.measure(*pair) for pair in pairs(nodes, rails, partners=6 if few else None, seed=seed)]
+    first = fabric.tests
+    # A fault that no test of the matrix met cannot be known: a path that was not sampled, or that flapped and was up.
+    truth = set(fabric.struck)
+    findings, _, readings = fabric.settle(cells, topology)
+    found: set[tuple[str, str]] = set()
+    innocent: set[tuple[str, str]] = set()
+    for finding in findings:
+        if finding.confidence == "convicted":
+            named = {(finding.kind, finding.id), *((str(o["kind"]), str(o["id"])) for o in finding.indistinguishable)}
+            found |= named & truth
+            if not named & truth:
+                innocent.add((finding.kind, finding.id))
+    return Trial(seed, faults, findings, truth - found, innocent, readings, fabric.tests - first)
+
+
+def _draw(
+    kind: str, rng: random.Random, nodes: Sequence[str], rails: int, topology: Mapping[str, str] | None
+) -> Fault | None:
+    share = rng.uniform(0.5, 0.95) if kind.startswith("flapping") else 1.0
+    what = kind.rsplit(maxsplit=1)[-1]
+    rail = rng.randrange(rails)
+    a, b = (port(node, rail) for node in sorted(rng.sample(list(nodes), 2)))
+    if what == "node":
+        return Fault("node", frozenset(port(node_of(a), r) for r in range(rails)), ("node", node_of(a)))
+    if what == "port":
+        return Fault("port", frozenset([a]), ("nic", a), share=share, breaks=kind.startswith("broken"))
+    if what == "path":
+        return Fault("path", frozenset([a, b]), ("pair", f"{a}|{b}"), share=share)
+    if topology is None:
+        return None
+    here, there = topology[a], topology[b]
+    ports = frozenset(p for p in topology if topology[p] == here)
+    if what != "block":
+        return Fault(what, ports, ("switch", here))
+    if here == there:
+        return None
+    return Fault(
+        "block",
+        ports,
+        ("switch", "|".join(sorted((here, there)))),
+        frozenset(p for p in topology if topology[p] == there),
+    )
