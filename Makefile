@@ -1,21 +1,63 @@
-# Every target sets up what it needs by itself. Run `make help`.
+# Every target sets up what it needs by itself: `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(CURDIR)/$(VENV)/bin
+PYTHON := $(BIN)/python
 LINK := .collections/ansible_collections/gpufleet/acceptance
-export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PATH := $(BIN):$(PATH)
+export PYTHONPATH := $(CURDIR)/.collections
 
 .DEFAULT_GOAL := help
-.PHONY: help setup
+.PHONY: help setup demo test unit integration lint sanity drill fuzz bench rig-fleet rig-rdma rig-kubernetes clean
 
 help: ## This list
-	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(LINK) $(VENV)/.stamp ## Virtual environment and collection link
+setup: $(LINK) $(VENV)/.stamp ## Virtual environment with pinned versions, and the collection link
 
 $(LINK):
 	@mkdir -p $(@D) && ln -sfn ../../.. $@
 
 $(VENV)/.stamp: requirements.txt requirements-dev.txt
 	@tests/tools/venv.sh $(VENV) && touch $@
+
+demo: setup ## Accept a simulated fleet with planted faults; exits 0 when all and only those are found
+	@$(PYTHON) tests/tools/demo.py
+
+test: lint unit integration ## Everything that CI runs but the sanity tests
+
+unit: setup ## Unit tests
+	@$(PYTHON) -m pytest tests/unit
+
+integration: setup ## Tests over real sshd hosts (and what else this machine can run)
+	@$(PYTHON) -m pytest tests/integration
+
+lint: setup ## Linters
+	@tests/tools/lint.sh
+
+sanity: setup ## ansible-test sanity, on a copy
+	@tests/tools/sanity.sh
+
+drill: setup ## Planted faults: none accepted, no healthy node rejected
+	@$(PYTHON) tests/drills/faults.py
+
+INPUTS ?= 50000
+fuzz: setup ## Broken input for every reader of tools: make fuzz INPUTS=1000000
+	@$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS)
+
+FIGURE ?=
+bench: setup ## Figures measured side by side: make bench FIGURE=name
+	@$(PYTHON) tests/bench/run.py $(FIGURE)
+
+rig-fleet: setup ## Sixteen sshd hosts in network namespaces
+	@tests/rigs/fleet/fleet up 16
+
+rig-rdma: setup ## Soft-RoCE guests with real perftest
+	@tests/rigs/rdma/guests up
+
+rig-kubernetes: setup ## A real Kubernetes with real kubelets
+	@tests/rigs/kubernetes/rig up
+
+clean: ## Remove the virtual environment and caches
+	@rm -rf $(VENV) .collections .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -35,6 +35,7 @@ import typing as t
 
 from ansible import context
 from ansible.errors import AnsibleLookupError
+from ansible.inventory.manager import InventoryManager
 from ansible.plugins.lookup import LookupBase
 
 
@@ -52,9 +53,17 @@ class LookupModule(LookupBase):
             raise AnsibleLookupError(
                 f"--skip-tags {','.join(sorted(skipped))} would skip the plan and the verdict; name the stages to skip"
             )
-        hostvars = (variables or {}).get("hostvars")
-        if hostvars is not None and not hostvars._inventory.list_hosts(pattern):
-            raise AnsibleLookupError(
-                f"no host matches {pattern!r} within --limit {arguments.get('subset') or 'all'}: nothing to accept"
-            )
+        if not self._matches(pattern, (variables or {}).get("groups") or {}, arguments.get("subset")):
+            limit = f" within --limit {arguments['subset']}" if arguments.get("subset") else ""
+            raise AnsibleLookupError(f"no host matches {pattern!r}{limit}: nothing to accept")
         return [pattern]
+
+    def _matches(self, pattern: t.Any, groups: dict[str, list[str]], limit: str | None) -> bool:
+        """Whether any host is left; the inventory itself is not within a lookup's reach at this point."""
+        inventory = InventoryManager(loader=self._loader, parse=False)
+        for group, hosts in groups.items():
+            inventory.add_group(group)
+            for host in hosts:
+                inventory.add_host(host, group=group)
+        inventory.subset(limit)
+        return bool(inventory.list_hosts(pattern))

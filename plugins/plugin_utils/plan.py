@@ -47,8 +47,7 @@ class Stage:
         except AnsibleError as error:
             raise PlanError(f"{where}: role {role_name!r} of stage {name!r} cannot be loaded: {error}") from error
         self.defaults: dict[str, t.Any] = dict(role.get_default_vars())
-        specs = role._metadata.argument_specs if role._metadata else {}
-        self.options: dict[str, t.Any] = dict(((specs or {}).get("main") or {}).get("options") or {})
+        self.options: dict[str, t.Any] = dict((role._get_role_argspecs().get("main") or {}).get("options") or {})
         if name != "common" and f"{name}_checks" not in self.defaults:
             raise PlanError(
                 f"{where}: role {role_name!r} of stage {name!r} has no {name}_checks in its defaults; "
