@@ -298,11 +298,18 @@ class _Reading:
     # -- asking again --------------------------------------------------------------------------------------------------
 
     def _partners(
-        self, port: str, count: int, suspects: set[str], *, avoid: Iterable[str] = (), across: bool = False
+        self,
+        port: str,
+        count: int,
+        suspects: set[str],
+        *,
+        avoid: Iterable[str] = (),
+        across: bool = False,
+        beside: str | None = None,
     ) -> list[str]:
         """Good ports of the same rail on other nodes: those never bad with it first, and the less used before the more.
 
-        `across`: only on other leaves.
+        `across`: only on other leaves. `beside`: on the leaf of this port before any other.
         """
         forbidden = {*avoid, *suspects, *self.node_ports[node_of(port)]}
         here = self.leaf[port]
@@ -312,7 +319,17 @@ class _Reading:
             if p not in forbidden and self.good[p] and not (across and self.leaf[p] in (None, here))
         ]
         used = self.again_good[port]
-        choice.sort(key=lambda p: (p in self.bad[port], used[p], self.again_unknown[p], self.asked[p], p))
+        wanted = None if beside is None else self.leaf[beside]
+        choice.sort(
+            key=lambda p: (
+                p in self.bad[port],
+                used[p],
+                self.leaf[p] != wanted,
+                self.again_unknown[p],
+                self.asked[p],
+                p,
+            )
+        )
         return choice[:count]
 
     def _ask(self, a: str, b: str) -> bool:
@@ -482,7 +499,9 @@ class _Reading:
             # Once more; where that was good, as often as a link that flaps needs to show it.
             asked += [self._ask(a, b) for _ in range(1 if passes == 0 else ENOUGH_PASSES - passes)]
         for end, other in ((a, b), (b, a)):
-            asked += [self._ask(end, p) for p in self._partners(end, missing[end], suspects, avoid=[other])]
+            # On the other's leaf, so that a bad path between the two switches shows too.
+            partners = self._partners(end, missing[end], suspects, avoid=[other], beside=other)
+            asked += [self._ask(end, p) for p in partners]
         if any(asked):
             self._find("pair", (a, b), "suspected", "bad cell: it misses the floor", cells=[(a, b)])
             return
