@@ -1,0 +1,184 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the rigs share: root, packages, recorded processes, links, keys, the wait for sshd.
+
+A rig keeps all it makes under STATE/<rig> and ends only processes it recorded there, checked by boot and start time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import typing as t
+
+STATE = pathlib.Path("/var/tmp/gpufleet-acceptance-rig")
+CACHE = pathlib.Path(os.environ.get("GPUFLEET_RIG_CACHE", os.path.expanduser("~/.cache/gpufleet-acceptance/rigs")))
+
+
+class RigError(Exception):
+    """The rig could not be made, in words for the person who asked for it."""
+
+
+def run(*argv: t.Any, **options: t.Any) -> str:
+    """Standard output of a command that must succeed."""
+    done = subprocess.run([str(a) for a in argv], check=False, capture_output=True, text=True, **options)
+    if done.returncode:
+        raise RigError(f"{' '.join(str(a) for a in argv)}: exit {done.returncode}: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def need_root(rig: str) -> None:
+    if os.geteuid():
+        raise RigError(f"the {rig} rig makes namespaces, links and mounts: run it as root")
+
+
+def need_packages(packages: dict[str, str]) -> None:
+    """`packages`: file that must be there (or command on the PATH) -> Debian package that brings it."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    missing = sorted(
+        {
+            package
+            for what, package in packages.items()
+            if not (os.path.exists(what) if what.startswith("/") else shutil.which(what, path=path))
+        }
+    )
+    if not missing:
+        return
+    if not shutil.which("apt-get"):
+        raise RigError(f"missing, and no apt-get to install them with: {', '.join(missing)}")
+    print(f"installing {', '.join(missing)}", file=sys.stderr)
+    install = ("apt-get", "install", "-y", "-q", "--no-install-recommends", *missing)
+    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    try:
+        run(*install, env=environment)
+    except RigError:  # package lists absent or out of date
+        run("apt-get", "update", "-q")
+        run(*install, env=environment)
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> t.Iterator[None]:
+    """One up or down at a time per rig."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="ascii") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+# Processes ---------------------------------------------------------------------------------------------------------
+
+
+def start_time(pid: int) -> str | None:
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rsplit(")", 1)[1].split()
+    return None if fields[0] == "Z" else fields[19]
+
+
+def _boot() -> str:
+    return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def record(path: pathlib.Path, pid: int) -> None:
+    path.write_text(f"{pid} {start_time(pid)} {_boot()}\n")
+
+
+def recorded(path: pathlib.Path) -> int | None:
+    """The recorded process, if it is still the same one."""
+    try:
+        pid, started, boot = path.read_text().split()
+    except (OSError, ValueError):
+        return None
+    return int(pid) if boot == _boot() and start_time(int(pid)) == started else None
+
+
+def end(paths: t.Iterable[pathlib.Path], number: int = signal.SIGKILL) -> None:
+    """End recorded processes, wait until they are gone, forget them."""
+    waiting = []
+    for path in paths:
+        pid = recorded(path)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            waiting.append((path, pid))
+        else:
+            path.unlink(missing_ok=True)
+    until = time.monotonic() + 20
+    for path, pid in waiting:
+        while recorded(path) is not None:
+            with contextlib.suppress(ChildProcessError):  # ours, if this very process started it
+                os.waitpid(pid, os.WNOHANG)
+            if time.monotonic() > until:
+                raise RigError(f"process {pid} ({path}) does not end")
+            time.sleep(0.02)
+        path.unlink(missing_ok=True)
+
+
+# Links -------------------------------------------------------------------------------------------------------------
+
+
+def ip_batch(lines: t.Sequence[str], netns: str | None = None) -> None:
+    if lines:
+        inside = ["-n", netns] if netns else []
+        run("ip", *inside, "-batch", "-", input="\n".join(lines) + "\n")
+
+
+def links() -> set[str]:
+    return {link["ifname"] for link in json.loads(run("ip", "-j", "link"))}
+
+
+# SSH ---------------------------------------------------------------------------------------------------------------
+
+
+def make_key(path: pathlib.Path, comment: str) -> str:
+    """Make an ed25519 key unless it is there; its public half."""
+    if not path.exists():
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path)
+    return path.with_name(path.name + ".pub").read_text().strip()
+
+
+def answers_ssh(address: str, timeout: float = 1.0) -> bool:
+    try:
+        with socket.create_connection((address, 22), timeout=timeout) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def write_inventory(
+    path: pathlib.Path, group: str, hosts: dict[str, dict[str, t.Any]], key: pathlib.Path, known_hosts: pathlib.Path
+) -> None:
+    """A YAML inventory of one group, reached with this key and these known hosts only."""
+    variables = {
+        "ansible_user": "root",
+        "ansible_ssh_private_key_file": str(key),
+        "ansible_ssh_common_args": f"-o UserKnownHostsFile={known_hosts} -o StrictHostKeyChecking=yes"
+        " -o IdentitiesOnly=yes",
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }
+    # Scalars of JSON are scalars of YAML.
+    lines = ["---", f"# Written by the {group} rig; not to be edited.", "all:", "  children:", f"    {group}:"]
+    lines.append("      hosts:")
+    for name, values in hosts.items():
+        lines.append(f"        {name}:")
+        lines += [f"          {variable}: {json.dumps(value)}" for variable, value in values.items()]
+    lines.append("      vars:")
+    lines += [f"        {name}: {json.dumps(value)}" for name, value in variables.items()]
+    path.write_text("\n".join(lines) + "\n")
+    config = "".join(f"Host {name}\n  HostName {values['ansible_host']}\n" for name, values in hosts.items())
+    path.with_name("ssh_config").write_text(
+        f"{config}Host *\n  User root\n  IdentityFile {key}\n  IdentitiesOnly yes\n  BatchMode yes\n"
+        f"  UserKnownHostsFile {known_hosts}\n  StrictHostKeyChecking yes\n"
+    )
