@@ -89,7 +89,7 @@ class Node:
         """
         timeout = min(timeout, self.remaining())
         if not (contained and self.contained):
-            return process.run(argv, timeout, env=env, merge=merge, stdin=stdin, on_start=self._record)
+            return process.run(argv, timeout, env=env, merge=merge, stdin=stdin, on_start=self.record)
         with tempfile.TemporaryDirectory(prefix="gpufleet-") as scratch:
             cidfile = os.path.join(scratch, "cid")
             kind = self.exec["kind"]
@@ -100,7 +100,7 @@ class Node:
                 timeout,
                 merge=merge,
                 stdin=stdin,
-                on_start=self._record,
+                on_start=self.record,
             )
             if kind in WITH_DAEMON and not result.ok:
                 end_container({"engine": kind, "cidfile": cidfile})
@@ -116,7 +116,8 @@ class Node:
             words += [env_option, f"{name}={value}"]
         return [*words, *self.exec.get("args", []), self.exec["image"], *argv]
 
-    def _record(self, pid: int) -> None:
+    def record(self, pid: int) -> None:
+        """Put a child that was not started by run() into the ledger."""
         if self.ledger:
             self.ledger.process(pid)
 

@@ -175,7 +175,7 @@ def run(
             child.stdin.close()
         pieces = _collect(child, begin + timeout, limit, result)
     finally:
-        _end(child)
+        end(child)
     result.rc = child.returncode
     result.duration_s = time.monotonic() - begin
     result.out, result.err = (b"".join(pieces[k]).decode("utf-8", "replace") for k in ("out", "err"))
@@ -224,11 +224,12 @@ def _has_exited(pid: int) -> bool:
         return True
 
 
-def _end(child: subprocess.Popen[bytes], grace: float = 3.0) -> None:
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+def end(child: subprocess.Popen[bytes], first: int = signal.SIGTERM, grace: float = 3.0) -> None:
+    """End a child of spawn() and its group, and reap it."""
+    for number, patience in ((first, grace), (signal.SIGKILL, 10.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, number)
-        if number == signal.SIGTERM and _has_exited(child.pid):
+        if number != signal.SIGKILL and _has_exited(child.pid):
             continue  # the tool has ended; whoever is left of its group is ended at once
         end = time.monotonic() + patience
         while not _has_exited(child.pid) and time.monotonic() < end:

@@ -234,6 +234,9 @@ class Session:
         while True:
             events = dict(poll.poll(max(0.0, min(1.0, end - time.monotonic())) * 1000))
             if self._done_pipe in events:
+                holder = self.lock.holder()
+                if holder.get("run_id") == self.run_id:  # killed: its files close a moment before it is gone
+                    process.wait_gone(holder.get("pid", 0), holder.get("started"), 5)
                 return True
             if events:
                 os._exit(1)

@@ -27,7 +27,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
     seen = gpu.snapshot(node.run, params["nvidia_smi"])
-    refusal = _refusal(seen, params)
+    refusal = gpu.refusal(seen, params["expected_gpus"], "rates")
     if refusal:
         outcome, code, reason = refusal
         for dtype, variant, _keys in checks:
@@ -54,7 +54,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     for want, (dtype, variant, _keys) in zip(wanted, checks):
         mine = [r for r in records if all(r.get(k) == v for k, v in want.items())]
         context = {
-            "gpu": _name(seen),
+            "gpu": gpu.model(seen),
             "gpus": len(seen["gpus"]),
             "gpu_uuids": [g["uuid"] for g in seen["gpus"]],
             "library": library,
@@ -78,21 +78,6 @@ def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
         for dtype in params["types"]
         for mode in params["modes"]
     ]
-
-
-def _refusal(seen: dict[str, t.Any], params: dict[str, t.Any]) -> tuple[str, str, str] | None:
-    if seen["outcome"] != "measured":
-        if seen["reason_code"] == "no_gpu" and params["expected_gpus"] == 0:
-            return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
-        return "error", seen["reason_code"], seen["reason"]
-    if params["expected_gpus"] is not None and params["expected_gpus"] != len(seen["gpus"]):
-        return "error", "gpu_count", f"{len(seen['gpus'])} GPUs found, acceptance_gpu_count says {params['expected_gpus']}"
-    if any((g.get("mig") or "").lower() == "enabled" for g in seen["gpus"]):
-        return "not_applicable", "mig_enabled", "MIG is on; a whole GPU's rate does not apply to its instances"
-    busy = gpu.foreign_processes(seen, set())
-    if busy:
-        return "error", "busy_gpu", f"other processes use the GPUs: {gpu.describe(busy)}; end them and resume"
-    return None
 
 
 def _records(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
@@ -168,11 +153,6 @@ def _observations(
             },
             **{**common, "evidence": {}, "context": {**common["context"], "gpu_uuids": [uuid], "gpu": by_uuid[uuid]["name"]}},
         )
-
-
-def _name(seen: dict[str, t.Any]) -> str:
-    names = sorted({g["name"] for g in seen["gpus"]})
-    return names[0] if len(names) == 1 else "mixed: " + ", ".join(names)
 
 
 def _simulated(seen: dict[str, t.Any]) -> bool:

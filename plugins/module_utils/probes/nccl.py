@@ -28,7 +28,10 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """One observation per check of `params["checks"]`: {"check": op, "variant": "gpus=all sizes=8M:auto type=float"}."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
     seen = gpu.snapshot(node.run, params["nvidia_smi"])
-    refusal = _refusal(seen, params)
+    if seen["outcome"] == "measured" and len(seen["gpus"]) == 1 and params["expected_gpus"] in (None, 1):
+        refusal: t.Any = ("not_applicable", "single_gpu", "one GPU: there is no link to measure")
+    else:
+        refusal = gpu.refusal(seen, params["expected_gpus"], "NCCL numbers")
     if refusal:
         outcome, code, reason = refusal
         for op, variant, _keys in checks:
@@ -54,26 +57,6 @@ def size(text: t.Any) -> int:
     word = str(text).strip().upper().rstrip("B")
     unit = word[-1:] if word[-1:] in UNITS and not word[-1:].isdigit() else ""
     return int(word[: len(word) - len(unit)]) * UNITS[unit]
-
-
-def _refusal(seen: dict[str, t.Any], params: dict[str, t.Any]) -> tuple[str, str, str] | None:
-    """Why NCCL is not measured on this node, as (outcome, reason code, reason), or None."""
-    if seen["outcome"] != "measured":
-        if seen["reason_code"] == "no_gpu" and params["expected_gpus"] == 0:
-            return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
-        return "error", seen["reason_code"], seen["reason"]
-    gpus = seen["gpus"]
-    expected = params["expected_gpus"]
-    if expected is not None and expected != len(gpus):
-        return "error", "gpu_count", f"{len(gpus)} GPUs found, acceptance_gpu_count says {expected}"
-    if any((g.get("mig") or "").lower() == "enabled" for g in gpus):
-        return "not_applicable", "mig_enabled", "MIG is on; NCCL does not run between MIG instances"
-    if len(gpus) == 1:
-        return "not_applicable", "single_gpu", "one GPU: there is no link to measure"
-    busy = gpu.foreign_processes(seen, set())
-    if busy:
-        return "error", "busy_gpu", f"other processes use the GPUs: {gpu.describe(busy)}; end them and resume"
-    return None
 
 
 def _measure(

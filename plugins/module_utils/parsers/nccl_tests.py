@@ -1,0 +1,613 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What nccl-tests and rccl-tests printed, of every version from 1.0 on: rows, ranks, and whether to believe them.
+
+The text has no grammar: columns come and go with version and options, NCCL's own log and launchers' prefixes mix in, and a
+failed test can end with status 0. So the layout is read from the header line of the table, and a text counts as measured
+only when it is whole: every size of the header's sweep, every rank once, the footer, and bus bandwidths that follow from
+the algorithm bandwidths and the number of ranks (doc/PERFORMANCE.md of nccl-tests has the factors).
+
+Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import typing as t
+
+Row = t.Dict[str, t.Any]
+Parsed = t.Dict[str, t.Any]
+
+# No real output is larger: a sweep has some dozens of rows of 130 characters.
+LIMIT = 32 << 20
+SIZES_LIMIT = 1 << 20
+
+WIDTHS = {
+    "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "half": 2, "bfloat16": 2,
+    "int32": 4, "uint32": 4, "int": 4, "float": 4, "int64": 8, "uint64": 8, "double": 8,
+}  # fmt: skip
+
+# busbw / algbw with n ranks (the GetBw function of each test).
+FACTORS: dict[str, t.Callable[[int], float]] = {
+    "all_reduce": lambda n: 2.0 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "alltoall": lambda n: (n - 1) / n,
+    "alltoallv": lambda n: (n - 1) / n,
+    "gather": lambda n: (n - 1) / n,
+    "scatter": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+    "reduce": lambda n: 1.0,
+    "sendrecv": lambda n: 1.0,
+    "hypercube": lambda n: 1.0,
+}
+# Per-rank parts are rounded down to 16 bytes, so a row's size may be a little under the one that was asked for.
+ROUNDED = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter", "hypercube")
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_PREFIX = re.compile(
+    r"\[[^\]\n]{1,200}\](?:\[[^\]\n]{1,200}\])?(?:<std(?:out|err)>)?:? ?"
+    r"|\d{1,6}: |\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) |<std(?:out|err)>: ?"
+)
+_DEBUG = re.compile(r"(?:^|(?<=[\s]))\S{1,255}?:\d{1,10}:\d{1,10} (?:\[\S{1,8}\] )?\S{0,40}? ?NCCL (?:INFO|WARN|TRACE|ABORT|VERSION|CALL)[^\n]*\n?", re.MULTILINE)
+_VERSION_LINE = re.compile(r"(?m)NCCL version (\d+\.\d+\.\d+)\S*\n?")
+_HEADER = re.compile(
+    r"nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,20}) maxBytes (\d{1,20}) step: (\d{1,20})\((factor|bytes)\)"
+)
+_RANK = re.compile(
+    r"#\s{1,8}Rank\s{1,8}(\d{1,7})(?:\s{1,8}Group\s{1,8}(\d{1,7}))?(?:\s{1,8}Pid\s{1,12}(\d{1,10}))? on\s{1,64}(\S{1,255})\s"
+    r"{1,4}device\s{1,8}(\d{1,5}) \[([0-9A-Za-z:.]{1,32})\] ?([^\n]*)"
+)
+_BOUNDS = re.compile(r"Out of bounds values\s{0,20}: (\d{1,20}) (OK|FAILED)")
+_AVERAGE = re.compile(r"Avg bus bandwidth\s{0,20}: ([^\s]{1,40})\s?(OK|FAILED)?")
+_TOOL = re.compile(r"(?:nccl-tests version|rccl-tests version|rccl-tests: Version) (\S{1,80})")
+_LIBRARY = re.compile(r"[nr]ccl-library=(\d{1,7})")
+_COMPILED = re.compile(r"compiled with NCCL (\d[\d.]{1,12})")
+_STARTING = re.compile(r"Collective test (starting|concluded): (\w{1,60})")
+_REDUCING = re.compile(r"Reducing maxBytes to (\d{1,20})")
+_FAILURES = (
+    re.compile(r"Test (?:NCCL|CUDA|HIP|MPI) failure [^\n]{0,300}"),
+    re.compile(r"Test timeout [^\n]{0,200}"),
+    re.compile(r"Invalid number of GPUs:[^\n]{0,200}"),
+    re.compile(r"invalid size[^\n]{0,200}"),
+    re.compile(r"(?m)^[^\n]{0,100}(?:mpirun|prterun|orterun)[^\n]{0,100}(?:detected|was unable|noticed|could not)[^\n]{0,200}"),
+    re.compile(r"There are not enough slots available[^\n]{0,200}"),
+    re.compile(r"(?m)^[^\n]{0,200}error while loading shared libraries[^\n]{0,200}"),
+    re.compile(r"# error: [^\n]{1,200}"),
+    re.compile(r"Segmentation fault[^\n]{0,100}"),
+)
+_HALF = {"time", "cputime", "algbw", "busbw", "error", "#wrong", "res", "delta", "i_min", "i_max", "i_p99", "i_cv%", "hipevt"}
+_WORD = re.compile(r"^[\w.#%-]+$")
+
+
+class _Bad(Exception):
+    """The text is not to be believed: reason code and reason."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def parse(
+    text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_bytes: int | None = None
+) -> Parsed:
+    """Read what one nccl-tests program printed (text, or the JSON of its -J file) and its exit status `rc`.
+
+    `expect_ranks` and `expect_max_bytes` are what the caller asked for; another number is an error. Times are in us,
+    bandwidths in GB/s (1e9 bytes/s), sizes in bytes. Never raises.
+    """
+    result: Parsed = {
+        "outcome": "error", "reason": None, "reason_code": None, "op": None, "complete": False, "warnings": [],
+        "nccl_version": None, "tool_version": None, "ranks": [], "rows": [], "peak_busbw": None, "avg_busbw": None,
+        "out_of_bounds": None,
+    }  # fmt: skip
+    try:
+        if isinstance(rc, bool) or not isinstance(rc, int):
+            raise _Bad("bad_output", f"exit status {rc!r} is not a number")
+        if not isinstance(text, str):
+            raise _Bad("bad_output", f"expected the text that nccl-tests printed, found {type(text).__name__}")
+        if len(text) > LIMIT:
+            raise _Bad("bad_output", f"{len(text)} characters are no output of nccl-tests")
+        if text.lstrip()[:1] == "{":
+            _read_json(text, result)
+        else:
+            _read_text(text, result)
+        _judge(result, rc, expect_ranks, expect_max_bytes)
+        result["outcome"] = "measured"
+    except _Bad as bad:
+        result["reason_code"], result["reason"] = bad.code, str(bad)
+    except (RecursionError, OverflowError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        result["reason_code"], result["reason"] = "bad_output", f"not readable: {type(error).__name__}: {error}"[:300]
+    for name in [n for n in result if n.startswith("_")]:
+        del result[name]
+    return result
+
+
+# Text --------------------------------------------------------------------------------------------------------------
+
+
+def _read_text(text: str, result: Parsed) -> None:
+    text = _clean(text)
+    result["_text"] = text
+    result["_headers"] = [
+        (int(a), int(b), int(c), int(d), int(e), f) for a, b, c, d, e, f in _HEADER.findall(text)
+    ]
+    found = _TOOL.search(text)
+    result["tool_version"] = found.group(1) if found else None
+    result["nccl_version"] = result.pop("_nccl", None) or _nccl_version(text)
+    started = {name for _when, name in _STARTING.findall(text)}
+    result["_ops"] = started
+    result["op"] = _op(next(iter(started))) if len(started) == 1 else None
+    result["ranks"] = [
+        {
+            "rank": int(rank), "group": int(group or 0), "pid": int(pid) if pid else None, "host": host,
+            "device": int(device), "bdf": bdf.lower(), "name": name.strip(),
+        }
+        for rank, group, pid, host, device, bdf, name in _RANK.findall(text)
+    ]  # fmt: skip
+    reduced = [int(n) for n in _REDUCING.findall(text)]
+    result["_reduced"] = min(reduced) if reduced else None
+    _footer(text, result)
+    result["_time_factor"] = 1.0
+    _table(text, result)
+
+
+def _clean(text: str) -> str:
+    """Without control characters, launchers' prefixes and NCCL's own log, which may stand inside a row."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    marker = re.search(r"(?m)^(.{1,600}?)#? ?nThread \d", text)
+    if marker and marker.group(1).strip("# \t"):
+        lines = []
+        for line in text.split("\n"):
+            for _level in range(3):
+                found = _PREFIX.match(line)
+                if not found:
+                    break
+                line = line[found.end() :]
+            lines.append(line)
+        text = "\n".join(lines)
+    if "NCCL" in text:
+        hosts = sorted({m[3] for m in _RANK.findall(text)}, key=len, reverse=True)
+        if hosts:  # known names separate a log line even from a cell that it touches
+            known = "|".join(re.escape(h) for h in hosts[:2000])
+            text = re.sub(rf"(?:{known}):\d{{1,10}}:\d{{1,10}} (?:\[\S{{1,8}}\] )?[^\n]{{0,60}}?NCCL [^\n]*\n?", "", text)
+        text = _DEBUG.sub("", text)
+        versions = _VERSION_LINE.findall(text)
+        if versions:
+            text = _VERSION_LINE.sub("", text) + f"\n# ncclversion {versions[0]}\n"
+    return text
+
+
+def _nccl_version(text: str) -> str | None:
+    found = _LIBRARY.search(text)
+    if found:
+        return _version_of(int(found.group(1)))
+    found = re.search(r"# ncclversion (\S{1,20})", text) or _COMPILED.search(text)
+    return found.group(1) if found else None
+
+
+def _version_of(code: int) -> str:
+    """22809 -> 2.28.9; up to 2.8 the code had one digit less for each part: 2708 -> 2.7.8."""
+    if code >= 10000:
+        return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
+    return f"{code // 1000}.{code // 100 % 10}.{code % 100}"
+
+
+def _op(name: str) -> str:
+    """`all_reduce_perf_mpi` -> `all_reduce`."""
+    return name.split("_perf")[0]
+
+
+def _footer(text: str, result: Parsed) -> None:
+    bounds, averages = _BOUNDS.findall(text), _AVERAGE.findall(text)
+    result["_footers"] = min(len(bounds), len(averages))
+    if bounds:
+        count = sum(int(n) for n, _ok in bounds)
+        result["out_of_bounds"] = {"count": count, "ok": all(ok == "OK" for _n, ok in bounds) and count == 0}
+    if averages:
+        value = _number(averages[-1][0])
+        result["avg_busbw"] = {"value": value, "unit": "GB/s"} if value is not None else None
+        result["_min_bw_missed"] = any(ok == "FAILED" for _v, ok in averages)
+
+
+def _number(word: str) -> float | None:
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _layout(line: str) -> dict[str, t.Any] | None:
+    """Columns of the table from its header line."""
+    words = line.strip().lstrip("#").split()
+    if "algbw" not in words or words[:1] not in (["size"], ["bytes"]):
+        return None
+    starts = [i for i, word in enumerate(words) if word in ("time", "cputime")]
+    if not starts or len(starts) > 2 or starts[0] < 3:
+        return None
+    halves = []
+    for at, start in enumerate(starts):
+        end = starts[at + 1] if at + 1 < len(starts) else len(words)
+        names = words[start:end]
+        while names and names[-1] not in _HALF:
+            names = names[:-1]
+        if "algbw" not in names or "busbw" not in names or any(n not in _HALF for n in names):
+            return None
+        halves.append(names)
+    return {
+        "prefix": words[: starts[0]],
+        "halves": halves,
+        "trailing": len(words) - starts[-1] - len(halves[-1]),
+        "one_is": "out_of_place",
+        "milliseconds": words[0] == "bytes",
+        "delta": any(n in ("error", "res", "delta") for n in halves[0]),
+    }
+
+
+def _table(text: str, result: Parsed) -> None:
+    layout = None
+    rows: list[Row] = []
+    row_of: t.Callable[[list[str]], Row] | None = None
+    caption = ""
+    for line in text.split("\n"):
+        head = line[:48].lstrip()
+        if head[:1] == "#" or not head:
+            if "algbw" in line:
+                layout = _layout(line)
+                if layout is None:
+                    raise _Bad("bad_output", f"the table's header is not known: {line.strip()[:150]}")
+                if len(layout["halves"]) == 1 and "in-place" in caption and "out-of-place" not in caption:
+                    layout["one_is"] = "in_place"
+                row_of = _reader(layout)
+            elif "place" in line:
+                caption = line
+            continue
+        if row_of is not None and head[0].isdigit():
+            rows.append(row_of(line.split()))
+        elif head.startswith("size ") or head.startswith("bytes "):
+            layout = _layout(line)
+            row_of = _reader(layout) if layout else None
+    result["rows"] = rows
+    result["_layout"] = layout
+
+
+def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
+    """A function from a row's words to the row; made once per table, since a fleet prints many rows."""
+    prefix, halves = layout["prefix"], layout["halves"]
+    width = sum(len(h) for h in halves)
+    middle = prefix[3:]
+    trailing = layout["trailing"]
+    stamps = min(trailing, 1)
+    scale = 1000.0 if layout["milliseconds"] else 1.0
+    wrong_counts = not layout["delta"]
+    whole = len(prefix) + width + trailing
+    columns = []
+    at = len(prefix)
+    for names in halves:
+        place = {name: at + i for i, name in enumerate(names)}
+        extra = {n: i for n, i in place.items() if n not in ("time", "cputime", "algbw", "busbw", "#wrong", "error", "res", "delta")}
+        time_at = place.get("time", place.get("cputime", 0))
+        wrong_at = place.get("#wrong", place.get("error", place.get("res", place.get("delta"))))
+        columns.append((time_at, place["algbw"], place["busbw"], wrong_at, extra))
+        at += len(names)
+    names_of_halves = ["out_of_place", "in_place"] if len(halves) == 2 else [layout["one_is"]]
+
+    def half(words: list[str], column: tuple[int, int, int, int | None, dict[str, int]]) -> Row:
+        time_at, alg_at, bus_at, wrong_at, extra = column
+        found: Row = {
+            "time_us": float(words[time_at]) * scale,
+            "algbw": float(words[alg_at]),
+            "busbw": float(words[bus_at]),
+            "wrong": None,
+        }
+        if wrong_at is not None:
+            word = words[wrong_at]
+            if word != "N/A":
+                value = float(word)
+                if wrong_counts:
+                    found["wrong"] = int(value)
+                else:
+                    found["delta"] = value
+        for name, index in extra.items():
+            found[name] = float(words[index])
+        return found
+
+    def read(words: list[str]) -> Row:
+        count = len(words)
+        short = None
+        if count != whole:
+            if count > len(prefix) + width and ":" in words[-1] and "-" in words[-2]:
+                words = words[:-2] + [""] * stamps  # -S 1 appends date and time under one heading
+                count = len(words)
+            if count == whole - 1 and "redop" in middle and "root" in middle:
+                short = words[3]  # hypercube prints no operation
+                words = [*words[:3], "", *words[3:]]
+                count += 1
+            if count != whole:
+                raise _Bad("incomplete_output", f"a row has {count} cells, its header {whole}: {' '.join(words)[:150]}")
+        try:
+            row: Row = {"size": int(words[0]), "count": int(words[1]), "type": words[2], "redop": None, "root": None}
+            for offset, name in enumerate(middle):
+                word = words[3 + offset]
+                if name == "root":
+                    row["root"] = int(word)
+                else:
+                    row["redop"] = word
+            row["out_of_place"] = row["in_place"] = None
+            for name, column in zip(names_of_halves, columns):
+                row[name] = half(words, column)
+        except (ValueError, OverflowError):
+            raise _Bad("bad_output", f"a row holds a cell that is no number: {' '.join(words)[:150]}") from None
+        if short is not None and row["redop"] == "":
+            row["redop"] = None
+        return row
+
+    return read
+
+
+# JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _read_json(text: str, result: Parsed) -> None:
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        raise _Bad("incomplete_output", f"the JSON is cut or broken: {error}"[:300]) from None
+    if not isinstance(whole, dict) or not isinstance(whole.get("results"), list) or not isinstance(whole.get("config"), dict):
+        raise _Bad("bad_output", "the JSON is none that nccl-tests writes: no config and results")
+    config = whole["config"]
+    factor = int(config.get("step_factor") or 0)
+    step = factor or int(config.get("step_bytes") or 0)
+    result["_headers"] = [
+        (
+            int(config["nthreads"]), int(config["ngpus"]), int(config["minimum_bytes"]), int(config["maximum_bytes"]),
+            step, "factor" if factor else "bytes",
+        )
+    ]  # fmt: skip
+    code = whole.get("nccl_version")
+    result["nccl_version"] = _version_of(code) if isinstance(code, int) else None
+    args = whole.get("args") or []
+    name = str(args[0]).rsplit("/", 1)[-1] if args else ""
+    result["op"] = _op(name) if "_perf" in name else None
+    result["_ops"] = {name} if name else set()
+    # Only the first GPU of each process stands in the file: the list cannot be complete.
+    result["_ranks_partial"] = True
+    for device in config.get("devices") or []:
+        result["ranks"].append(
+            {
+                "rank": int(device["rank"]), "group": int(device.get("group") or 0), "pid": int(device["pid"]),
+                "host": str(device["hostname"]), "device": int(device["device"]),
+                "bdf": str(device.get("device_hex", "")).strip("[]").lower(), "name": str(device.get("device_info", "")).strip(),
+            }
+        )  # fmt: skip
+    result["rows"] = [_json_row(row) for row in whole["results"]]
+    bounds = whole.get("out_of_bounds") or {}
+    if "count" in bounds:
+        okay = str(bounds.get("okay")).lower()
+        count = int(bounds["count"])
+        result["out_of_bounds"] = {"count": count, "ok": count == 0 and okay in ("true", "unchecked")}
+    average = whole.get("average_bus_bandwidth") or whole.get("average_bus_bandwidith") or {}
+    value = average.get("bandwidth", average.get("bandwidith"))
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        result["avg_busbw"] = {"value": float(value), "unit": "GB/s"}
+    result["_min_bw_missed"] = str(average.get("okay")).lower() == "false"
+    result["_footers"] = int(bool(result["out_of_bounds"]) and result["avg_busbw"] is not None and "end_time" in whole)
+    if whole.get("errors"):
+        result["_errors"] = "; ".join(str(e) for e in whole["errors"])[:300]
+    result["_layout"] = {"delta": False, "exact": True}
+    result["_text"] = ""
+
+
+def _json_row(row: dict[str, t.Any]) -> Row:
+    def half(name: str) -> Row | None:
+        found = row.get(name)
+        if not isinstance(found, dict):
+            return None
+        wrong = found.get("nwrong")
+        return {
+            "time_us": float(found.get("time", found.get("cpu_time"))),  # type: ignore[arg-type]
+            "algbw": float(found["alg_bw"]),
+            "busbw": float(found["bus_bw"]),
+            "wrong": int(wrong) if wrong is not None else None,
+        }
+
+    return {
+        "size": int(row["size"]), "count": int(row["count"]), "type": str(row["type"]),
+        "redop": str(row.get("redop") or "") or None, "root": int(str(row.get("root", "-1")).strip()),
+        "out_of_place": half("out_of_place"), "in_place": half("in_place"),
+    }  # fmt: skip
+
+
+# Whether to believe it ---------------------------------------------------------------------------------------------
+
+
+def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: int | None) -> None:
+    """Raises _Bad for anything that is not a whole and consistent measurement."""
+    text = result["_text"]
+    rows, headers = result["rows"], result["_headers"]
+    wrong = _wrong_results(result)
+    if wrong:
+        raise _Bad("wrong_results", wrong)
+    if result.get("_min_bw_missed"):
+        raise _Bad("min_bw", "the average bus bandwidth is below 0.9 of NCCL_TESTS_MIN_BW")
+    failure = result.get("_errors") or next((m.group(0).strip() for p in _FAILURES if (m := p.search(text))), None)
+    if rc != 0:
+        if rc in (124, 137, -9, -15, 143):
+            raise _Bad("timeout", f"nccl-tests was ended from outside (status {rc})" + (f": {failure}" if failure else ""))
+        raise _Bad("tool_failed", f"nccl-tests ended with status {rc}" + (f": {failure}" if failure else ""))
+    if "USAGE:" in text and not rows:
+        raise _Bad("usage", "nccl-tests printed its usage text: it refused an option")
+    if not headers and not rows:
+        if failure:
+            raise _Bad("tool_failed", failure)
+        raise _Bad("bad_output", "this is no output of nccl-tests")
+    if failure:
+        raise _Bad("tool_failed", failure)
+    if "is not a power of 2, skipping" in text:
+        raise _Bad("tool_failed", "hypercube needs a number of ranks that is a power of two")
+    if not headers:
+        raise _Bad("incomplete_output", "the header line with the message sizes is missing")
+    zeros = sum(1 for r in result["ranks"] if r["rank"] == 0)
+    if len(headers) > 1 or (zeros > 1 and zeros * headers[0][0] * headers[0][1] == len(result["ranks"])):
+        raise _Bad("not_mpi", f"{max(len(headers), zeros)} tests ran alone and printed a table each: the binary is built without MPI")
+    if not rows:
+        raise _Bad("incomplete_output", "the table has no rows")
+    if not result["_footers"]:
+        raise _Bad("incomplete_output", "the lines after the table (out of bounds, average) are missing: the output is cut")
+    ranks = _ranks(result, headers[0], expect_ranks)
+    _sweep(result, headers[0], ranks, expect_max_bytes)
+    _bandwidths(result, ranks)
+    result["complete"] = True
+    if result["_layout"]["delta"] is False and all(
+        half["wrong"] is None for row in rows for half in (row["out_of_place"], row["in_place"]) if half
+    ):
+        result["warnings"].append("the results were not checked (-c 0)")
+    result["peak_busbw"] = _peak(rows)
+
+
+def _wrong_results(result: Parsed) -> str | None:
+    for row in result["rows"]:
+        for half in (row["out_of_place"], row["in_place"]):
+            if half and half["wrong"]:
+                return f"{half['wrong']} wrong values at {row['size']} bytes"
+    bounds = result["out_of_bounds"]
+    return f"{bounds['count']} values are out of bounds" if bounds and not bounds["ok"] else None
+
+
+def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected: int | None) -> dict[int, int]:
+    """Number of ranks by group, after checking that each is there once."""
+    found = result["ranks"]
+    numbers = [r["rank"] for r in found]
+    if result.get("_ranks_partial"):
+        count = len(found) * header[0] * header[1]
+        if expected is not None and expected != count:
+            raise _Bad("rank_mismatch", f"{count} ranks took part, {expected} were asked for")
+        return {0: count}
+    if not numbers:
+        raise _Bad("rank_mismatch", "the list of ranks is missing")
+    if len(set(numbers)) != len(numbers):
+        raise _Bad("rank_mismatch", "a rank stands twice in the list: the ranks did not run as one job")
+    if sorted(numbers) != list(range(len(numbers))) or len(numbers) % (header[0] * header[1] or 1):
+        raise _Bad("rank_mismatch", f"the list of ranks is not whole: {len(numbers)} ranks, the last is {max(numbers)}")
+    if expected is not None and expected != len(numbers):
+        raise _Bad("rank_mismatch", f"{len(numbers)} ranks took part, {expected} were asked for")
+    groups: dict[int, int] = {}
+    for rank in found:
+        groups[rank["group"]] = groups.get(rank["group"], 0) + 1
+    if len(set(groups.values())) != 1:
+        raise _Bad("rank_mismatch", f"the groups have {sorted(set(groups.values()))} ranks: no one number to judge by")
+    return groups
+
+
+def _sizes(smallest: int, largest: int, step: int, unit: str) -> list[int]:
+    sizes = []
+    size = smallest
+    while size <= largest and len(sizes) < SIZES_LIMIT:
+        sizes.append(size)
+        following = size * step if unit == "factor" else size + step
+        if following <= size:
+            break
+        size = following
+    return sizes
+
+
+def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: dict[int, int], asked: int | None) -> None:
+    """Every size of the header's sweep must have its row, once per type, operation and root."""
+    _threads, _gpus, smallest, largest, step, unit = header
+    reduced = result["_reduced"] if "_reduced" in result else None
+    if reduced is not None and reduced < largest:
+        result["warnings"].append(f"the largest size was reduced from {largest} to {reduced} bytes: too little memory")
+        if asked is not None and reduced < asked:
+            raise _Bad("reduced_size", f"{asked} bytes were asked for, the tool reduced the size to {reduced}: too little memory")
+        if reduced < smallest:
+            raise _Bad("reduced_size", f"not even the smallest size, {smallest} bytes, fitted into memory: {reduced} bytes ran")
+        largest = reduced
+    if asked is not None and largest < asked:
+        raise _Bad("reduced_size", f"{asked} bytes were asked for, the largest size of the sweep is {largest}")
+    wanted = _sizes(smallest, largest, step, unit)
+    ranks = next(iter(groups.values()))
+    series: dict[tuple[t.Any, ...], list[Row]] = {}
+    for row in result["rows"]:
+        series.setdefault((row["type"], row["redop"], row["root"]), []).append(row)
+    for key, rows in series.items():
+        if not wanted or len(rows) % len(wanted):
+            label = " ".join(str(k) for k in key if k not in (None, -1, "none"))
+            raise _Bad("incomplete_output", f"{len(rows)} rows for {label}, the header's sweep has {len(wanted)} sizes")
+        width = WIDTHS.get(key[0], 8)
+        slack = 32 * ranks * max(width, 1)
+        for row, size in zip(rows, wanted * (len(rows) // len(wanted))):
+            if row["size"] == size or 0 <= size - row["size"] < slack:
+                continue
+            raise _Bad("incomplete_output", f"the row of {size} bytes is missing: {row['size']} stands in its place")
+
+
+def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
+    n = next(iter(groups.values()))
+    op = result["op"]
+    exact = bool(result["_layout"].get("exact"))
+    if op is not None and op not in FACTORS:
+        raise _Bad("bad_output", f"unknown test {op}")
+    candidates = [op] if op else list(FACTORS)
+    factors = {FACTORS[name](n) for name in candidates} if n > 1 else {0.0, 1.0}
+    if op is None or (op in ("all_gather", "reduce_scatter") and result["_layout"]["delta"]):
+        factors.add(1.0)  # builds of before June 2020 printed the same for both
+    if op == "hypercube" and n == 1:
+        factors = {0.0, 1.0}
+    left = set(factors)
+    for row in result["rows"]:
+        for half in (row["out_of_place"], row["in_place"]):
+            if half is None:
+                continue
+            time_us, alg, bus = half["time_us"], half["algbw"], half["busbw"]
+            if not (math.isfinite(time_us) and math.isfinite(alg) and math.isfinite(bus)):
+                raise _Bad("bad_output", f"the row of {row['size']} bytes holds a value that is not finite")
+            if time_us < 0 or alg < 0 or bus < 0:
+                raise _Bad("bad_output", f"the row of {row['size']} bytes holds a negative value")
+            # Cells are rounded: 2 decimals, fewer where the number is wide.
+            slack = 1e-6 * bus + 1e-6 if exact else 0.016 + 0.011 * (bus >= 1e4) * bus
+            left = {f for f in left if abs(bus - alg * f) <= slack + 0.006 * f + _coarse(alg) * f + _coarse(bus)}
+            if not left:
+                raise _Bad(
+                    "rank_mismatch" if op else "bad_output",
+                    f"at {row['size']} bytes the bus bandwidth {bus} GB/s does not follow from {alg} GB/s and {n} ranks",
+                )
+    if op is None:
+        result["op"] = _guess(result["rows"][0], left, n)
+
+
+def _coarse(value: float) -> float:
+    """Half a unit of the last printed digit, for numbers printed with one decimal or none."""
+    if value >= 1000 and value == int(value):
+        return 0.5
+    return 0.05 if value >= 100 and round(value, 1) == value else 0.0
+
+
+def _guess(row: Row, factors: set[float], n: int) -> str | None:
+    """Old versions do not say which test they are; what the columns prove is said, nothing else."""
+    reduces = row["redop"] not in (None, "", "none")
+    rooted = row["root"] not in (None, -1)
+    if n < 2 or not reduces:
+        return None
+    if rooted:
+        return "reduce" if FACTORS["reduce"](n) in factors else None
+    if FACTORS["all_reduce"](n) in factors and n > 2:
+        return "all_reduce"
+    return "reduce_scatter" if FACTORS["reduce_scatter"](n) in factors and n > 2 else None
+
+
+def _peak(rows: list[Row]) -> dict[str, t.Any]:
+    """Best bus bandwidth of the plateau: rows of at least a quarter of the largest size."""
+    largest = max(row["size"] for row in rows)
+    best, size = -1.0, largest
+    for row in rows:
+        if row["size"] * 4 >= largest:
+            for half in (row["out_of_place"], row["in_place"]):
+                if half and half["busbw"] > best:
+                    best, size = half["busbw"], row["size"]
+    return {"value": best, "unit": "GB/s", "size": size}
