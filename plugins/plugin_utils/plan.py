@@ -166,6 +166,13 @@ class Planner:
                 settled[name] = checks(self._template(templar, host, name, scope[name]), f"{host}: {name}")
         return settled
 
+    def template(self, host: str, value: t.Any) -> t.Any:
+        """A raw value of a host's variables, templated where it has templates at all."""
+        if "{{" not in repr(value) and "{%" not in repr(value):
+            return value
+        templar = Templar(loader=self.loader, variables=self.layers.variables(host))
+        return self._template(templar, host, "acceptance_expectations", value)
+
     def _template(self, templar: t.Any, host: str, name: str, value: t.Any) -> t.Any:
         try:
             return templar.template(value)

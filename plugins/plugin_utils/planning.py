@@ -56,5 +56,36 @@ def prepare(
 
 
 def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Everything a verdict depends on besides the measurements, as it is now: resolved expectations and waivers."""
-    raise NotImplementedError
+    """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target: number of
+    its set}, "waivers", "warn", "stack": {target: golden values and what drift is worth}, "notes"}."""
+    resolver = expectations.Resolver()
+    sets: list[expectations.Expectations] = []
+    of: dict[str, int] = {}
+    waivers: list[dict[str, t.Any]] = []
+    stack: dict[str, dict[str, t.Any]] = {}
+    for host, values in settings.items():
+        layered = [(layer, planner.template(host, v)) for layer, v in planner.layers.of(host, "acceptance_expectations")]
+        overlays, files = values["acceptance_expectation_overlays"] or (), values["acceptance_expectation_files"] or ()
+        try:
+            resolved = resolver.resolve(layered, overlays, files)
+        except expectations.ExpectationError as error:
+            raise plan.PlanError(f"{host}: {error}") from error
+        if resolved not in sets:
+            sets.append(resolved)
+        of[host] = sets.index(resolved)
+        for waiver in values["acceptance_waivers"] or ():
+            scoped = {"subject": host, **waiver} if isinstance(waiver, dict) else waiver
+            if scoped not in waivers:
+                waivers.append(scoped)
+        chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
+        if any(chosen.values()):
+            stack[host] = chosen
+    verdict.check_waivers(waivers)
+    return {
+        "sets": [s.dump() for s in sets],
+        "of": of,
+        "waivers": waivers,
+        "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
+        "stack": stack,
+        "notes": sorted({line for s in sets for line in s.ignored}),
+    }

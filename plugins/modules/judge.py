@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: judge
+short_description: Judge an acceptance run
+version_added: 0.1.0
+author: The gpufleet.acceptance team (@gpufleet)
+description:
+  - Applies the expectations to everything in a run's journal, writes verdicts and report, and fails unless the fleet is accepted.
+  - Used by the acceptance playbooks. Runs on the controller and connects to no host.
+options:
+  run_id:
+    description: The run to judge again; empty for the run of this play.
+    type: str
+    default: ""
+  results_dir:
+    description: Folder of all runs.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    description: Can run in check mode.
+    support: full
+    details: A run in check mode has measured nothing and is not accepted.
+  diff_mode:
+    description: Returns what changed.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Judge an old run with today's expectations
+  gpufleet.acceptance.judge:
+    run_id: 20260101T000000Z-0a1b2c
+    results_dir: results
+  run_once: true
+"""
+
+RETURN = r"""
+accepted:
+  description: Whether the fleet is accepted.
+  returned: always
+  type: bool
+why:
+  description: The same in one sentence.
+  returned: always
+  type: str
+counts:
+  description: Number of verdicts by name.
+  returned: always
+  type: dict
+coverage:
+  description: How many of the planned checks were measured.
+  returned: always
+  type: dict
+report:
+  description: The files of the report.
+  returned: always
+  type: list
+  elements: str
+"""

@@ -1,0 +1,68 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: plan
+short_description: Write the plan of an acceptance run
+version_added: 0.1.0
+author: The gpufleet.acceptance team (@gpufleet)
+description:
+  - Reads the stages, the hosts within C(--limit) and their variables, refuses what cannot be planned with one clear error, and
+    writes C(plan.json) before anything is measured.
+  - Used by the acceptance playbooks. Runs on the controller and connects to no host.
+options:
+  mode:
+    description: Whether to begin a run or to go on with an old one.
+    type: str
+    choices: [run, resume]
+    default: run
+  run_id:
+    description: The run to go on with.
+    type: str
+    default: ""
+  results_dir:
+    description: Folder of all runs.
+    type: str
+    required: true
+  stages:
+    description: The stages of a new run.
+    type: list
+    elements: raw
+    required: true
+attributes:
+  check_mode:
+    description: Can run in check mode.
+    support: full
+    details: The plan is written, and says that nothing was measured.
+  diff_mode:
+    description: Returns what changed.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Plan a run of one stage
+  gpufleet.acceptance.plan:
+    results_dir: results
+    stages: [nccl_node]
+  run_once: true
+  register: acceptance_run
+"""
+
+RETURN = r"""
+run_id:
+  description: The run.
+  returned: success
+  type: str
+results_dir:
+  description: Folder of all runs.
+  returned: success
+  type: str
+stages:
+  description: What to include, in order; a long stage over more hosts than forks is started and then collected.
+  returned: success
+  type: list
+  elements: dict
+"""

@@ -1,0 +1,92 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From a journal to a verdict: judge a run, write its report, say whether the fleet is accepted.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import typing as t
+
+from ansible import constants
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, measurement, plan, planning, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import terminal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, write_atomically
+
+
+def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Judge the run of this play, or an old one by its id with today's expectations."""
+    planned = task_vars.get("acceptance_run")
+    if planned and planned.get("run_id"):
+        run = Run(planned["results_dir"], planned["run_id"])
+        written = run.plan()
+        inputs = written["judging"]
+    else:
+        run = Run.open(str(args["results_dir"]), str(args["run_id"]))
+        written = run.plan()
+        inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
+    records, notes = run.journal.read()
+    sound, refused = _sound(records)
+    judgement = verdict.judge(
+        written, sound, _expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"]
+    )
+    judgement.notes += notes + refused + inputs["notes"]
+    later = (run.dir / "verdicts.jsonl").exists()
+    out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "verdicts.jsonl", "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts))
+    made = report.build(written, sound, judgement)
+    paths = report.write(out, made)
+    if planned:
+        run.clear_todo()
+    colour = bool(constants.ANSIBLE_FORCE_COLOR) or not constants.ANSIBLE_NOCOLOR
+    lines = [(line, None) for line in terminal.table(made, colour=False)] if not colour else terminal.coloured(made)
+    return {
+        "accepted": judgement.accepted,
+        "why": f"{'ACCEPTED' if judgement.accepted else 'NOT ACCEPTED'}: {judgement.why}",
+        "run_id": run.id,
+        "counts": judgement.counts,
+        "coverage": {k: v for k, v in judgement.coverage.items() if k != "unknown"},
+        "report": [str(p) for p in paths],
+        "lines": lines,
+    }
+
+
+def _expected(inputs: dict[str, t.Any]) -> t.Callable[[str], expectations.Expectations]:
+    sets = [expectations.Expectations.load(dumped) for dumped in inputs["sets"]]
+    nothing = expectations.Expectations([])
+    return lambda target: sets[inputs["of"][target]] if target in inputs["of"] else nothing
+
+
+def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], written: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Expectations and waivers as the inventory has them now; hosts that left it keep those of the plan."""
+    planner = plan.Planner(play, loader, task_vars)
+    planner.hosts = [h for h in planner.hosts if h in written["targets"]]
+    stages = [plan.Stage(s["name"], s["role"], play, planner.manager, loader, "plan.json") for s in written["stages"]]
+    today = planning.judging_inputs(planner, planner.settings(stages))
+    before = written["judging"]
+    shift = len(today["sets"])
+    today["sets"] += before["sets"]
+    for target, number in before["of"].items():
+        today["of"].setdefault(target, number + shift)
+        if target in before["stack"]:
+            today["stack"].setdefault(target, before["stack"][target])
+    return today
+
+
+def _sound(records: list[dict[str, t.Any]]) -> tuple[list[dict[str, t.Any]], list[str]]:
+    """Records that fit the schema. A journal is a file, and a file can be edited."""
+    sound, refused = [], []
+    for number, record in enumerate(records, 1):
+        wrong = measurement.problem(record)
+        if wrong:
+            refused.append(f"record {number} of the journal is no measurement and was left out: {wrong}")
+        else:
+            sound.append(record)
+    return sound, refused
