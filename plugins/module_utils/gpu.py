@@ -1,8 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-
 """What probes ask about the GPUs of a node.
+
+`run` is Node.run or anything like it: run(argv, timeout=seconds) -> a result with rc, out, err, timed_out, missing.
 
 This module util is PRIVATE to the collection.
 """
@@ -13,39 +14,46 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
 
-# A context that only holds the display or a monitoring agent stays below this.
+# Driver and monitoring agents hold less, on every GPU model seen.
 BUSY_MEMORY_MIB = 1024
 BUSY_UTILIZATION = 20
+# The first query after boot without persistence mode initialises every GPU, some 2 s each.
+QUERY_TIMEOUT_S = 60.0
 
 Run = t.Callable[..., t.Any]
 
 
 def snapshot(run: Run, program: str = "nvidia-smi") -> dict[str, t.Any]:
-    """The state of all GPUs by one `nvidia-smi -q -x`: parse_xml's dict, or an error that names the cause."""
-    result = run([program, "-q", "-x"], timeout=60)
+    """The state of all GPUs by one `nvidia-smi -q -x`: the dict of parse_xml, or an error that names the cause."""
+    result = run([program, "-q", "-x"], timeout=QUERY_TIMEOUT_S)
     if result.missing:
         code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
-        return _error(code, f"{program}: {result.missing}; install the NVIDIA driver or set acceptance_nvidia_smi")
+        return _error(code, f"{program}: {result.missing}; install the NVIDIA driver, or set acceptance_nvidia_smi")
     if result.timed_out:
-        return _error("gpu_lost", f"{program} did not answer within 60 s; a GPU or its driver hangs, see dmesg")
+        return _error("gpu_lost", f"{program} did not answer in {QUERY_TIMEOUT_S:.0f} s: a GPU or its driver hangs, see dmesg")
     seen = nvidia_smi.parse_xml(result.out)
-    if seen["outcome"] != "measured" and seen["reason_code"] == "bad_output":
-        known = nvidia_smi.failure(result.out + result.err)
+    if seen["outcome"] == "measured" and result.rc:
+        words = " ".join((result.err or "").split())[:200]
+        known = nvidia_smi.failure(result.err) or ("tool_failed", f"{program} ended with status {result.rc}: {words}")
+        seen.update(outcome="error", reason_code=known[0], reason=known[1])
+    elif seen["reason_code"] in ("bad_output", "incomplete_output"):
+        known = nvidia_smi.failure(f"{result.out}\n{result.err}")
         if known:
             seen.update(reason_code=known[0], reason=known[1])
         elif result.rc:
-            seen.update(reason=f"{program} ended with status {result.rc}: {' '.join((result.err or result.out).split())[:200]}")
+            words = " ".join((result.err or result.out).split())[:200]
+            seen.update(reason_code="tool_failed", reason=f"{program} ended with status {result.rc}: {words}")
     return seen
 
 
 def _error(code: str, reason: str) -> dict[str, t.Any]:
-    return {"outcome": "error", "reason_code": code, "reason": reason, "gpus": [], "driver": None, "cuda": None, "simulated": False}
+    return dict(nvidia_smi.parse_xml(""), reason_code=code, reason=reason)
 
 
 def refusal(seen: dict[str, t.Any], expected: int | None, what: str) -> tuple[str, str, str] | None:
     """Why `what` is not measured on a node in this state, as (outcome, reason code, reason), or None."""
     if seen["outcome"] != "measured":
-        if seen["reason_code"] in ("no_gpu", "tool_missing") and expected == 0:
+        if expected == 0 and seen["reason_code"] in ("no_gpu", "tool_missing"):
             return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
         return "error", seen["reason_code"], seen["reason"]
     if expected is not None and expected != len(seen["gpus"]):
@@ -58,48 +66,78 @@ def refusal(seen: dict[str, t.Any], expected: int | None, what: str) -> tuple[st
     return None
 
 
-def foreign_processes(seen: dict[str, t.Any]) -> list[str]:
-    """Who uses the GPUs, in words. Called while nothing of ours does. Where processes are invisible, as in a container,
-    used memory and utilisation tell."""
+def foreign_processes(seen: dict[str, t.Any], own_pids: t.Collection[int] = ()) -> list[str]:
+    """Who else uses the GPUs, in words; empty where nobody does.
+
+    Where processes are invisible, as in a container, used memory and utilisation tell: call it while nothing of ours runs.
+    """
     found = []
     for g in seen["gpus"]:
-        compute = [p for p in g["processes"] if "C" in (p["type"] or "C")]
-        for p in compute:
-            found.append(f"GPU {g['index']}: pid {p['pid']} ({p['name'] or 'unknown'}), {p['used_mib'] or 0} MiB")
-        if not compute and ((g["memory_used_mib"] or 0) > BUSY_MEMORY_MIB or (g["utilization"] or 0) > BUSY_UTILIZATION):
-            found.append(
-                f"GPU {g['index']}: {g['memory_used_mib']} MiB used, {g['utilization']} % busy, by processes that are not visible here"
-            )
+        # Types are C (compute), G (graphics), C+G and M+C (through MPS); a driver that gives none lists compute only.
+        users = [p for p in g["processes"] if "C" in (p["type"] or "C")]
+        for p in users:
+            if p["pid"] not in own_pids:
+                found.append(f"GPU {g['index']}: pid {p['pid']} ({p['name'] or 'name unknown'}), {p['used_mib'] or 0} MiB")
+        memory, busy = g["memory_used_mib"] or 0, g["utilization"] or 0
+        if not users and (memory > BUSY_MEMORY_MIB or busy > BUSY_UTILIZATION):
+            found.append(f"GPU {g['index']}: {memory} MiB used, {busy} % busy, by processes that cannot be seen from here")
     return found
 
 
 def health(g: dict[str, t.Any]) -> list[tuple[str, str]]:
-    """What is wrong with one GPU, as (reason code, words): fatal findings first."""
+    """What is wrong with one GPU of a snapshot, as (reason code, words), the gravest first; empty where nothing is.
+
+    PCIe width is judged at any load, the generation is not: an idle link runs slower to save power.
+    MIG is a setting, not a fault: it is a fact, and refusal() skips what it makes meaningless.
+    """
     found = []
-    where = f"GPU {g['index']} ({g['bdf']}, serial {g['serial']})"
+    if g["lost"]:
+        found.append(("gpu_lost", g["lost"]))
     for count, words in (
         (g["ecc"]["volatile_uncorrected"], "uncorrectable memory errors since the driver was loaded"),
-        (g["ecc"]["aggregate_uncorrected"], "uncorrectable memory errors in its life"),
+        (g["ecc"]["aggregate_uncorrected"], "uncorrectable memory errors in the GPU's life"),
     ):
         if count:
-            found.append(("ecc", f"{where}: {count} {words}"))
-    if (g["ecc"]["unrepairable"] or "No") == "Yes":
-        found.append(("ecc", f"{where}: memory that cannot be repaired"))
-    for name, words in (("pending", "a row remap is pending: reset the GPU"), ("failure", "a row remap has failed: replace the GPU")):
-        if (g["remapped_rows"][name] or "No") == "Yes":
-            found.append(("ecc", f"{where}: {words}"))
-    if (g["retired_pages"]["pending"] or "No") == "Yes":
-        found.append(("ecc", f"{where}: a page retirement is pending: reset the GPU"))
+            found.append(("ecc", f"{count} {words}"))
+    for group, name, words in (
+        ("ecc", "unrepairable", "memory errors beyond repair: replace the GPU"),
+        ("remapped_rows", "failure", "a row remap has failed: replace the GPU"),
+        ("remapped_rows", "pending", "a row remap or channel repair is pending: reset the GPU"),
+        ("retired_pages", "pending", "a page retirement is pending: reset the GPU"),
+    ):
+        if g[group][name] == "Yes":
+            found.append(("ecc", words))
+    if g["recovery_action"]:
+        found.append(("gpu_reset", f"the driver asks for a recovery action: {g['recovery_action']}"))
     width, most = g["pcie"]["width"], g["pcie"]["width_max"]
     if width and most and width < most:
-        found.append(("pcie_width", f"{where}: PCIe x{width}, can do x{most}"))
-    state = g["fabric"]["state"]
-    if state and state not in ("Completed", "Not Started") or state == "Completed" and g["fabric"]["status"] not in (None, "Success"):
-        found.append(("fabric", f"{where}: fabric manager says {state}, {g['fabric']['status']}"))
+        found.append(("pcie_width", f"the PCIe link is x{width} and can be x{most}: reseat the GPU or its riser"))
+    found += [("fabric", words) for words in _fabric(g["fabric"])]
     return found
+
+
+def _fabric(fabric: dict[str, str | None]) -> list[str]:
+    """What is wrong with a GPU's place in its NVSwitch fabric. `Not Started` is also said where there is no NVSwitch;
+    where there is one, CUDA then refuses to start with error 802, which the check `cuda` names."""
+    found = []
+    state = (fabric["state"] or "").lower()
+    if state and state not in ("completed", "not started", "not supported"):
+        found.append(f"the NVLink fabric is {fabric['state']}: start nvidia-fabricmanager of the driver's version")
+    if state == "completed" and (fabric["status"] or "success").lower() not in ("success", "nvml_success"):
+        found.append(f"the NVLink fabric was set up with the error {fabric['status']}")
+    if (fabric["health"] or "healthy").lower() not in ("healthy", "not supported"):
+        found.append(f"the NVLink fabric is {fabric['health']}")
+    if (fabric["bandwidth"] or "").lower() == "degraded":
+        found.append("the NVLink fabric's bandwidth is degraded")
+    return found
+
+
+def name(g: dict[str, t.Any]) -> str:
+    """A GPU in words by which a technician finds it."""
+    return f"GPU {g['index']} ({g['bdf']}, serial {g['serial'] or 'unknown'})"
 
 
 def model(seen: dict[str, t.Any]) -> str:
     """Product name of a node's GPUs, as nvidia-smi prints it."""
-    names = sorted({g["name"] for g in seen["gpus"]})
+    names = sorted({g["name"] or "unknown" for g in seen["gpus"]})
     return names[0] if len(names) == 1 else "mixed: " + ", ".join(names)

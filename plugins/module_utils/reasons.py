@@ -31,7 +31,9 @@ ERRORS = {
     "cuda_failed": "CUDA cannot be initialised",
     "disk_full": "no space left on device",
     "duplicate_identity": "the same GPU or machine stands under two subjects",
+    "fabric": "the NVLink fabric that a GPU belongs to is not ready or not whole",
     "gpu_count": "the number of GPUs is not the expected one",
+    "gpu_reset": "the driver asks for a reset of a GPU",
     "incomplete_output": "the tool's output is cut",
     "interrupted": "the measurement was interrupted",
     "lost_node": "the node was lost during the measurement",
@@ -44,6 +46,8 @@ ERRORS = {
     "no_sudo": "privileges could not be raised",
     "not_mpi": "the binary is built without MPI: every rank ran alone",
     "not_run": "planned and never measured",
+    "nvlink": "an NVLink of a GPU is down",
+    "pcie_width": "a GPU's PCIe link is narrower than it can be",
     "rank_mismatch": "the ranks in the output are not those that were asked for",
     "reduced_size": "the tool reduced the message size that was asked for",
     "state_dir": "the state directory cannot be written",
@@ -59,6 +63,10 @@ ERRORS = {
 
 # Reasons that only a verdict carries.
 VERDICTS = {
+    "fabric": "the NVLink fabric is not set up",
+    "foreign_process": "other processes use the GPU",
+    "health": "the health check found something",
+    "pcie_width": "a PCIe link is narrower than it can be",
     "below_floor": "the value is below what this hardware should give",
     "below_warn": "the value is below the passing band",
     "below_neighbours": "the value is far below that of identical neighbours",

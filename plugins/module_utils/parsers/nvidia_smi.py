@@ -1,10 +1,11 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""What nvidia-smi printed: XML of `-q -x`, CSV queries, NVLink state and errors, topology, the list of GPUs.
 
-"""What nvidia-smi printed: XML of `-q -x`, CSV queries, NVLink state and errors, topology.
+Pure functions; none raises, whatever the text is. What the driver does not say is None, never 0.
 
-Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.
+This module util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
@@ -15,81 +16,134 @@ import xml.etree.ElementTree as ElementTree
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import SIMULATED_MARK
 
+# Eight GPUs print 200 KB of XML.
 LIMIT = 32 << 20
-ABSENT = {"", "n/a", "[n/a]", "not supported", "[not supported]", "none", "unknown error", "[unknown error]", "err!", "requested functionality has been deprecated"}
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+ABSENT = {
+    "", "n/a", "not supported", "not available", "not found", "none", "unknown", "unknown error", "err!",
+    "requested functionality has been deprecated", "insufficient permissions", "insufficient permission",
+    "function not found", "no running processes found",
+}  # fmt: skip
+# What stands in the place of a value when the driver has lost the GPU, or keeps it from being used.
+LOST = ("gpu is lost", "gpu requires reset", "gpu access blocked", "fallen off the bus")
+# A GPU answers these whatever its model; an error here is the GPU's, not the question's.
+VITAL = ("uuid", "product_name", "pci/pci_bus_id", "fb_memory_usage/total", "temperature/gpu_temp")
+_ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
+_PROCESS_NAME = re.compile(r"(<process_name>)(.*?)(</process_name>)", re.DOTALL)
 
-# Texts with which nvidia-smi says that it has no list of GPUs; (text, reason code, what to do).
+# Sentences in which nvidia-smi says that it cannot answer: (mark, reason code, what it means).
 FAILURES = (
     ("No devices were found", "no_gpu", "nvidia-smi finds no GPU"),
-    ("is lost", "gpu_lost", "a GPU has fallen off the bus; reboot, and check its seating and power"),
-    ("fallen off the bus", "gpu_lost", "a GPU has fallen off the bus; reboot, and check its seating and power"),
-    ("Unable to determine the device handle", "gpu_lost", "the driver cannot reach a GPU; reboot, and check dmesg for Xid"),
-    ("Driver/library version mismatch", "cuda_failed", "driver and library differ in version: reboot or reload the driver"),
+    ("GPU is lost", "gpu_lost", "a GPU has fallen off the bus: reboot, then check its seating and power"),
+    ("is lost. Reboot", "gpu_lost", "a GPU has fallen off the bus: reboot, then check its seating and power"),
+    ("fallen off the bus", "gpu_lost", "a GPU has fallen off the bus: reboot, then check its seating and power"),
+    ("Unable to determine the device handle", "gpu_lost", "the driver cannot reach a GPU: see dmesg for Xid, reboot"),
+    ("Driver/library version mismatch", "cuda_failed", "driver and library differ in version: reload the driver or reboot"),
     ("couldn't communicate with the NVIDIA driver", "cuda_failed", "the NVIDIA driver is not loaded"),
-    ("Failed to initialize NVML", "cuda_failed", "NVML cannot be initialised"),
-)
+    ("Failed to initialize NVML: Insufficient Permissions", "no_permission", "the GPUs' device files may not be opened"),
+    ("Failed to initialize NVML", "cuda_failed", "the driver's management library cannot be initialised"),
+)  # fmt: skip
 
 
 def failure(text: str) -> tuple[str, str] | None:
-    """Reason code and reason where nvidia-smi says that something is wrong, else None."""
-    for mark, code, advice in FAILURES:
+    """Reason code and reason where nvidia-smi says in a sentence that it cannot answer, else None."""
+    for mark, code, meaning in FAILURES:
         if mark in text:
             line = next((line.strip() for line in text.splitlines() if mark in line), mark)
-            return code, f"{advice}: {line[:200]}"
+            return code, f"{meaning} (nvidia-smi: {line[:200]})"
     return None
 
 
 def parse_xml(text: t.Any) -> dict[str, t.Any]:
-    """`nvidia-smi -q -x` of any driver -> {"outcome", "reason_code", "reason", "driver", "cuda", "simulated", "gpus": [...]}.
+    """`nvidia-smi -q -x` of any driver generation.
 
-    Memory in MiB, power in W, clocks in MHz, temperature in C; what the driver does not say is None.
+    -> {"outcome": "measured"|"error", "reason_code", "reason", "driver", "cuda", "simulated", "gpus": [...]}, each GPU:
+
+        index, uuid, serial, name, architecture, bdf (lower case), vbios, gsp_firmware,
+        memory_total_mib, memory_used_mib (MiB), utilization (percent), persistence, mig, compute_mode,
+        lost (why the GPU cannot be used, or None), recovery_action (what the driver asks for, or None),
+        ecc_mode, ecc {volatile_uncorrected, aggregate_uncorrected, volatile_corrected, aggregate_corrected, unrepairable},
+        remapped_rows {correctable, uncorrectable, pending, failure}, retired_pages {single_bit, double_bit, pending},
+        throttle_reasons (names of the active ones), clocks {sm, mem, max_sm} (MHz),
+        power {draw_w, limit_w, default_limit_w} (W), temperature_c, pcie {gen, gen_max, width, width_max, replays},
+        fabric {state, status, health, bandwidth}, processes [{pid, name, used_mib, type}]
+
+    `outcome` is `error` where not every attached GPU answers; `gpus` then still holds those that do.
     """
     result: dict[str, t.Any] = {
-        "outcome": "error", "reason_code": None, "reason": None, "driver": None, "cuda": None, "simulated": False, "gpus": [],
-    }  # fmt: skip
+        "outcome": "error",
+        "reason_code": None,
+        "reason": None,
+        "driver": None,
+        "cuda": None,
+        "simulated": False,
+        "gpus": [],
+    }
     if not isinstance(text, str) or len(text) > LIMIT:
-        result.update(reason_code="bad_output", reason="nvidia-smi printed no text of a sane size")
+        result.update(reason_code="bad_output", reason="nvidia-smi printed no text, or far too much of it")
         return result
     result["simulated"] = SIMULATED_MARK in text
     start = text.find("<nvidia_smi_log")
     end = text.rfind("</nvidia_smi_log>")
-    if start < 0 or end < 0:
-        code, reason = failure(text) or ("bad_output", "nvidia-smi printed no XML of its own")
+    if start < 0 or end < start:
+        cut = ("incomplete_output", "the XML of nvidia-smi is cut") if start >= 0 else None
+        code, reason = failure(text) or cut or ("bad_output", "nvidia-smi printed no XML of its own")
         result.update(reason_code=code, reason=reason)
         return result
-    try:
-        root = ElementTree.fromstring(text[start : end + len("</nvidia_smi_log>")])
-    except (ElementTree.ParseError, ValueError) as error:
-        result.update(reason_code="bad_output", reason=f"the XML of nvidia-smi is broken: {error}")
+    root = _tree(text[start : end + len("</nvidia_smi_log>")])
+    if isinstance(root, str):
+        result.update(reason_code="bad_output", reason=f"the XML of nvidia-smi is broken: {root}")
         return result
     result["driver"], result["cuda"] = _text(root, "driver_version"), _text(root, "cuda_version")
     result["gpus"] = [_gpu(index, node) for index, node in enumerate(root.findall("gpu"))]
     attached = _int(_text(root, "attached_gpus"))
-    lost = [g for g in result["gpus"] if not g["uuid"] or not g["name"]]
-    problem = failure(text)
-    if problem and problem[0] != "no_gpu":
-        result.update(reason_code=problem[0], reason=problem[1])
-    elif lost:
-        bdf = lost[0]["bdf"] or "?"
-        result.update(reason_code="gpu_lost", reason=f"the GPU at {bdf} does not answer: no UUID or name")
+    lost = [g for g in result["gpus"] if g["lost"]]
+    said = failure(text[:start] + text[end:])
+    if lost:
+        reason = "; ".join(f"GPU {g['index']} ({g['bdf']}): {g['lost']}" for g in lost)
+        result.update(reason_code="gpu_lost", reason=reason)
+    elif said:
+        result.update(reason_code=said[0], reason=said[1])
     elif not result["gpus"]:
         result.update(reason_code="no_gpu", reason="nvidia-smi finds no GPU")
     elif attached is not None and attached != len(result["gpus"]):
-        result.update(reason_code="gpu_lost", reason=f"{attached} GPUs are attached and {len(result['gpus'])} answer")
+        reason = f"{attached} GPUs are attached and {len(result['gpus'])} answer"
+        result.update(reason_code="gpu_lost", reason=reason)
     else:
         result["outcome"] = "measured"
     return result
 
 
-def _text(node: t.Any, path: str) -> str | None:
+def _tree(xml: str) -> ElementTree.Element | str:
+    """The parsed document, or what is wrong with it. The DTD is not part of it, so there is no entity to expand."""
+    try:
+        return ElementTree.fromstring(xml)
+    except (ElementTree.ParseError, ValueError, RecursionError) as error:
+        problem = str(error)[:200]
+    # nvidia-smi prints the names of processes as they are, `a && b <c>` and control characters among them.
+    escaped = _PROCESS_NAME.sub(lambda m: m.group(1) + re.sub(r"[^\w ./:@%+=,-]", "?", m.group(2)) + m.group(3), xml)
+    try:
+        return ElementTree.fromstring(escaped)
+    except (ElementTree.ParseError, ValueError, RecursionError):
+        return problem
+
+
+def _raw(node: ElementTree.Element, path: str) -> str:
     found = node.find(path)
-    value = (found.text or "").strip() if found is not None else ""
-    return None if value.lower() in ABSENT else value
+    return (found.text or "").strip() if found is not None else ""
+
+
+def _text(node: ElementTree.Element, *paths: str) -> str | None:
+    """The first of `paths` that the driver fills in."""
+    for path in paths:
+        value = _raw(node, path)
+        bare = value.strip("[]").lower()
+        if bare not in ABSENT and not any(mark in bare for mark in LOST):
+            return value
+    return None
 
 
 def _number(value: str | None) -> float | None:
-    found = re.match(r"-?\d{1,18}(?:\.\d{1,9})?", value or "")
+    found = re.match(r"-?\d{1,18}(?:\.\d{1,9})?(?![\d.])", value or "")
     return float(found.group(0)) if found else None
 
 
@@ -98,41 +152,50 @@ def _int(value: str | None) -> int | None:
     return int(number) if number is not None else None
 
 
-def _sum(node: t.Any, paths: t.Iterable[str]) -> int | None:
-    found = [n for n in (_int(_text(node, p)) for p in paths) if n is not None]
+def _sum(node: ElementTree.Element, *paths: str) -> int | None:
+    found = [n for n in (_int(_text(node, path)) for path in paths) if n is not None]
     return sum(found) if found else None
 
 
-def _uncorrectable(node: t.Any, when: str) -> int | None:
-    """All uncorrectable errors; newer drivers count SRAM by kind, older ones by place with a total."""
+def _yes(node: ElementTree.Element, *paths: str) -> str | None:
+    """`Yes` where one of `paths` says so, `No` where one says that and none Yes."""
+    said = {(_text(node, path) or "").capitalize() for path in paths}
+    return "Yes" if "Yes" in said else "No" if "No" in said else None
+
+
+def _errors(node: ElementTree.Element, when: str, kind: str) -> int | None:
+    """ECC errors of one kind: up to Volta a total over all places, since Ampere by memory, since 2023 SRAM by code."""
     base = f"ecc_errors/{when}/"
-    total = _int(_text(node, base + "double_bit/total"))
+    old, new = ("double_bit", "uncorrectable") if kind == "uncorrected" else ("single_bit", "correctable")
+    total = _int(_text(node, f"{base}{old}/total"))
     if total is not None:
         return total
-    places = ("sram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded", "dram_uncorrectable")
-    return _sum(node, [base + place for place in places])
+    places = [f"sram_{new}", f"sram_{new}_parity", f"sram_{new}_secded", f"dram_{new}"]
+    return _sum(node, *(base + place for place in places))
 
 
-def _gpu(index: int, node: t.Any) -> dict[str, t.Any]:
-    pcie = "pci/pci_gpu_link_info/"
+def _lost(node: ElementTree.Element) -> str | None:
+    """Why the GPU cannot be used, or None."""
+    for leaf in node.iter():
+        words = (leaf.text or "").strip()
+        if leaf.tag != "process_name" and any(mark in words.lower() for mark in LOST):
+            return f"the driver says {words[:80]!r}"
+    for path in VITAL:
+        if path in ("uuid", "product_name"):
+            if _text(node, path) is None:
+                return f"it does not answer: no {path}"
+        elif _raw(node, path).strip("[]").lower() in ("unknown error", "err!"):
+            return f"it does not answer: {path} is {_raw(node, path)!r}"
+    return None
+
+
+def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
+    link = "pci/pci_gpu_link_info/"
+    power = "gpu_power_readings/" if node.find("gpu_power_readings") is not None else "power_readings/"
     reasons = node.find("clocks_event_reasons")
     if reasons is None:
         reasons = node.find("clocks_throttle_reasons")
-    active = [
-        re.sub(r"^clocks_(?:event|throttle)_reason_", "", child.tag)
-        for child in (reasons if reasons is not None else [])
-        if (child.text or "").strip() == "Active"
-    ]
-    power = "gpu_power_readings/" if node.find("gpu_power_readings") is not None else "power_readings/"
-    draw = next(
-        (v for v in (_number(_text(node, power + n)) for n in ("instant_power_draw", "power_draw", "average_power_draw")) if v is not None),
-        None,
-    )
-    limit = next(
-        (v for v in (_number(_text(node, power + n)) for n in ("current_power_limit", "enforced_power_limit", "power_limit")) if v is not None),
-        None,
-    )
-    memory = "fb_memory_usage/"
+    active = [] if reasons is None else [leaf.tag for leaf in reasons if (leaf.text or "").strip() == "Active"]
     return {
         "index": index,
         "uuid": _text(node, "uuid"),
@@ -142,100 +205,134 @@ def _gpu(index: int, node: t.Any) -> dict[str, t.Any]:
         "bdf": (_text(node, "pci/pci_bus_id") or node.get("id") or "").lower() or None,
         "vbios": _text(node, "vbios_version"),
         "gsp_firmware": _text(node, "gsp_firmware_version"),
-        "memory_total_mib": _int(_text(node, memory + "total")),
-        "memory_used_mib": _int(_text(node, memory + "used")),
+        "memory_total_mib": _int(_text(node, "fb_memory_usage/total")),
+        "memory_used_mib": _int(_text(node, "fb_memory_usage/used")),
         "utilization": _int(_text(node, "utilization/gpu_util")),
         "persistence": _text(node, "persistence_mode"),
         "mig": _text(node, "mig_mode/current_mig"),
         "compute_mode": _text(node, "compute_mode"),
+        "lost": _lost(node),
+        "recovery_action": _text(node, "gpu_recovery_action"),
         "ecc_mode": _text(node, "ecc_mode/current_ecc"),
         "ecc": {
-            "volatile_uncorrected": _uncorrectable(node, "volatile"),
-            "aggregate_uncorrected": _uncorrectable(node, "aggregate"),
-            "volatile_corrected": _sum(node, [f"ecc_errors/volatile/{p}" for p in ("sram_correctable", "dram_correctable", "single_bit/total")]),
-            "unrepairable": _text(node, "ecc_errors/unrepairable_memory"),
+            **{f"{w}_{k}": _errors(node, w, k) for w in ("volatile", "aggregate") for k in ("uncorrected", "corrected")},
+            "unrepairable": _yes(node, "ecc_errors/unrepairable_memory", "ecc_errors/aggregate/sram_threshold_exceeded"),
         },
         "remapped_rows": {
             "correctable": _int(_text(node, "remapped_rows/remapped_row_corr")),
             "uncorrectable": _int(_text(node, "remapped_rows/remapped_row_unc")),
-            "pending": _text(node, "remapped_rows/remapped_row_pending"),
-            "failure": _text(node, "remapped_rows/remapped_row_failure"),
+            "pending": _yes(node, "remapped_rows/remapped_row_pending", "ecc_errors/channel_repair_pending"),
+            "failure": _yes(node, "remapped_rows/remapped_row_failure"),
         },
         "retired_pages": {
             "single_bit": _int(_text(node, "retired_pages/multiple_single_bit_retirement/retired_count")),
             "double_bit": _int(_text(node, "retired_pages/double_bit_retirement/retired_count")),
-            "pending": _text(node, "retired_pages/pending_retirement") or _text(node, "retired_pages/pending_blacklist"),
+            "pending": _yes(node, "retired_pages/pending_retirement", "retired_pages/pending_blacklist"),
         },
-        "throttle_reasons": active,
+        "throttle_reasons": [re.sub(r"^clocks_(?:event|throttle)_reason_", "", tag) for tag in active],
         "clocks": {
             "sm": _int(_text(node, "clocks/sm_clock")),
             "mem": _int(_text(node, "clocks/mem_clock")),
             "max_sm": _int(_text(node, "max_clocks/sm_clock")),
         },
-        "power": {"draw_w": draw, "limit_w": limit, "default_limit_w": _number(_text(node, power + "default_power_limit"))},
+        "power": {
+            "draw_w": _number(_text(node, *(power + n for n in ("instant_power_draw", "power_draw", "average_power_draw")))),
+            "limit_w": _number(_text(node, *(power + n for n in ("current_power_limit", "enforced_power_limit", "power_limit")))),
+            "default_limit_w": _number(_text(node, power + "default_power_limit")),
+        },
         "temperature_c": _int(_text(node, "temperature/gpu_temp")),
         "pcie": {
-            "gen": _int(_text(node, pcie + "pcie_gen/current_link_gen")),
-            "gen_max": _int(_text(node, pcie + "pcie_gen/max_link_gen")),
-            "width": _int(_text(node, pcie + "link_widths/current_link_width")),
-            "width_max": _int(_text(node, pcie + "link_widths/max_link_width")),
+            "gen": _int(_text(node, link + "pcie_gen/current_link_gen")),
+            "gen_max": _int(_text(node, link + "pcie_gen/max_link_gen")),
+            "width": _int(_text(node, link + "link_widths/current_link_width")),
+            "width_max": _int(_text(node, link + "link_widths/max_link_width")),
             "replays": _int(_text(node, "pci/replay_counter")),
         },
-        "fabric": {"state": _text(node, "fabric/state"), "status": _text(node, "fabric/status")},
+        "fabric": {
+            "state": _text(node, "fabric/state"),
+            "status": _text(node, "fabric/status"),
+            "health": _text(node, "fabric/health/summary"),
+            "bandwidth": _text(node, "fabric/health/bandwidth"),
+        },
         "processes": [
             {
-                "pid": _int(_text(p, "pid")),
-                "name": _text(p, "process_name"),
-                "used_mib": _int(_text(p, "used_memory")),
-                "type": _text(p, "type"),
+                "pid": _int(_text(entry, "pid")),
+                "name": _text(entry, "process_name"),
+                "used_mib": _int(_text(entry, "used_memory")),
+                "type": _text(entry, "type"),
             }
-            for p in node.findall("processes/process_info")
+            for entry in node.findall("processes/process_info")
         ],
-    }
+    }  # fmt: skip
 
 
-def parse_csv(text: t.Any) -> list[dict[str, t.Any]]:
-    """`--query-gpu=... --format=csv` (with its header line) -> a dict per GPU: numbers where a cell is one, its unit dropped."""
-    lines = [line for line in text.splitlines() if line.strip()] if isinstance(text, str) and len(text) < LIMIT else []
-    if len(lines) < 2:
-        return []
-    names = [re.sub(r"\s*\[[^\]]*\]$", "", cell.strip()) for cell in lines[0].split(",")]
-    rows = []
+def parse_csv(text: t.Any) -> dict[str, t.Any]:
+    """`--query-gpu=... --format=csv`, with its header line, with or without units.
+
+    -> {"outcome": "measured"|"error", "reason_code", "reason", "units": {column: unit}, "rows": [{column: cell}]}; a cell is
+    a number, its unit dropped, else text; `[N/A]` and its like are None. A row with another number of cells is an error.
+    """
+    result: dict[str, t.Any] = {"outcome": "error", "reason_code": "bad_output", "reason": None, "units": {}, "rows": []}
+    if not isinstance(text, str) or len(text) > LIMIT:
+        result["reason"] = "nvidia-smi printed no text, or far too much of it"
+        return result
+    lines = [line for line in text.splitlines() if line.strip() and SIMULATED_MARK not in line]
+    said = failure(text)
+    if said:
+        result.update(reason_code=said[0], reason=said[1])
+        return result
+    header = [re.fullmatch(r"([\w.]+)(?: \[([^\]]{1,8})\])?", cell.strip()) for cell in (lines or [""])[0].split(",")]
+    names = [found.group(1) for found in header if found]
+    if len(names) < len(header) or len(lines) < 2:
+        result["reason"] = "nvidia-smi printed no table with a header and rows"
+        return result
+    result["units"] = {found.group(1): found.group(2) for found in header if found and found.group(2)}
     for line in lines[1:]:
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == len(names):
-            rows.append({name: csv_cell(cell) for name, cell in zip(names, cells)})
-    return rows
+        cells = [csv_cell(cell) for cell in line.split(",")]
+        if len(cells) != len(names):
+            result["reason"] = f"a row of {len(cells)} cells under {len(names)} columns: {line[:120]}"
+            return result
+        result["rows"].append(dict(zip(names, cells)))
+    result.update(outcome="measured", reason_code=None)
+    return result
 
 
 def csv_cell(cell: str) -> t.Any:
-    """`345 MHz` -> 345.0, `[N/A]` -> None, `Enabled` -> "Enabled"."""
-    if cell.lower() in ABSENT:
+    """`345 MHz` -> 345, `78.47 W` -> 78.47, `[N/A]` -> None; `Enabled`, `0x1`, `580.159.04` and serials stay text."""
+    cell = cell.strip()
+    if cell.strip("[]").lower() in ABSENT:
         return None
-    found = re.fullmatch(r"(-?\d{1,15}(?:\.\d{1,9})?)(?: (?:MHz|MiB|W|%|C))?", cell)
-    return float(found.group(1)) if found and not (len(cell) > 9 and cell.isdigit()) else cell
+    found = re.fullmatch(r"(-?\d{1,9})(\.\d{1,9})?(?: (?:MHz|MiB|W|%|C|us|KB/s))?", cell)
+    if not found:
+        return cell
+    return float(found.group(1) + found.group(2)) if found.group(2) else int(found.group(1))
 
 
 def parse_nvlink_status(text: t.Any) -> dict[str, list[float | None]]:
-    """`nvlink -s` -> GPU UUID -> GB/s of each link, None where it is inactive."""
+    """`nvlink -s` -> {GPU UUID: [GB/s of each link in one direction, None where it is not up]}."""
     return {
-        uuid: [_number(m.group(2)) if m.group(2)[0].isdigit() else None for m in re.finditer(r"Link (\d+): (\S+)", part)]
+        uuid: [_number(state) for _link, state in re.findall(r"(?m)^\s*Link (\d{1,3}): *([^\n]{1,40})$", part)]
         for uuid, part in _per_gpu(text)
     }
 
 
 def parse_nvlink_errors(text: t.Any) -> dict[str, dict[str, int]]:
-    """`nvlink -e` -> GPU UUID -> sum over all links of each kind of error."""
+    """`nvlink -e` -> {GPU UUID: {kind of error: sum over all links}}.
+
+    Only what is called an error counts: newer drivers print packets, bit error rates and the histogram of corrected
+    codewords (FEC) beside them, which grow on healthy links.
+    """
     found: dict[str, dict[str, int]] = {}
     for uuid, part in _per_gpu(text):
         sums = found.setdefault(uuid, {})
-        for kind, count in re.findall(r"Link \d{1,3}: ([A-Z][A-Za-z ]{1,40}?)(?: Errors)?: (\d{1,18})", part):
+        for kind, count in re.findall(r"Link \d{1,3}: ([A-Za-z][A-Za-z ]{0,40}?) Errors? *: *(\d{1,18})\b", part):
             name = kind.strip().lower().replace(" ", "_")
             sums[name] = sums.get(name, 0) + int(count)
     return found
 
 
 def _per_gpu(text: t.Any) -> list[tuple[str, str]]:
+    """(UUID, the lines below it) of the tools that print a heading per GPU."""
     if not isinstance(text, str) or len(text) > LIMIT:
         return []
     pieces = re.split(r"(?m)^GPU \d{1,4}: [^\n]{0,200}?\(UUID: ([^)\n]{1,80})\)", text)
@@ -243,25 +340,26 @@ def _per_gpu(text: t.Any) -> list[tuple[str, str]]:
 
 
 def parse_topology(text: t.Any) -> dict[str, dict[str, str]]:
-    """`topo -m` -> row -> column -> link, as "NV18", "SYS", "PIX"; only GPUs and NICs."""
+    """`topo -m` -> {row: {column: link}}, a link being `NV18`, `SYS`, `NODE`, `PHB`, `PXB`, `PIX` or `X`; GPUs and NICs."""
     if not isinstance(text, str) or len(text) > LIMIT:
         return {}
     lines = [_ANSI.sub("", line) for line in text.splitlines()]
-    header = next((line for line in lines if re.match(r"\s*GPU0\b", line) and "\t" in line), None)
-    if header is None:
+    at = next((n for n, line in enumerate(lines) if re.match(r"\s*GPU0\b", line) and "\t" in line), None)
+    if at is None:
         return {}
-    names = [w.strip() for w in header.split("\t") if re.match(r"(?:GPU|NIC|mlx)\w*$", w.strip())]
+    names = [word.strip() for word in lines[at].split("\t")]
+    names = [name for name in names if re.fullmatch(r"(?:GPU|NIC)\d+|(?:mlx|bnxt|irdma|efa|rocep?|ib)\w+", name)]
     table = {}
-    for line in lines[lines.index(header) + 1 :]:
-        cells = [c.strip() for c in line.split("\t")]
+    for line in lines[at + 1 :]:
+        cells = [cell.strip() for cell in line.split("\t")]
         if cells[0] in names and len(cells) > len(names):
-            table[cells[0]] = dict(zip(names, cells[1 : len(names) + 1]))
+            table[cells[0]] = dict(zip(names, cells[1:]))
     return table
 
 
-def parse_list(text: t.Any) -> list[dict[str, str]]:
-    """`-L` -> [{"index", "name", "uuid"}]."""
+def parse_list(text: t.Any) -> list[dict[str, t.Any]]:
+    """`-L` -> [{"index", "name", "uuid"}]; MIG devices are not GPUs and are left out."""
     if not isinstance(text, str) or len(text) > LIMIT:
         return []
-    found = re.findall(r"(?m)^GPU (\d{1,4}): ([^\n(]{1,120}?) \(UUID: ([^)\n]{1,80})\)", text)
-    return [{"index": index, "name": name, "uuid": uuid} for index, name, uuid in found]
+    found = re.findall(r"(?m)^GPU (\d{1,4}): ([^\n]{1,120}?) \(UUID: ([^)\n]{1,80})\)", text)
+    return [{"index": int(index), "name": name, "uuid": uuid} for index, name, uuid in found]
