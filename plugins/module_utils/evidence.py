@@ -1,18 +1,17 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-
 """What else happened on a node while a test ran.
 
-Counters are read before and after; in between a light sampler watches clocks, power and temperature. What cannot be read is
-named: nobody must take silence for health.
+Counters are read before and after; in between a light sampler watches clocks, power, temperature and throttle reasons.
+What cannot be read is named: nobody must take silence for health.
 
 This module util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import re
 import signal
@@ -24,139 +23,235 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, pr
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
 
-SAMPLED = ("uuid", "clocks.sm", "power.draw", "temperature.gpu", "clocks_event_reasons.active")
-# Bits of clocks_event_reasons.active (nvml.h, nvmlClocksEventReasons) that a healthy machine under load does not show.
-BAD_THROTTLE = {0x8: "hw_slowdown", 0x20: "sw_thermal_slowdown", 0x40: "hw_thermal_slowdown", 0x80: "hw_power_brake_slowdown"}
-# Counter of a snapshot -> code of the change.
-COUNTERS: dict[str, t.Callable[[dict[str, t.Any]], int | None]] = {
-    "ecc_uncorrected": lambda g: g["ecc"]["volatile_uncorrected"],
-    "ecc_corrected": lambda g: g["ecc"]["volatile_corrected"],
-    "remapped_rows": lambda g: g["remapped_rows"]["uncorrectable"],
-    "pcie_replays": lambda g: g["pcie"]["replays"],
+# The older name of the last field; drivers of both generations answer to it.
+SAMPLED = ("uuid", "clocks.sm", "power.draw", "temperature.gpu", "clocks_throttle_reasons.active")
+SERIES = (("sm_clock", "MHz"), ("power", "W"), ("temperature", "C"))
+INTERVAL_MS = 1000
+# Bits of the active reasons (nvml.h, nvmlClocksEventReason*).
+THROTTLE = {
+    0x1: "gpu_idle",
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clocks_setting",
 }
+# Those that no machine in order shows under load, and the driver's own counter of the time spent in them.
+BAD_THROTTLE = {
+    "hw_slowdown": None,
+    "sw_thermal_slowdown": "sw_therm_slowdown",
+    "hw_thermal_slowdown": "hw_therm_slowdown",
+    "hw_power_brake_slowdown": "hw_power_brake",
+}
+# Less than this in a whole test is no reason for a lower number.
+THROTTLE_US = 1000
+# Code of a change -> the counter of a snapshot's GPU that must not rise.
+COUNTERS: dict[str, t.Callable[[dict[str, t.Any]], int | None]] = {
+    "ecc": lambda g: g["ecc"]["volatile_uncorrected"],
+    "ecc_corrected": lambda g: g["ecc"]["volatile_corrected"],
+    "remap": lambda g: g["remapped_rows"]["uncorrectable"],
+    "pcie_replay": lambda g: g["pcie"]["replays"],
+}
+_XID = re.compile(
+    r"S?Xid \((?:PCI:)?([0-9a-fA-F]{1,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[^)]{0,8}\): (\d{1,6})[^\n]{0,200}"
+)
 
 
 class Window:
-    """`with Window(node, snapshot) as window: run the test`, then `window.evidence()`."""
+    """`with Window(node, snapshot) as window:` run the test; then `window.evidence()`.
+
+    `before` is gpu.snapshot's dict from just before the test. Afterwards `after` is the one from behind it, and may
+    serve as the next window's `before`.
+    """
 
     def __init__(self, node: Node, before: dict[str, t.Any], program: str = "nvidia-smi") -> None:
         self.node = node
         self.before = before
+        self.after: dict[str, t.Any] = {}
         self.program = program
-        self.after: dict[str, t.Any] | None = None
+        self.window: dict[str, dict[str, t.Any]] = {}
         self.changes: list[dict[str, t.Any]] = []
-        self.unreadable: list[str] = []
-        self.samples: list[list[str]] = []
+        self.unreadable: set[str] = set()
 
     def __enter__(self) -> Window:
-        self.kernel_log = _open_kernel_log()
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115: lives as long as the window
-        argv = [self.program, f"--query-gpu={','.join(SAMPLED)}", "--format=csv,noheader,nounits", "-lms", "1000"]
-        try:
-            self.sampler: subprocess.Popen[bytes] | None = process.spawn(
-                argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.DEVNULL
-            )
-            self.node.record(self.sampler.pid)
-        except OSError:
-            self.sampler = None
-            self.unreadable.append("clocks, power and temperature during the test")
+        self.kernel_log = _open_at_end(self.node.path("/dev/kmsg"))
+        self._start_sampler()
+        self.links = self._nvlink_errors()
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self._stop_sampler()
+        self.after = gpu.snapshot(self.node.run, self.program)
+        if self.after["outcome"] == "measured":
+            self._compare_counters()
+            self._compare_links(self._nvlink_errors())
+        else:
+            code = "gpu_lost" if self.after["reason_code"] in ("gpu_lost", "no_gpu") else "gpu_state"
+            self._change(code, None, f"after the test: {self.after['reason']}")
+            self.unreadable.update(COUNTERS, ["nvlink_error"])
+        self._read_kernel_log()
+
+    def evidence(self) -> dict[str, t.Any]:
+        """{"window": {GPU UUID: {"samples", "sm_clock": {"unit", "min", "max", "mean"}, "power", "temperature",
+        "throttle": [names]}}, "changes": [{"code", "part", "text", "before", "after"}], "unreadable": [codes]}.
+
+        Codes: xid, ecc, ecc_corrected, remap, pcie_replay, nvlink_error, throttle_hw, throttle_thermal, gpu_lost,
+        gpu_state; `samples` in `unreadable` stands for clocks, power, temperature and throttle reasons."""
+        return {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
+
+    # The sampler -------------------------------------------------------------------------------------------------
+
+    def _start_sampler(self) -> None:
+        query = [f"--query-gpu={','.join(SAMPLED)}", "--format=csv,noheader,nounits", "-lms", str(INTERVAL_MS)]
+        self.sampler: subprocess.Popen[bytes] | None = None
+        try:
+            self.samples = tempfile.TemporaryFile()  # noqa: SIM115
+            self.sampler = process.spawn(
+                [self.program, *query], stdin=subprocess.DEVNULL, stdout=self.samples, stderr=subprocess.DEVNULL
+            )
+            self.node.record(self.sampler.pid)
+        except OSError:
+            self.unreadable.add("samples")
+
+    def _stop_sampler(self) -> None:
         if self.sampler:
             process.end(self.sampler, signal.SIGKILL)
-            self.output.seek(0)
-            text = self.output.read(16 << 20).decode("utf-8", "replace")
-            self.samples = [line.split(", ") for line in text.splitlines()]
-        self.output.close()
-        self.after = gpu.snapshot(self.node.run, self.program)
-        self._compare()
-        self._kernel()
+            self.samples.seek(0)
+            for line in self.samples:
+                self._sample(line[:500].decode("utf-8", "replace"))
+            self.samples.close()
+        for of in self.window.values():
+            for name, _unit in SERIES:
+                if name in of:
+                    of[name]["mean"] = round(of[name].pop("sum") / of[name].pop("count"), 2)
+        if not self.window:
+            self.unreadable.add("samples")
+        self._judge_sampled_throttle()
 
-    def _compare(self) -> None:
-        after = self.after or {}
-        if after.get("outcome") != "measured":
-            self._change("gpu_state", "", f"after the test: {after.get('reason')}", None, None)
-            self.unreadable.append("the GPUs' counters after the test")
+    def _sample(self, line: str) -> None:
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != len(SAMPLED) or cells[0] not in {g["uuid"] for g in self.before["gpus"]}:
             return
-        now = {g["uuid"]: g for g in after["gpus"]}
+        of = self.window.setdefault(cells[0], {"samples": 0, "throttle": []})
+        of["samples"] += 1
+        for (name, unit), cell in zip(SERIES, cells[1:]):
+            value = nvidia_smi.csv_cell(cell)
+            if isinstance(value, (int, float)):
+                seen = of.setdefault(name, {"unit": unit, "min": value, "max": value, "sum": 0, "count": 0})
+                seen.update(min=min(seen["min"], value), max=max(seen["max"], value))
+                seen["sum"] += value
+                seen["count"] += 1
+        with contextlib.suppress(ValueError):
+            bits = int(cells[4], 16)
+            names = {name for bit, name in THROTTLE.items() if bits & bit}
+            of["throttle"] = sorted(names.union(of["throttle"]))
+
+    def _judge_sampled_throttle(self) -> None:
+        for g in self.before["gpus"]:
+            for name in self.window.get(g["uuid"], {}).get("throttle", []):
+                if name in BAD_THROTTLE:
+                    self._throttled(g, name, "seen while the test ran", None, None)
+
+    def _throttled(self, g: dict[str, t.Any], name: str, how: str, before: int | None, after: int | None) -> None:
+        code = "throttle_hw" if name.startswith("hw_") else "throttle_thermal"
+        if not any(c["code"] == code and c["part"] == f"gpu/{g['uuid']}" for c in self.changes):
+            self._change(code, g, f"GPU {g['index']} was throttled: {name}, {how}", before, after)
+
+    # Counters ----------------------------------------------------------------------------------------------------
+
+    def _compare_counters(self) -> None:
+        now = {g["uuid"]: g for g in self.after["gpus"]}
         for g in self.before["gpus"]:
             if g["uuid"] not in now:
-                self._change("gpu_lost", g["uuid"], f"GPU {g['index']} is gone after the test", None, None)
+                self._change("gpu_lost", g, f"GPU {g['index']} is gone after the test")
                 continue
             for code, read in COUNTERS.items():
                 was, is_now = read(g), read(now[g["uuid"]])
-                if was is not None and is_now is not None and is_now > was:
-                    self._change(code, g["uuid"], f"GPU {g['index']}: {code} rose from {was} to {is_now}", was, is_now)
+                if was is None or is_now is None:
+                    self.unreadable.add(code)
+                elif is_now > was:
+                    self._change(code, g, f"GPU {g['index']}: {code} rose from {was} to {is_now}", was, is_now)
+            for name, counter in BAD_THROTTLE.items():
+                was, is_now = (of["throttle_us"].get(counter) or 0 for of in (g, now[g["uuid"]]))
+                if is_now - was > THROTTLE_US:
+                    self._throttled(g, name, f"for {(is_now - was) / 1e6:.3f} s", was, is_now)
 
-    def _change(self, code: str, uuid: str, text: str, before: int | None, after: int | None) -> None:
-        part = f"gpu/{uuid}" if uuid else ""
-        self.changes.append({"code": code, "part": part, "text": text, "before": before, "after": after})
+    def _nvlink_errors(self) -> dict[str, dict[str, int]] | None:
+        """None where the counters cannot be read; GPUs without NVLink have none, which is no gap."""
+        if len(self.before["gpus"]) < 2:
+            return {}
+        result = self.node.run([self.program, "nvlink", "-e"], timeout=gpu.QUERY_TIMEOUT_S)
+        return nvidia_smi.parse_nvlink_errors(result.out) if result.ok else None
 
-    def _kernel(self) -> None:
-        if self.kernel_log < 0:
-            self.unreadable.append("Xid errors (the kernel log needs root)")
+    def _compare_links(self, now: dict[str, dict[str, int]] | None) -> None:
+        if now is None or self.links is None:
+            self.unreadable.add("nvlink_error")
             return
-        for line in _read_kernel_log(self.kernel_log):
-            found = re.search(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)[^\n]{0,200}", line)
+        for g in self.before["gpus"]:
+            was, is_now = self.links.get(g["uuid"], {}), now.get(g["uuid"], {})
+            for kind in sorted(is_now):
+                if kind not in was:
+                    self.unreadable.add("nvlink_error")
+                elif is_now[kind] > was[kind]:
+                    text = f"GPU {g['index']}: NVLink {kind} errors rose from {was[kind]} to {is_now[kind]}"
+                    self._change("nvlink_error", g, text, was[kind], is_now[kind])
+
+    # Kernel log --------------------------------------------------------------------------------------------------
+
+    def _read_kernel_log(self) -> None:
+        if self.kernel_log is None:
+            self.unreadable.add("xid")
+            return
+        for line in _new_lines(self.kernel_log):
+            found = _XID.search(line)
             if found:
-                bdf = found.group(1).lower()
-                uuid = next((g["uuid"] for g in self.before["gpus"] if (g["bdf"] or "").startswith(bdf.rjust(13, "0"))), "")
-                self._change("xid", uuid, f"Xid {found.group(2)} during the test: {found.group(0)}", 0, 1)
+                slot = _slot(found.group(1))
+                g = next((g for g in self.before["gpus"] if _slot(g["bdf"] or "") == slot), None)
+                self._change("xid", g, found.group(0).strip(), 0, 1)
         os.close(self.kernel_log)
 
-    def evidence(self) -> dict[str, t.Any]:
-        """{"window": {GPU UUID: clocks, power, temperature}, "changes": [...], "unreadable": [...]}."""
-        window: dict[str, t.Any] = {}
-        throttled: dict[str, int] = {}
-        for sample in self.samples:
-            if len(sample) != len(SAMPLED):
-                continue
-            of = window.setdefault(sample[0], {"samples": 0})
-            of["samples"] += 1
-            for name, unit, cell in (("sm_clock", "MHz", sample[1]), ("power", "W", sample[2]), ("temperature", "C", sample[3])):
-                value = nvidia_smi.csv_cell(cell)
-                if isinstance(value, float):
-                    seen = of.setdefault(name, {"unit": unit, "min": value, "max": value})
-                    seen["min"], seen["max"] = min(seen["min"], value), max(seen["max"], value)
-            try:
-                throttled[sample[0]] = throttled.get(sample[0], 0) | int(sample[4], 16)
-            except ValueError:
-                pass
-        changes = list(self.changes)
-        for uuid, bits in throttled.items():
-            names = [name for bit, name in BAD_THROTTLE.items() if bits & bit]
-            window[uuid]["throttle"] = names
-            if names:
-                index = next((g["index"] for g in self.before["gpus"] if g["uuid"] == uuid), "?")
-                changes.append(
-                    {"code": "throttle", "part": f"gpu/{uuid}", "text": f"GPU {index} was throttled: {', '.join(names)}",
-                     "before": None, "after": None}
-                )  # fmt: skip
-        return {"window": window, "changes": changes, "unreadable": self.unreadable}
+    def _change(
+        self, code: str, g: dict[str, t.Any] | None, text: str, before: int | None = None, after: int | None = None
+    ) -> None:
+        part = f"gpu/{g['uuid']}" if g else ""
+        self.changes.append({"code": code, "part": part, "text": text, "before": before, "after": after})
 
 
-def _open_kernel_log() -> int:
-    """/dev/kmsg at its end, or -1."""
+def _slot(bdf: str) -> tuple[int, ...] | None:
+    """`0000:1A:00`, `00000000:1a:00.0` -> (0, 0x1a, 0): driver and nvidia-smi write domains of different widths."""
     try:
-        handle = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return -1
+        return tuple(int(word, 16) for word in bdf.partition(".")[0].split(":"))
+    except ValueError:
+        return None
+
+
+def _open_at_end(path: str) -> int | None:
+    """The kernel log behind its last line, or None where it may not be read."""
+    handle = None
     try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         os.lseek(handle, 0, os.SEEK_END)
-        os.read(handle, 8192)
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EPIPE):
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # nothing new yet, which is what we want
+            os.read(handle, 8192)
+    except OSError:
+        if handle is not None:
             os.close(handle)
-            return -1
+        return None
     return handle
 
 
-def _read_kernel_log(handle: int) -> t.Iterator[str]:
-    for _line in range(100000):
+def _new_lines(handle: int, most: int = 100000) -> t.Iterator[str]:
+    """What was logged since; /dev/kmsg gives one record a read, at most 8 KiB."""
+    for _record in range(most):
         try:
-            yield os.read(handle, 8192).decode("utf-8", "replace")
-        except OSError as error:
-            if error.errno == errno.EPIPE:  # older lines were overwritten meanwhile; the next read goes on
-                continue
+            piece = os.read(handle, 8192)
+        except BrokenPipeError:  # older records were overwritten meanwhile; the next read goes on behind them
+            continue
+        except OSError:
             return
+        if not piece:
+            return
+        yield from piece.decode("utf-8", "replace").splitlines()

@@ -30,20 +30,22 @@ def snapshot(run: Run, program: str = "nvidia-smi") -> dict[str, t.Any]:
         code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
         return _error(code, f"{program}: {result.missing}; install the NVIDIA driver, or set acceptance_nvidia_smi")
     if result.timed_out:
-        return _error("gpu_lost", f"{program} did not answer in {QUERY_TIMEOUT_S:.0f} s: a GPU or its driver hangs, see dmesg")
+        reason = f"{program} did not answer in {QUERY_TIMEOUT_S:.0f} s: a GPU or its driver hangs, see dmesg"
+        return _error("gpu_lost", reason)
     seen = nvidia_smi.parse_xml(result.out)
     if seen["outcome"] == "measured" and result.rc:
-        words = " ".join((result.err or "").split())[:200]
-        known = nvidia_smi.failure(result.err) or ("tool_failed", f"{program} ended with status {result.rc}: {words}")
-        seen.update(outcome="error", reason_code=known[0], reason=known[1])
+        code, reason = nvidia_smi.failure(result.err) or _status(program, result)
+        seen.update(outcome="error", reason_code=code, reason=reason)
     elif seen["reason_code"] in ("bad_output", "incomplete_output"):
-        known = nvidia_smi.failure(f"{result.out}\n{result.err}")
-        if known:
-            seen.update(reason_code=known[0], reason=known[1])
-        elif result.rc:
-            words = " ".join((result.err or result.out).split())[:200]
-            seen.update(reason_code="tool_failed", reason=f"{program} ended with status {result.rc}: {words}")
+        said = nvidia_smi.failure(f"{result.out}\n{result.err}") or (_status(program, result) if result.rc else None)
+        if said:
+            seen.update(reason_code=said[0], reason=said[1])
     return seen
+
+
+def _status(program: str, result: t.Any) -> tuple[str, str]:
+    words = " ".join((result.err or result.out[:1000]).split())[:200]
+    return "tool_failed", f"{program} ended with status {result.rc}: {words}"
 
 
 def _error(code: str, reason: str) -> dict[str, t.Any]:
@@ -69,7 +71,8 @@ def refusal(seen: dict[str, t.Any], expected: int | None, what: str) -> tuple[st
 def foreign_processes(seen: dict[str, t.Any], own_pids: t.Collection[int] = ()) -> list[str]:
     """Who else uses the GPUs, in words; empty where nobody does.
 
-    Where processes are invisible, as in a container, used memory and utilisation tell: call it while nothing of ours runs.
+    Where processes are invisible, as in a container, used memory and utilisation tell: call it while nothing of ours
+    runs.
     """
     found = []
     for g in seen["gpus"]:
@@ -77,10 +80,11 @@ def foreign_processes(seen: dict[str, t.Any], own_pids: t.Collection[int] = ()) 
         users = [p for p in g["processes"] if "C" in (p["type"] or "C")]
         for p in users:
             if p["pid"] not in own_pids:
-                found.append(f"GPU {g['index']}: pid {p['pid']} ({p['name'] or 'name unknown'}), {p['used_mib'] or 0} MiB")
+                who = f"pid {p['pid']} ({p['name'] or 'name unknown'})"
+                found.append(f"GPU {g['index']}: {who}, {p['used_mib'] or 0} MiB")
         memory, busy = g["memory_used_mib"] or 0, g["utilization"] or 0
         if not users and (memory > BUSY_MEMORY_MIB or busy > BUSY_UTILIZATION):
-            found.append(f"GPU {g['index']}: {memory} MiB used, {busy} % busy, by processes that cannot be seen from here")
+            found.append(f"GPU {g['index']}: {memory} MiB used, {busy} % busy, by processes invisible from here")
     return found
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import typing as t
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import SIMULATED_MARK
 
@@ -37,9 +37,9 @@ FAILURES = (
     ("is lost. Reboot", "gpu_lost", "a GPU has fallen off the bus: reboot, then check its seating and power"),
     ("fallen off the bus", "gpu_lost", "a GPU has fallen off the bus: reboot, then check its seating and power"),
     ("Unable to determine the device handle", "gpu_lost", "the driver cannot reach a GPU: see dmesg for Xid, reboot"),
-    ("Driver/library version mismatch", "cuda_failed", "driver and library differ in version: reload the driver or reboot"),
+    ("Driver/library version mismatch", "cuda_failed", "driver and library differ in version: reboot the node"),
     ("couldn't communicate with the NVIDIA driver", "cuda_failed", "the NVIDIA driver is not loaded"),
-    ("Failed to initialize NVML: Insufficient Permissions", "no_permission", "the GPUs' device files may not be opened"),
+    ("Failed to initialize NVML: Insufficient Permissions", "no_permission", "the GPUs may not be opened"),
     ("Failed to initialize NVML", "cuda_failed", "the driver's management library cannot be initialised"),
 )  # fmt: skip
 
@@ -61,9 +61,11 @@ def parse_xml(text: t.Any) -> dict[str, t.Any]:
         index, uuid, serial, name, architecture, bdf (lower case), vbios, gsp_firmware,
         memory_total_mib, memory_used_mib (MiB), utilization (percent), persistence, mig, compute_mode,
         lost (why the GPU cannot be used, or None), recovery_action (what the driver asks for, or None),
-        ecc_mode, ecc {volatile_uncorrected, aggregate_uncorrected, volatile_corrected, aggregate_corrected, unrepairable},
+        ecc_mode, ecc {volatile_uncorrected, volatile_corrected, aggregate_uncorrected, aggregate_corrected,
+        unrepairable ("Yes", "No")},
         remapped_rows {correctable, uncorrectable, pending, failure}, retired_pages {single_bit, double_bit, pending},
-        throttle_reasons (names of the active ones), clocks {sm, mem, max_sm} (MHz),
+        throttle_reasons (names of the active ones), throttle_us (time spent in each, since driver 550 or so),
+        clocks {sm, mem, max_sm} (MHz),
         power {draw_w, limit_w, default_limit_w} (W), temperature_c, pcie {gen, gen_max, width, width_max, replays},
         fabric {state, status, health, bandwidth}, processes [{pid, name, used_mib, type}]
 
@@ -189,6 +191,12 @@ def _lost(node: ElementTree.Element) -> str | None:
     return None
 
 
+def _throttle_us(node: ElementTree.Element) -> dict[str, int | None]:
+    counters = node.find("clocks_event_reasons_counters")
+    prefix = "clocks_event_reasons_counters_"
+    return {} if counters is None else {leaf.tag[len(prefix) :]: _int(leaf.text) for leaf in counters}
+
+
 def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
     link = "pci/pci_gpu_link_info/"
     power = "gpu_power_readings/" if node.find("gpu_power_readings") is not None else "power_readings/"
@@ -215,8 +223,13 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
         "recovery_action": _text(node, "gpu_recovery_action"),
         "ecc_mode": _text(node, "ecc_mode/current_ecc"),
         "ecc": {
-            **{f"{w}_{k}": _errors(node, w, k) for w in ("volatile", "aggregate") for k in ("uncorrected", "corrected")},
-            "unrepairable": _yes(node, "ecc_errors/unrepairable_memory", "ecc_errors/aggregate/sram_threshold_exceeded"),
+            "volatile_uncorrected": _errors(node, "volatile", "uncorrected"),
+            "volatile_corrected": _errors(node, "volatile", "corrected"),
+            "aggregate_uncorrected": _errors(node, "aggregate", "uncorrected"),
+            "aggregate_corrected": _errors(node, "aggregate", "corrected"),
+            "unrepairable": _yes(
+                node, "ecc_errors/unrepairable_memory", "ecc_errors/aggregate/sram_threshold_exceeded"
+            ),
         },
         "remapped_rows": {
             "correctable": _int(_text(node, "remapped_rows/remapped_row_corr")),
@@ -230,14 +243,19 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
             "pending": _yes(node, "retired_pages/pending_retirement", "retired_pages/pending_blacklist"),
         },
         "throttle_reasons": [re.sub(r"^clocks_(?:event|throttle)_reason_", "", tag) for tag in active],
+        "throttle_us": _throttle_us(node),
         "clocks": {
             "sm": _int(_text(node, "clocks/sm_clock")),
             "mem": _int(_text(node, "clocks/mem_clock")),
             "max_sm": _int(_text(node, "max_clocks/sm_clock")),
         },
         "power": {
-            "draw_w": _number(_text(node, *(power + n for n in ("instant_power_draw", "power_draw", "average_power_draw")))),
-            "limit_w": _number(_text(node, *(power + n for n in ("current_power_limit", "enforced_power_limit", "power_limit")))),
+            "draw_w": _number(
+                _text(node, power + "instant_power_draw", power + "power_draw", power + "average_power_draw")
+            ),
+            "limit_w": _number(
+                _text(node, power + "current_power_limit", power + "enforced_power_limit", power + "power_limit")
+            ),
             "default_limit_w": _number(_text(node, power + "default_power_limit")),
         },
         "temperature_c": _int(_text(node, "temperature/gpu_temp")),
@@ -263,16 +281,18 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
             }
             for entry in node.findall("processes/process_info")
         ],
-    }  # fmt: skip
+    }
 
 
 def parse_csv(text: t.Any) -> dict[str, t.Any]:
     """`--query-gpu=... --format=csv`, with its header line, with or without units.
 
-    -> {"outcome": "measured"|"error", "reason_code", "reason", "units": {column: unit}, "rows": [{column: cell}]}; a cell is
-    a number, its unit dropped, else text; `[N/A]` and its like are None. A row with another number of cells is an error.
+    -> {"outcome": "measured"|"error", "reason_code", "reason", "units": {column: unit}, "rows": [{column: cell}]}
+
+    A cell is a number, its unit dropped, else text; `[N/A]` and its like are None. A row with another number of cells
+    is an error.
     """
-    result: dict[str, t.Any] = {"outcome": "error", "reason_code": "bad_output", "reason": None, "units": {}, "rows": []}
+    result: dict[str, t.Any] = {"outcome": "error", "reason_code": "bad_output", "reason": "", "units": {}, "rows": []}
     if not isinstance(text, str) or len(text) > LIMIT:
         result["reason"] = "nvidia-smi printed no text, or far too much of it"
         return result
@@ -293,7 +313,7 @@ def parse_csv(text: t.Any) -> dict[str, t.Any]:
             result["reason"] = f"a row of {len(cells)} cells under {len(names)} columns: {line[:120]}"
             return result
         result["rows"].append(dict(zip(names, cells)))
-    result.update(outcome="measured", reason_code=None)
+    result.update(outcome="measured", reason_code=None, reason=None)
     return result
 
 
@@ -340,7 +360,7 @@ def _per_gpu(text: t.Any) -> list[tuple[str, str]]:
 
 
 def parse_topology(text: t.Any) -> dict[str, dict[str, str]]:
-    """`topo -m` -> {row: {column: link}}, a link being `NV18`, `SYS`, `NODE`, `PHB`, `PXB`, `PIX` or `X`; GPUs and NICs."""
+    """`topo -m` -> {row: {column: link}}, a link being NV18, SYS, NODE, PHB, PXB, PIX or X; GPUs and NICs."""
     if not isinstance(text, str) or len(text) > LIMIT:
         return {}
     lines = [_ANSI.sub("", line) for line in text.splitlines()]
