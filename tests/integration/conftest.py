@@ -9,6 +9,7 @@ import typing as t
 
 import pytest
 from rigs.fleet.fleet import Fleet
+from rigs.rdma.rdma import Guests, Options
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,3 +27,17 @@ def rig_fleet() -> t.Iterator[Fleet]:
         yield fleet
     finally:
         fleet.down()
+
+
+@pytest.fixture(scope="session")
+def rig_rdma() -> t.Iterator[Guests]:
+    """Four guests, of which rdma-04 has two CPUs. A test leaves them as it found them."""
+    if os.geteuid():
+        pytest.skip("the rdma rig needs root")
+    with Guests().reserved() as guests:
+        guests.down()
+        try:
+            guests.up(4, {"rdma-04": Options(cpus=2)})
+            yield guests
+        finally:
+            guests.down()

@@ -109,6 +109,10 @@ class Guests:
         """Our end of a cable of the guest: the management link, or a rail."""
         return f"gfx{_index(guest):02d}" + ("m" if rail is None else f"r{rail}")
 
+    def _detour(self, guest: str, rail: int) -> str:
+        """Prefix of the links a slowed rail is led through."""
+        return self.tap(guest, rail) + "s"
+
     def _bridge(self, rail: int | None) -> str:
         return self.bridge if rail is None else f"gfxr{rail}br"
 
@@ -232,7 +236,13 @@ class Guests:
             f"rig.init={self.state}/guest.sh rig.state={self.state} rig.name={guest} rig.governor={governor}",
             f"rig.address={self.address(guest)}/24 rig.rails={rails}",
         ]
-        command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,vendor=GenuineIntel,family=6,model=85"]
+        command = [
+            "qemu-system-x86_64",
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max,vendor=GenuineIntel,family=6,model=85",
+        ]
         command += ["-smp", str(options.cpus), "-m", str(options.memory_mib)]
         command += ["-nographic", "-nodefaults", "-no-user-config", "-no-reboot"]
         command += ["-serial", f"file:{folder}/console", "-monitor", f"unix:{folder}/monitor,server,nowait"]
@@ -267,7 +277,9 @@ class Guests:
                 if common.answers_ssh(self.address(guest)):
                     took[guest] = time.monotonic() - began[guest]
                 elif self.pid(guest) is None or time.monotonic() - began[guest] > BOOT_LIMIT_S:
-                    ends = [(self.folder(guest) / file).read_text(errors="replace")[-500:] for file in ("log", "console")]
+                    ends = [
+                        (self.folder(guest) / file).read_text(errors="replace")[-500:] for file in ("log", "console")
+                    ]
                     raise common.RigError(f"{guest} did not come up: {' '.join(ends)}")
             time.sleep(0.2)
         return took
@@ -278,13 +290,15 @@ class Guests:
     def _remove(self, names: list[str]) -> None:
         self._stop(names)
         there = common.links()
-        links = [link for guest in names for rail in (None, *range(RAILS)) for link in self._links(guest, rail)]
+        links = []
+        for guest in names:
+            links.append(self.tap(guest))
+            for rail in range(RAILS):
+                detour = self._detour(guest, rail)
+                links += [self.tap(guest, rail), f"{detour}i", f"{detour}b"]
         common.ip_batch([f"link del {link}" for link in links if link in there])
         for guest in names:
             shutil.rmtree(self.folder(guest))
-
-    def _links(self, guest: str, rail: int | None) -> tuple[str, str]:
-        return self.tap(guest, rail), self.tap(guest, rail) + "in"
 
     # Use ---------------------------------------------------------------------------------------------------------
 
@@ -308,24 +322,34 @@ class Guests:
     # Faults ------------------------------------------------------------------------------------------------------
 
     def slow(self, guest: str, rail: int, rate: str = "20mbit") -> None:
-        """Limit the link of a rail, both ways, until `fast`."""
-        tap, inward = self._links(guest, rail)
+        """Limit the link of a rail, both ways, until `fast`.
+
+        A queue shapes what leaves a link, so the guest's cable is led through a bridge of its own, and the veth pair
+        from there to the rail shapes what the guest sends.
+        """
         self.fast(guest, rail)
-        limit = ("tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
-        common.ip_batch([f"link add {inward} type ifb", f"link set {inward} up"])
-        common.run("tc", "qdisc", "add", "dev", tap, "root", *limit)
-        common.run("tc", "qdisc", "add", "dev", inward, "root", *limit)
-        common.run("tc", "qdisc", "add", "dev", tap, "ingress")
-        redirect = ("action", "mirred", "egress", "redirect", "dev", inward)
-        common.run("tc", "filter", "add", "dev", tap, "ingress", "protocol", "all", "matchall", *redirect)
+        tap, detour = self.tap(guest, rail), self._detour(guest, rail)
+        common.ip_batch(
+            [
+                f"link add {detour}b type bridge",
+                f"link add {detour}i mtu 4200 type veth peer name {detour}o mtu 4200",
+                f"link set {detour}i master {detour}b up",
+                f"link set {detour}o master {self._bridge(rail)} up",
+                f"link set {tap} master {detour}b",
+                f"link set {detour}b up",
+            ]
+        )
+        for link in (tap, f"{detour}i"):
+            common.run(
+                "tc", "qdisc", "add", "dev", link, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms"
+            )
 
     def fast(self, guest: str, rail: int) -> None:
-        tap, inward = self._links(guest, rail)
-        for where in ("root", "ingress"):
-            with contextlib.suppress(common.RigError):  # there is none
-                common.run("tc", "qdisc", "del", "dev", tap, where)
-        if inward in common.links():
-            common.ip_batch([f"link del {inward}"])
+        tap, detour = self.tap(guest, rail), self._detour(guest, rail)
+        if f"{detour}b" in common.links():
+            common.run("tc", "qdisc", "del", "dev", tap, "root")
+            common.ip_batch([f"link set {tap} master {self._bridge(rail)}"])
+            common.ip_batch([f"link del {detour}i", f"link del {detour}b"])
 
     def link_down(self, guest: str, rail: int) -> None:
         """No carrier: the port goes down in the guest."""
