@@ -24,7 +24,7 @@ it; until then its suspects (what nobody has cleared) are divided further, every
     nothing left at all      the test again; if it fails again, what cleared its members counts no longer
 
 A good partner is a node that passed elsewhere. A node is convicted by two different ones, a GPU by failing alone beside
-siblings that pass, a path when both its ends pass with others, a switch when four of its nodes fail across it and none
+siblings that pass, a path when both its ends pass with others, a switch when five of its nodes fail across it and none
 passes. What remains of the pool is then measured once more as one group: only its pass ends the search well.
 
 A result that is not a measurement clears nothing and convicts nobody. Where the evidence cannot separate two subjects
@@ -41,11 +41,12 @@ import dataclasses
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 REPEATS = math.ceil(math.log(0.001) / math.log(0.5))  # 10
-LEAF_WITNESSES = 4  # so many nodes of a leaf failing across it, and none passing, convict the switch
+LEAF_WITNESSES = 5  # so many nodes of a leaf failing across it, and none passing, convict the switch
 SPLIT_FAULTS = 3  # how many faults the size of the groups is chosen for
 GIVE_UP = 3  # unmeasurable with so many partners: set aside
 
@@ -147,6 +148,8 @@ class _Evidence:
         self.failed: list[dict[int, list[_Record]]] = [{} for _ in range(size)]  # partner -> tests that failed
         self.passed: list[set[int]] = [set() for _ in range(size)]  # partners of pairs that passed
         self.tried: list[set[int]] = [set() for _ in range(size)]  # partners with all slots, whatever came of it
+        self.guilty: set[int] = set()  # convicted nodes, and those of convicted GPUs
+        self.bad_paths: set[tuple[int, int]] = set()
         self.unknown: list[set[int]] = [set() for _ in range(size)]  # partners with whom nothing was measured
 
     def edges(self, nodes: Sequence[int]) -> Iterable[tuple[int, int]]:
@@ -172,6 +175,9 @@ class _Evidence:
             if outcome != "unknown":
                 for slot in record.test.gpus:
                     self.slots[nodes[0]][slot] = (outcome == "pass", nodes[1])
+            leaves = self.leaves(nodes)
+            if outcome == "pass" and len(leaves) > 1:
+                self.crossed |= leaves
             return
         if outcome == "pass":
             self._clear(record)
@@ -217,22 +223,30 @@ class _Evidence:
         self.crossed -= self.leaves(record.nodes)
         self.inside -= self.leaves(record.nodes)
 
-    def trusted(self, node: int, partner: int) -> bool:
-        """The partner passed elsewhere, and so did the leaf switches between the two."""
+    def excused(self, node: int, partner: int) -> bool:
+        """That they failed together says nothing of the node: the partner or the path is convicted."""
+        return partner in self.guilty or (min(node, partner), max(node, partner)) in self.bad_paths
+
+    def good_partner(self, node: int, partner: int) -> bool:
+        """It passed elsewhere, and so did the leaf switches between the two."""
+        if partner in self.guilty or not self.passes[partner]:
+            return False
         here, there = self.leaf[node], self.leaf[partner]
-        return self.passes[partner] > 0 and (here is None or there in (None, here) or there in self.crossed)
+        return here is None or there in (None, here) or there in self.crossed
 
     def accusers(self, node: int) -> list[int]:
-        """Good partners with whom the node failed."""
-        return [p for p in self.failed[node] if self.trusted(node, p)]
+        """Good partners with whom the node failed, and no path is to blame."""
+        return [p for p in self.failed[node] if self.good_partner(node, p) and not self.excused(node, p)]
+
+    def cleared(self, node: int) -> bool:
+        """It passed, and at least as often as there are good partners with whom it failed, whatever was to blame."""
+        if not self.failed[node]:
+            return self.passes[node] > 0
+        return self.passes[node] > 0 and self.passes[node] >= sum(self.good_partner(node, p) for p in self.failed[node])
 
     def split(self, node: int) -> dict[int, bool]:
         """Slots of the node that were measured alone: whether they passed."""
-        return {slot: good for slot, (good, p) in self.slots[node].items() if good or self.trusted(node, p)}
-
-    def cleared(self, node: int) -> bool:
-        """It passed, and at least as often as there are good partners with whom it failed."""
-        return self.passes[node] > 0 and (not self.failed[node] or self.passes[node] >= len(self.accusers(node)))
+        return {slot: good for slot, (good, p) in self.slots[node].items() if good or self.good_partner(node, p)}
 
     def path_good(self, a: int, b: int) -> bool:
         return bool(self.paths[a] >> b & 1)
@@ -294,14 +308,13 @@ class Localiser:
         self._history: list[_Record] = []
         self._round: dict[int, _Record] = {}
         self._again: dict[int, _Record] = {}  # id of the repeated test -> the claim
-        self._split_again: set[int] = set()
+        self._splits: Counter[int] = Counter()  # how often the slots of a node were measured again
         self._busy: set[int] = set()
         self._free: list[int] = []
         self._tests = 0
         self._done = False
-        # Convictions: nodes, slots of nodes, paths, switches (True: inside the leaf too).
-        self._bad_nodes: dict[int, Finding] = {}
-        self._bad_gpus: dict[int, list[Finding]] = {}
+        # Convictions: nodes and GPUs, paths, switches (True: inside the leaf too).
+        self._bad: dict[int, list[Finding]] = {}  # the node itself, or GPUs of it
         self._bad_paths: dict[tuple[int, int], Finding] = {}
         self._bad_leaves: dict[str, tuple[bool, Finding]] = {}
         everything = tuple(range(len(nodes)))
@@ -361,26 +374,31 @@ class Localiser:
                 self._done = True
         self._round = {}
         self._doubt_splits()
-        while self._convict():
-            pass
+        for _ in range(4 * len(self._names)):  # each step convicts one or takes one back
+            if not self._convict():
+                break
 
     def _doubt_splits(self) -> None:
         """Several bad slots, not all: rather a path, or something that comes and goes, than several bad GPUs.
 
-        They are measured again, once.
+        They are measured again, and once more where all bad ones had the same partner and nothing passed with it.
         """
         for node, slots in enumerate(self._evidence.slots):
-            if len(slots) == self._slots > 2 and node not in self._split_again:
-                bad = sum(not good for good in self._evidence.split(node).values())
-                if 1 < bad < self._slots:
-                    self._split_again.add(node)
+            if len(slots) < self._slots or self._slots < 3:
+                continue
+            split = self._evidence.split(node)
+            bad = {slot for slot, good in split.items() if not good}
+            if 1 < len(bad) < self._slots:
+                partners = {slots[slot][1] for slot in bad}
+                one_path = len(partners) == 1 and bad == {slot for slot in slots if slots[slot][1] in partners}
+                if self._splits[node] < (GIVE_UP if one_path else 1):
+                    self._splits[node] += 1
                     slots.clear()
 
     def findings(self) -> list[Finding]:
         """Who is convicted, with the tests that speak for it, then what could not be resolved."""
         convicted = [
-            *self._bad_nodes.values(),
-            *(finding for each in self._bad_gpus.values() for finding in each),
+            *(finding for each in self._bad.values() for finding in each),
             *self._bad_paths.values(),
             *(finding for _, finding in self._bad_leaves.values()),
         ]
@@ -389,11 +407,7 @@ class Localiser:
     # -- what is open --------------------------------------------------------------------------------------------------
 
     def _usable(self, node: int) -> bool:
-        return (
-            node not in self._bad_nodes
-            and node not in self._bad_gpus
-            and self._evidence.leaf[node] not in self._bad_leaves
-        )
+        return node not in self._bad and self._evidence.leaf[node] not in self._bad_leaves
 
     def _set_aside(self, node: int) -> bool:
         """Nothing could be measured on it with several good partners."""
@@ -401,12 +415,7 @@ class Localiser:
         return not self._evidence.passes[node] and len(good) >= GIVE_UP
 
     def _explained(self, record: _Record) -> bool:
-        for node in record.nodes:
-            if node in self._bad_nodes:
-                return True
-            if node in self._bad_gpus and record.test.gpus is None:
-                return True
-        if any(node in self._bad_gpus for node in record.nodes):
+        if any(node in self._bad for node in record.nodes):
             return True
         leaves = self._evidence.leaves(record.nodes)
         for name in leaves & set(self._bad_leaves):
@@ -424,8 +433,9 @@ class Localiser:
 
     def _open_claims(self) -> list[_Record]:
         """Claims that still ask for tests, the smallest first."""
-        self._claims = [c for c in self._claims if not c.settled and not self._explained(c)]
-        alive = [c for c in self._claims if c.accuses or self._suspects(c)]
+        alive = [
+            c for c in self._claims if not c.settled and not self._explained(c) and (c.accuses or self._suspects(c))
+        ]
         if unproven := self._unproven(alive):
             names = tuple(self._names[n] for n in unproven)
             never = GroupTest(0, 0, names, None, 0, "unproven")
@@ -547,7 +557,7 @@ class Localiser:
             for part, partner in zip(_even_parts(missing, len(partners)), partners, strict=True):
                 for slot in part:
                     self._test((node, partner), "gpu", (slot,))
-        elif len(accusers) < 2:
+        elif len(accusers) < 2 or self._thin_slots(node):
             self._with_partner(node, "partner")
         if accusers:
             self._examine_leaf(evidence.leaf[node])
@@ -556,6 +566,20 @@ class Localiser:
         if self._slots < 2 or len(self._evidence.unknown[node]) >= GIVE_UP:
             return []
         return [slot for slot in range(self._slots) if slot not in self._evidence.split(node)]
+
+    def _thin_slots(self, node: int) -> list[int]:
+        """Bad slots that fewer than two good partners speak against, alone or with their node."""
+        evidence = self._evidence
+        thin = []
+        for slot, good in evidence.split(node).items():
+            against = [
+                p
+                for p in evidence.accusers(node)
+                if any(r.test.gpus is None or slot in r.test.gpus for r in evidence.failed[node][p])
+            ]
+            if not good and len(against) < 2:
+                thin.append(slot)
+        return thin
 
     def _witnesses(self, leaf: str) -> set[int]:
         """Nodes of a leaf that failed with good partners on other, good leaves."""
@@ -665,16 +689,42 @@ class Localiser:
     # -- convicting ----------------------------------------------------------------------------------------------------
 
     def _convict(self) -> bool:
-        """Convicts what the evidence allows; true if anybody was."""
+        """Convicts what the evidence allows, or takes back what it no longer does; true if anything changed."""
         evidence = self._evidence
+        if self._take_back():
+            return True
         for leaf in self._leaf_members:
             if leaf not in evidence.crossed and leaf not in self._bad_leaves and self._convict_switch(leaf):
                 return True
         for node, failed in enumerate(evidence.failed):
             if failed and self._usable(node) and not evidence.cleared(node) and self._convict_node(node):
+                evidence.guilty.add(node)
                 return True
         for claim in self._claims:
             if claim.is_pair and claim.accuses and not claim.settled and self._convict_path(claim):
+                return True
+        return False
+
+    def _take_back(self) -> bool:
+        """A conviction whose witness is convicted since, or whose switch was crossed, is none."""
+        evidence = self._evidence
+        for node in self._bad:
+            standing = [p for p in evidence.failed[node] if not evidence.excused(node, p)]
+            void = [slot for slot, (good, p) in evidence.slots[node].items() if not good and p in evidence.guilty]
+            if len(standing) < 2 or void:
+                for slot in void:
+                    del evidence.slots[node][slot]
+                del self._bad[node]
+                evidence.guilty.discard(node)
+                return True
+        for path in self._bad_paths:
+            if evidence.guilty & set(path):
+                del self._bad_paths[path]
+                evidence.bad_paths.discard(path)
+                return True
+        for leaf in self._bad_leaves:
+            if leaf in evidence.crossed:
+                del self._bad_leaves[leaf]
                 return True
         return False
 
@@ -685,7 +735,10 @@ class Localiser:
         if len(members) < 2 or len(witnesses) < min(LEAF_WITNESSES, len(members)) or len(partners) < 2:
             return False
         inside = leaf not in self._evidence.inside
-        few = len(members) <= LEAF_WITNESSES  # as many bad nodes could stand on one leaf
+        # As many bad nodes could stand on one leaf, unless they pass within it; bad GPUs are ruled out slot by slot.
+        few = inside and len(members) <= LEAF_WITNESSES
+        if few and any(self._missing_slots(n) for n in witnesses):
+            return False
         reason = (
             f"{len(witnesses)} of its {len(members)} nodes fail with good partners on other leaves and none passes; "
             + ("nothing passes within the leaf either" if inside else "within the leaf they pass")
@@ -717,8 +770,10 @@ class Localiser:
         name = self._names[node]
         told_apart = len(slots) == self._slots
         if bad and told_apart and len(bad) < self._slots:
+            if self._thin_slots(node):
+                return False
             passing = self._slots - len(bad)
-            self._bad_gpus[node] = [
+            self._bad[node] = [
                 Finding(
                     "gpu",
                     f"{name}/gpu/{self._gpus[node][slot]}",
@@ -742,7 +797,7 @@ class Localiser:
         how = "it fails with the good partners " + partners
         if told_apart and self._slots > 1:
             how += ", with every GPU alone too" if bad else "; each GPU alone passes, all together do not"
-        self._bad_nodes[node] = Finding("node", name, (name,), "convicted", how, self._tell(records), tuple(others))
+        self._bad[node] = [Finding("node", name, (name,), "convicted", how, self._tell(records), tuple(others))]
         return True
 
     def _convict_path(self, claim: _Record) -> bool:
@@ -764,6 +819,7 @@ class Localiser:
             f"they fail together; {self._names[a]} passes with {self._names[with_a]}, "
             f"{self._names[b]} with {self._names[with_b]}"
         )
+        evidence.bad_paths.add((a, b))
         self._bad_paths[a, b] = Finding("pair", "|".join(names), names, "convicted", reason, self._tell(records))
         return True
 

@@ -235,7 +235,7 @@ class Trial:
 def play(given: Scenario) -> Trial:
     """Runs a session to its end. A finding is right when it, or what it cannot be told from, was injected."""
     fabric = given.fabric()
-    session = Localiser(given.nodes, gpus=fabric.gpus, topology=given.topology, paths=given.paths, seed=given.seed)
+    session = Localiser(given.nodes, gpus=fabric.gpus, topology=given.topology, paths=given.paths, seed=given.seed + 1)
     while tests := session.next_round():
         session.record(fabric.run(tests))
     truth = {fault.subject for fault in given.faults}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.localise import Finding, Localiser, Result
@@ -251,3 +252,39 @@ def test_results_of_other_tests_are_refused():
         session.record({999: Result("pass")})
     with pytest.raises(ValueError):
         session.next_round()
+
+
+def test_a_conviction_is_taken_back_with_its_witness():
+    """n00's first tests were luck: what failed with it as a good partner is innocent once it is convicted."""
+    nodes = NODES[:12]
+    bad = Fabric(nodes, [Fault("gpu", ("n00",), slot=0), Fault("node", ("n11",), aggregate=True)])
+    lucky = Fabric(nodes, [Fault("node", ("n11",), aggregate=True)])
+    session = Localiser(nodes, gpus=bad.gpus)
+    while tests := session.next_round():
+        alone = {t.id for t in tests if t.gpus is None}
+        early = session.rounds <= 2
+        session.record({t.id: (lucky if early and t.id in alone else bad).measure(t) for t in tests})
+    assert subjects(session.findings()) == {("gpu", "n00/gpu/GPU-0"), ("node", "n11")}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_comes_back_a_session_ends_and_convicts_only_with_two_partners(seed):
+    """Results without rhyme: no round shares a node, the search ends, no finding claims more than its evidence."""
+    rng = random.Random(seed)
+    size = rng.randint(2, 40)
+    nodes = [f"n{i:02d}" for i in range(size)]
+    fabric = Fabric(nodes, [], slots=rng.choice([1, 2, 8]))
+    topology = {n: f"leaf-{i // 5}" for i, n in enumerate(nodes)} if rng.random() < 0.5 else None
+    weights = rng.choice([(6, 2, 1, 1), (1, 6, 1, 1), (3, 3, 0, 3), (9, 1, 0, 0)])
+    session = Localiser(nodes, gpus=fabric.gpus, topology=topology, paths=rng.choice(["ring", "mesh"]), seed=seed)
+    while tests := session.next_round():
+        fabric.run(tests)  # checks that the tests are disjoint
+        outcomes = rng.choices(["pass", "fail", "hang", "unknown"], weights, k=len(tests))
+        session.record({t.id: Result(o, (1.0,), 2.0) for t, o in zip(tests, outcomes, strict=True)})
+    assert session.rounds <= 40
+    for finding in session.findings():
+        json.dumps(finding.as_dict())
+        assert set(finding.members) <= set(nodes)
+        if finding.kind in ("node", "gpu") and finding.confidence == "convicted":
+            against = [e for e in finding.evidence if e["outcome"] in ("fail", "hang")]
+            assert len({n for e in against for n in e["nodes"]} - set(finding.members)) >= 2
