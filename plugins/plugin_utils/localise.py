@@ -313,6 +313,7 @@ class Localiser:
         self._free: list[int] = []
         self._tests = 0
         self._done = False
+        self._proven = False  # what remains of the pool met its floor as one group
         # Convictions: nodes and GPUs, paths, switches (True: inside the leaf too).
         self._bad: dict[int, list[Finding]] = {}  # the node itself, or GPUs of it
         self._bad_paths: dict[tuple[int, int], Finding] = {}
@@ -370,8 +371,8 @@ class Localiser:
                 self._evidence.forget(record)
             if record.accuses or (record.result.outcome == "unknown" and record.test.gpus is None):
                 self._claims.append(record)
-            if record.test.purpose == "rest" and record.result.outcome == "pass":
-                self._done = True
+            if record.result.outcome == "pass" and (record.test.purpose == "rest" or claim is self._trigger):
+                self._done = self._proven = True
         self._round = {}
         self._doubt_splits()
         for _ in range(4 * len(self._names)):  # each step convicts one or takes one back
@@ -870,6 +871,9 @@ class Localiser:
             paths = self._evidence.open_paths(claim.nodes, limit=len(claim.nodes)) or []
             candidates += [self._subject("pair", path) for path in paths]
             names = tuple(self._names[n] for n in (suspects or claim.nodes))
+            key = "|".join(sorted(names))
+            if any(key == each.id for each in found):
+                continue
             if claim.settled:
                 reason = (
                     f"missed its floor, and met it in {self._repeats} repetitions later: not reproduced, not cleared"
@@ -879,9 +883,11 @@ class Localiser:
             else:
                 reason = "could not be measured: " + (claim.result.reason or "no result")
             evidence = self._tell([] if claim is self._trigger else [claim])
-            found.append(
-                Finding("group", "|".join(sorted(names)), names, "unresolved", reason, evidence, tuple(candidates))
-            )
+            found.append(Finding("group", key, names, "unresolved", reason, evidence, tuple(candidates)))
+        rest = tuple(name for node, name in enumerate(self._names) if self._usable(node))
+        if not self._proven and not found and rest:
+            reason = "what remains of the pool was not shown to meet its floor as one group"
+            found.append(Finding("group", "rest", rest, "unresolved", reason))
         return found
 
     def _open_or_vanished(self) -> list[_Record]:
@@ -889,8 +895,6 @@ class Localiser:
         everything += [
             r for r in self._history if r.result.outcome == "unknown" and r.test.gpus is None and self._suspects(r)
         ]
-        if not self._done and self._history and self._history[-1].test.purpose == "rest":
-            everything.append(self._history[-1])
         live = [r for r in everything if r.settled != "measured again" and not self._explained(r)]
         return sorted(live, key=lambda r: len(r.nodes))
 

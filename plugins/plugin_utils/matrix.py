@@ -423,7 +423,7 @@ class _Reading:
             used: set[str] = set()
             # Cells that were not measured yet first: two bad paths alone would be good there.
             for pair in sorted(itertools.product(left, right), key=lambda pair: (_pair(*pair) in self.state, pair)):
-                if len(used) < 4 and not used & set(pair):
+                if len(used) < 4 and not used & set(pair) and self.rails[pair[0]] & self.rails[pair[1]]:
                     used |= set(pair)
                     asked.append(self._ask(*pair))
         proven = True

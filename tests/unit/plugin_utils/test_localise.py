@@ -198,6 +198,16 @@ def test_nothing_measured_at_all_ends_and_clears_nobody():
     assert {m for f in session.findings() for m in f.members} == set(NODES)
 
 
+def test_without_a_last_proof_the_rest_is_unresolved():
+    fabric = Fabric(NODES, [Fault("node", ("n07",))])
+    session = Localiser(NODES, gpus=fabric.gpus)
+    while tests := session.next_round():
+        results = fabric.run(tests)
+        session.record({} if tests[0].purpose == "rest" else results)
+    assert subjects(session.findings()) == {("node", "n07")}
+    assert subjects(session.findings(), "unresolved") == {("group", "rest")}
+
+
 def test_a_missing_result_is_unknown():
     fabric = Fabric(NODES, [Fault("node", ("n07",))])
     session = Localiser(NODES, gpus=fabric.gpus)

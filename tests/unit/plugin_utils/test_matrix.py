@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.matrix import (
@@ -241,3 +242,31 @@ def test_a_large_matrix_is_read_in_seconds():
     findings, cells, _ = fabric.settle(matrix(fabric, rails=8, nodes=nodes))
     assert len(cells) > 65_000
     assert convicted(findings) == {fault.subject for fault in fabric.faults}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_comes_back_the_readings_end(seed):
+    """Results without rhyme: nothing is asked for ever, and a port is convicted only by two different partners."""
+    rng = random.Random(seed)
+    nodes = NODES[: rng.randint(2, 12)]
+    topology = {n: f"leaf-{i // 3}" for i, n in enumerate(nodes)} if rng.random() < 0.5 else None
+    weights = rng.choice([(6, 2, 1, 1), (1, 6, 1, 1), (3, 3, 0, 3), (9, 1, 0, 0)])
+
+    def measure(a: str, b: str, rail: str, again: bool = False) -> Cell:
+        (value, outcome) = rng.choices(
+            [(WIRE, "measured"), (BAD, "measured"), (None, "failed"), (None, "unknown")], weights
+        )[0]
+        return Cell(a, b, rail, value, outcome, again)
+
+    cells = [measure(*each) for each in pairs(nodes, 2, partners=rng.choice([None, 3]), seed=seed)]
+    for _ in range(60):
+        diagnosis = diagnose_matrix(cells, FLOOR, topology=topology)
+        if not diagnosis.again:
+            break
+        cells += [measure(*each, again=True) for each in diagnosis.again]
+    assert not diagnosis.again, [f.reason for f in diagnosis.findings if f.confidence == "suspected"]
+    for finding in diagnosis.findings:
+        assert finding.confidence != "suspected"
+        if finding.kind == "nic" and finding.confidence == "convicted":
+            against = [e for e in finding.evidence if e["again"] and e["value"] != WIRE and e["outcome"] != "unknown"]
+            assert len({p for e in against for p in (e["a"], e["b"])} - {finding.id}) >= 2
