@@ -31,8 +31,9 @@ A result that is not a measurement clears nothing and convicts nobody. Where the
 the finding says so in `indistinguishable`.
 
 Repeats: a link that fails a share s of its tests passes r of them with (1-s)^r; for s = 1/2 and one in a thousand r is
-10. That holds as far as the repetitions are independent: a link that changes its state more slowly than one launch of
-the tool repeats needs launches that lie apart.
+10. That holds as far as the repetitions are independent, so a repetition is a launch of its own: cycles within one
+launch all see a link that changes its state slowly in the same state, and half of its tests would then clear it. The
+first repetition below the floor settles the test; the others may be left out.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ GIVE_UP = 3  # unmeasurable with so many partners: set aside
 
 @dataclasses.dataclass(frozen=True)
 class GroupTest:
-    """One collective over `nodes` (in ring order), all slots or only `gpus`, measured `repeats` times."""
+    """One collective over `nodes` (in ring order), all slots or only `gpus`, in `repeats` launches of their own."""
 
     id: int
     round: int
@@ -789,7 +790,8 @@ class Localiser:
             return True
         others: list[dict[str, object]] = []
         comes_and_goes = any(
-            r.result.outcome == "fail" and max(r.result.values) >= (r.result.floor or 0) for r in records
+            r.result.outcome == "fail" and max(r.result.values, default=-math.inf) >= (r.result.floor or 0)
+            for r in records
         )
         if not told_apart or self._slots == 1 or (comes_and_goes and not bad):
             others += [{"kind": "gpu", "id": f"{name}/gpu/{uuid}", "members": [name]} for uuid in self._gpus[node]]

@@ -3,7 +3,7 @@
 """Figure `localise`: is the right subject found, and in how many rounds and tests. Simulated fabric, seeded.
 
 Prints one JSON line per figure, and a table by pool and number of faults on stderr. A round is a step that has to wait
-for the one before; a test is one group measurement (of ten repetitions). Tests of single GPU slots, which the published
+for the one before; a test is one group measurement (of ten launches). Tests of single GPU slots, which the published
 figure has no equal for, are counted in the total and shown apart. The last test of every session, the pool without the
 convicted, is counted. `--trials 10000 --each 1000` takes minutes.
 """

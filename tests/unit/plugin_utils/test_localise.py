@@ -290,7 +290,9 @@ def test_whatever_comes_back_a_session_ends_and_convicts_only_with_two_partners(
     while tests := session.next_round():
         fabric.run(tests)  # checks that the tests are disjoint
         outcomes = rng.choices(["pass", "fail", "hang", "unknown"], weights, k=len(tests))
-        session.record({t.id: Result(o, (1.0,), 2.0) for t, o in zip(tests, outcomes, strict=True)})
+        session.record(
+            {t.id: Result(o, rng.choice([(), (1.0,), (3.0, 1.0)]), 2.0) for t, o in zip(tests, outcomes, strict=True)}
+        )
     assert session.rounds <= 40
     for finding in session.findings():
         json.dumps(finding.as_dict())
