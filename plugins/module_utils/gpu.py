@@ -10,6 +10,8 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import glob
+import os
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
@@ -134,6 +136,54 @@ def _fabric(fabric: dict[str, str | None]) -> list[str]:
     if (fabric["bandwidth"] or "").lower() == "degraded":
         found.append("the NVLink fabric's bandwidth is degraded")
     return found
+
+
+def nvlinks(run: Run, seen: dict[str, t.Any], program: str = "nvidia-smi") -> dict[str, list[float | None]] | None:
+    """parse_nvlink_status's dict; None where it cannot be read. A GPU alone is not asked."""
+    if len(seen["gpus"]) < 2:
+        return {}
+    result = run([program, "nvlink", "-s"], timeout=QUERY_TIMEOUT_S)
+    return nvidia_smi.parse_nvlink_status(result.out) if result.ok else None
+
+
+def links(states: list[float | None]) -> str:
+    """`18 x 26.562 GB/s`: the links that are up."""
+    up = [speed for speed in states if speed]
+    return " + ".join(f"{up.count(speed)} x {speed:g} GB/s" for speed in sorted(set(up))) or "none"
+
+
+def links_down(by_uuid: dict[str, list[float | None]]) -> dict[str, str]:
+    """{GPU UUID: words} of GPUs with fewer links up, or slower ones, than the best of the node. How many there should
+    be the driver does not say: it lists the unused links of a GPU without NVSwitch as inactive too."""
+    total = {uuid: sum(speed or 0 for speed in states) for uuid, states in by_uuid.items()}
+    best = max(total, key=lambda uuid: total[uuid], default="")
+    return {
+        uuid: f"NVLink: {links(by_uuid[uuid])} up, on another GPU of this node {links(by_uuid[best])}"
+        for uuid in by_uuid
+        if total[uuid] < total[best]
+    }
+
+
+def unseen(root: str, seen: dict[str, t.Any]) -> list[str]:
+    """PCI addresses of GPUs that the kernel driver has and nvidia-smi does not show; not those that were excluded on
+    purpose. In a container the driver lists only the GPUs that are given to it."""
+    shown = {_bdf(g["bdf"] or "") for g in seen["gpus"]}
+    found = []
+    for path in sorted(glob.glob(os.path.join(root, "proc/driver/nvidia/gpus/*"))):
+        try:
+            with open(os.path.join(path, "information"), encoding="utf-8", errors="replace") as source:
+                excluded = any(line.replace(" ", "").split() == ["GPUExcluded:", "Yes"] for line in source)
+        except OSError:
+            excluded = False
+        if not excluded and _bdf(os.path.basename(path)) not in shown:
+            found.append(os.path.basename(path))
+    return found
+
+
+def _bdf(text: str) -> str:
+    """Driver and nvidia-smi write the PCI domain in 4 and in 8 digits."""
+    domain, _colon, rest = text.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
 
 
 def name(g: dict[str, t.Any]) -> str:

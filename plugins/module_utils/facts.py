@@ -1,0 +1,438 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What must be the same on every node of a cluster: one flat dict, name of the fact -> text, number or list.
+
+What is not installed is not there; what cannot be read is `unreadable: why`. Files are read rather than tools started:
+each process here is started on every node of a fleet.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fnmatch
+import glob
+import json
+import os
+import platform
+import pwd
+import re
+import resource
+import shlex
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+Facts = t.Dict[str, t.Any]
+
+# Asks the node's Python what it is and has: one start, nothing imported that could take long. NCCL comes last and on a
+# line of its own, since loading a broken library can end the process.
+ASK_PYTHON = """
+import json, platform, sys
+found, urls = set(), {}
+try:
+    from importlib.metadata import distributions
+    for d in distributions():
+        name = (d.metadata["Name"] or "").lower().replace("_", "-")
+        found.add(name + "==" + (d.version or "?"))
+        origin = d.read_text("direct_url.json")
+        if origin:
+            urls[name] = json.loads(origin).get("url", "")
+except Exception as error:
+    found.add("unreadable: %s" % error)
+print(json.dumps({"python": platform.python_version(), "packages": sorted(found), "urls": urls}), flush=True)
+try:
+    import ctypes
+    number = ctypes.c_int()
+    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number))
+    print("NCCL", number.value)
+except (OSError, AttributeError):
+    pass
+"""
+
+LOGIN_SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
+PROXY = re.compile(r"(?i)^(?:https?|ftp|no|all)_proxy$")
+SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key")
+# Words of the kernel's command line that name this machine's disk or image.
+OWN_WORDS = re.compile(r"^(?:BOOT_IMAGE|root|resume|initrd|ip|rd\.(?:luks|lvm|md)[.\w]*|hostname|systemd\.machine_id)=")
+RDMA_MODULES = (
+    "nvidia_peermem",
+    "nv_peer_mem",
+    "gdrdrv",
+    "mlx5_ib",
+    "rdma_rxe",
+    "ib_uverbs",
+    "irdma",
+    "bnxt_re",
+    "efa",
+)
+TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
+
+
+def collect(
+    params: dict[str, t.Any], node: Node, seen: dict[str, t.Any], links: dict[str, list[float | None]] | None
+) -> Facts:
+    """The facts of a node; `seen` is gpu.snapshot's dict and `links` parse_nvlink_status's."""
+    login: dict[str, str] = {}
+
+    def environment() -> Facts:
+        login.update(login_environment(node))
+        return _environment(login, params["environment"])
+
+    parts: dict[str, t.Callable[[], Facts]] = {
+        "system": lambda: _system(node),
+        "firmware": lambda: _firmware(node),
+        "gpu": lambda: _gpus(seen, links, params["expected_gpus"]),
+        "software": lambda: _software(node),
+        "python": lambda: _python(node, params),
+        "environment": environment,
+        "proxies": lambda: _proxies(node, login),
+        "kernel": lambda: _kernel(node, params["sysctls"]),
+        "limits": lambda: _limits(node, params["disks"]),
+        "clock": lambda: _clock(node),
+    }
+    facts: Facts = {}
+    for name, part in parts.items():
+        try:
+            facts.update(part())
+        except Exception as error:  # one bad item must not lose the others
+            facts[name] = f"unreadable: {type(error).__name__}: {error}"[:200]
+    return {name: facts[name] for name in sorted(facts) if facts[name] is not None}
+
+
+def mask(name: str, value: str) -> str:
+    """A value that may be shown: without credentials of URLs, and hidden where the name says that it is a secret."""
+    if SECRET.search(name):
+        return "(masked)"
+    if PROXY.match(name):
+        return re.sub(r"(^|://)[^\s,]*@", r"\1(masked)@", value)[:500]
+    return re.sub(r"://[^/@\s]*@", "://(masked)@", value)[:500]
+
+
+def _read(node: Node, path: str) -> str:
+    """A file of the host; the kernel's own are the same wherever the host's file system is mounted."""
+    text = node.read(path)
+    if text is None and node.root != "/" and path.startswith(("/proc/", "/sys/")):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as source:
+                text = source.read(1 << 20).strip()
+        except OSError:
+            text = None
+    return text or ""
+
+
+def _output(node: Node, *argv: str) -> str | None:
+    """What a tool of the host prints, None where there is no such tool."""
+    if not node.which(argv[0]):
+        return None
+    result = node.run(list(argv), timeout=15)
+    if result.ok:
+        return result.out.strip()
+    why = "no answer in 15 s" if result.timed_out else " ".join((result.err or result.out).split())[:100]
+    return f"unreadable: {why or f'status {result.rc}'}"
+
+
+def _version(said: str | None) -> str | None:
+    """The version in what `TOOL --version` printed."""
+    found = re.search(r"\d+\.\d+[\w.+~-]*", said or "")
+    return said if said is None or said.startswith("unreadable") else found.group(0) if found else said[:80]
+
+
+# The machine -----------------------------------------------------------------------------------------------------
+
+
+def _system(node: Node) -> Facts:
+    release = dict(re.findall(r'(?m)^(\w+)="?([^"\n]*)"?$', node.read("/etc/os-release") or ""))
+    cpu = re.search(r"(?m)^(?:model name|CPU part)\s*: (.*)$", _read(node, "/proc/cpuinfo"))
+    memory = re.search(r"MemTotal:\s+(\d+)", _read(node, "/proc/meminfo"))
+    governors = {_read(node, p) for p in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")}
+    return {
+        "hostname": platform.node(),
+        "os": release.get("PRETTY_NAME"),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "cpu": cpu.group(1) if cpu else None,
+        "cpus": os.cpu_count(),
+        "cpu_governor": " ".join(sorted(governors)) or None,
+        "numa_nodes": len(glob.glob("/sys/devices/system/node/node[0-9]*")) or None,
+        "memory_gib": round(int(memory.group(1)) / (1 << 20)) if memory else None,
+    }
+
+
+def _firmware(node: Node) -> Facts:
+    facts: Facts = {
+        name: _read(node, f"/sys/class/dmi/id/{file}") or None
+        for name, file in (
+            ("machine_vendor", "sys_vendor"),
+            ("machine_product", "product_name"),
+            ("machine_board", "board_name"),
+            ("bios_vendor", "bios_vendor"),
+            ("bios_version", "bios_version"),
+            ("bios_date", "bios_date"),
+        )
+    }
+    versions: dict[str, list[str]] = {}
+    for path in sorted(glob.glob("/sys/class/infiniband/*")):
+        board = _read(node, path + "/board_id") or _read(node, path + "/hca_type") or "unknown"
+        versions.setdefault(board, []).append(_read(node, path + "/fw_ver"))
+    for board, found in versions.items():
+        facts[f"nic_count_{board}"] = len(found)
+        facts[f"nic_firmware_{board}"] = sorted(set(found))
+    return facts
+
+
+def _gpus(seen: dict[str, t.Any], links: dict[str, list[float | None]] | None, expected: int | None) -> Facts:
+    gpus = seen["gpus"]
+    if not gpus:
+        none = seen["reason_code"] == "no_gpu" or expected == 0
+        return {"driver": seen["driver"], "gpu_count": 0 if none else f"unreadable: {seen['reason']}"}
+
+    def each(read: t.Callable[[dict[str, t.Any]], t.Any]) -> list[t.Any]:
+        return sorted({value for value in map(read, gpus) if value is not None})
+
+    return {
+        "driver": seen["driver"],
+        "cuda_driver": seen["cuda"],
+        "gpu": gpu.model(seen),
+        "gpu_count": len(gpus),
+        "gpu_memory_mib": each(lambda g: g["memory_total_mib"]),
+        "vbios": each(lambda g: g["vbios"]),
+        "gpu_gsp_firmware": each(lambda g: g["gsp_firmware"]),
+        "gpu_persistence": each(lambda g: g["persistence"]),
+        "gpu_ecc_mode": each(lambda g: g["ecc_mode"]),
+        "gpu_mig": each(lambda g: g["mig"]),
+        "gpu_compute_mode": each(lambda g: g["compute_mode"]),
+        "gpu_power_limit_w": each(lambda g: g["power"]["limit_w"]),
+        "gpu_max_sm_clock_mhz": each(lambda g: g["clocks"]["max_sm"]),
+        "gpu_pcie": each(lambda g: f"gen{g['pcie']['gen_max']} x{g['pcie']['width']}"),
+        "gpu_fabric": each(lambda g: g["fabric"]["state"]),
+        "gpu_nvlinks": sorted({gpu.links(states) for states in (links or {}).values()}) or None,
+        "gpu_serials": [g["serial"] for g in gpus],
+        "gpu_processes": gpu.foreign_processes(seen),
+    }
+
+
+# Software --------------------------------------------------------------------------------------------------------
+
+
+def _software(node: Node) -> Facts:
+    facts: Facts = {
+        "ofed": (_output(node, "ofed_info", "-s") or "").rstrip(":") or None,
+        "fabric_manager": _version(_output(node, "nv-fabricmanager", "--version")),
+        "nccl_system": _libraries(node, "libnccl.so.2.*"),
+        "libibverbs": _libraries(node, "libibverbs.so.1.*"),  # 1.14.44.0 is that of rdma-core 44
+    }
+    kind = _read(node, "/proc/driver/nvidia/version")
+    if kind:
+        facts["driver_kind"] = "open" if "Open Kernel Module" in kind else "proprietary"
+    for name in ("docker", "containerd", "podman", "crio", "nvidia-ctk", "enroot", "apptainer"):
+        facts[f"container_{name}"] = _version(_output(node, name, "--version"))
+    return facts
+
+
+def _libraries(node: Node, name: str) -> list[str] | None:
+    folders = ("/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib", "/usr/local/cuda/lib64")
+    found = {os.path.basename(p) for folder in folders for p in glob.glob(node.path(f"{folder}/{name}"))}
+    return sorted(found) or None
+
+
+def _python(node: Node, params: dict[str, t.Any]) -> Facts:
+    argv = [node.python(params["python"]), "-c", ASK_PYTHON]
+    result = node.run(argv, timeout=60, contained=True)
+    lines = result.out.splitlines()
+    try:
+        said = json.loads(next(line for line in lines if line.startswith("{")))
+        python, packages, urls = said["python"], said["packages"], said.get("urls") or {}
+        have = dict(str(entry).split("==", 1) for entry in packages if "==" in str(entry))
+    except (ValueError, StopIteration, KeyError, TypeError):
+        why = "no answer in 60 s" if result.timed_out else result.missing or " ".join(result.err.split())[-100:]
+        return {"python": f"unreadable: {argv[0]}: {why}"}
+    facts: Facts = {}
+    for name in params["packages"]:
+        key = name.lower().replace("_", "-")
+        if key == "python":
+            facts["python"] = python
+        else:
+            facts[f"package_{key}"] = have.get(key, "absent")
+    facts["nccl_python"] = next((have[name] for name in sorted(have) if name.startswith("nvidia-nccl")), None)
+    number = next((line.split()[1] for line in lines if re.match(r"NCCL \d+$", line)), None)
+    facts["nccl_loaded"] = _nccl_version(int(number)) if number else None
+    facts["pip_freeze"] = [
+        f"{entry} @ {mask('', urls[entry.split('==')[0]])}" if entry.split("==")[0] in urls else entry
+        for entry in packages
+    ]
+    return facts
+
+
+def _nccl_version(number: int) -> str:
+    """ncclGetVersion's number: 2803 is 2.8.3, and 22809 is 2.28.9 (nccl.h, NCCL_VERSION)."""
+    major, rest = (number // 1000, number % 1000) if number < 10000 else (number // 10000, number % 10000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+# Environment -----------------------------------------------------------------------------------------------------
+
+
+def login_environment(node: Node) -> dict[str, str]:
+    """Variables that a login of our user gets. Where the host's file system is only mounted nobody can log in there:
+    then what its files say plainly."""
+    found: dict[str, str] = {}
+    files = ["/etc/environment"]
+    if node.root == "/":
+        shell = pwd.getpwuid(os.geteuid()).pw_shell
+        shell = shell if os.path.basename(shell) in LOGIN_SHELLS and node.which(shell) else "/bin/sh"
+        # What a profile prints stands before the mark.
+        result = node.run([shell, "-l", "-c", r"printf '\000login\000'; exec env -0"], timeout=20)
+        pairs = result.out.partition("\0login\0")[2].split("\0")
+        found = {name: value for name, equals, value in (pair.partition("=") for pair in pairs) if equals}
+        if not found:
+            raise OSError(f"{shell} -l gave no environment: {' '.join(result.err.split())[:100] or result.rc}")
+    else:
+        files += _host_files(node, "/etc/profile.d/*.sh")
+    for path in files:
+        for name, value in _assignments(node.read(path) or ""):
+            found.setdefault(name, value)
+    return found
+
+
+def _host_files(node: Node, pattern: str) -> list[str]:
+    """Paths on the host that match."""
+    root = "" if node.root == "/" else node.root.rstrip("/")
+    return [path[len(root) :] for path in sorted(glob.glob(node.path(pattern)))]
+
+
+def _assignments(text: str) -> t.Iterator[tuple[str, str]]:
+    """`NAME=value` and `export NAME="value"` lines."""
+    for line in text.splitlines():
+        found = re.match(r"\s*(?:export\s+)?(\w+)=(.*)$", line)
+        if found:
+            yield found.group(1), found.group(2).strip().strip("\"'")
+
+
+def _environment(login: dict[str, str], patterns: list[str]) -> Facts:
+    names = {name for pattern in patterns for name in login if fnmatch.fnmatchcase(name, pattern)}
+    return {f"env_{name}": mask(name, login[name]) for name in names}
+
+
+def _proxies(node: Node, login: dict[str, str]) -> Facts:
+    """Proxy settings of a login and of the container engines' units, and the state of the fabric manager, which the
+    same question to systemd answers."""
+    facts: Facts = {f"proxy_login_{name}": mask(name, value) for name, value in login.items() if PROXY.match(name)}
+    units = ("docker.service", "containerd.service", "nvidia-fabricmanager.service")
+    shown = _units(node, units)
+    for unit in units[:2]:
+        for name, value in shown[unit]["environment"].items():
+            if PROXY.match(name):
+                facts[f"proxy_{unit.partition('.')[0]}_{name.upper()}"] = mask(name, value)
+    try:
+        daemon = json.loads(node.read("/etc/docker/daemon.json") or "{}").get("proxies") or {}
+        for name, value in daemon.items():
+            name = name.replace("-", "_")
+            if PROXY.match(name):
+                facts[f"proxy_docker_{name.upper()}"] = mask(name, str(value))
+    except (ValueError, AttributeError) as error:
+        facts["proxy_docker"] = f"unreadable: /etc/docker/daemon.json: {error}"
+    facts["fabric_manager_state"] = shown[units[2]]["state"]
+    return facts
+
+
+def _units(node: Node, units: tuple[str, ...]) -> dict[str, dict[str, t.Any]]:
+    """{unit: {"state", "environment"}} as systemd has it, else as the unit's files say."""
+    found: dict[str, dict[str, t.Any]] = {unit: {"state": None, "environment": {}} for unit in units}
+    if node.root == "/" and os.path.isdir("/run/systemd/system") and node.which("systemctl"):
+        names = ["Id", "LoadState", "ActiveState", "Environment", "EnvironmentFiles"]
+        said = node.run(["systemctl", "show", "-p", ",".join(names), *units], timeout=15)
+        for block in said.out.split("\n\n") if said.ok else []:
+            shown = dict(line.partition("=")[::2] for line in block.splitlines())
+            if shown.get("Id") in found and shown.get("LoadState") == "loaded":
+                files = re.findall(r"(/\S+) \(ignore_errors", shown.get("EnvironmentFiles", ""))
+                found[shown["Id"]] = {
+                    "state": shown.get("ActiveState"),
+                    "environment": _unit_environment(node, [shown.get("Environment", "")], files),
+                }
+        if said.ok:
+            return found
+    for unit in units:
+        texts = []
+        for folder in ("/usr/lib/systemd/system", "/lib/systemd/system", "/etc/systemd/system"):
+            for path in [f"{folder}/{unit}", *_host_files(node, f"{folder}/{unit}.d/*.conf")]:
+                texts.append(node.read(path) or "")
+        words = re.findall(r"(?m)^\s*Environment=(.*)$", "\n".join(texts))
+        files = re.findall(r"(?m)^\s*EnvironmentFile=-?(\S+)", "\n".join(texts))
+        found[unit]["environment"] = _unit_environment(node, words, files)
+    return found
+
+
+def _unit_environment(node: Node, settings: list[str], files: list[str]) -> dict[str, str]:
+    environment: dict[str, str] = {}
+    for setting in settings:
+        try:
+            words = shlex.split(setting)
+        except ValueError:
+            words = setting.split()
+        environment.update(word.partition("=")[::2] for word in words if "=" in word)
+    for path in files:
+        environment.update(_assignments(node.read(path) or ""))
+    return environment
+
+
+# Kernel, limits, clock -------------------------------------------------------------------------------------------
+
+
+def _kernel(node: Node, sysctls: list[str]) -> Facts:
+    words = [word for word in _read(node, "/proc/cmdline").split() if not OWN_WORDS.match(word)]
+    facts: Facts = {
+        "kernel_command_line": " ".join(map(_masked_word, words)) or None,
+        "kernel_modules_rdma": [name for name in RDMA_MODULES if os.path.isdir(f"/sys/module/{name}")],
+    }
+    for name in sysctls:
+        path = "/proc/sys/" + name.replace(".", "/")
+        missing = "unreadable: no permission" if os.path.exists(path) else "absent"
+        facts[f"sysctl_{name}"] = " ".join(_read(node, path).split()) or missing
+    meminfo = dict(re.findall(r"(?m)^(\w+):\s+(\d+)", _read(node, "/proc/meminfo")))
+    facts["hugepages"] = int(meminfo["HugePages_Total"]) if "HugePages_Total" in meminfo else None
+    facts["hugepage_size_kib"] = int(meminfo["Hugepagesize"]) if "Hugepagesize" in meminfo else None
+    chosen = re.search(r"\[(\w+)\]", _read(node, "/sys/kernel/mm/transparent_hugepage/enabled"))
+    facts["transparent_hugepages"] = chosen.group(1) if chosen else None
+    return facts
+
+
+def _masked_word(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return f"{name}{equals}{mask(name, value)}" if equals else word
+
+
+def _limits(node: Node, disks: list[str]) -> Facts:
+    facts: Facts = {}
+    for name in ("memlock", "nofile", "nproc", "stack", "core"):
+        soft, _hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
+        facts[f"ulimit_{name}"] = "unlimited" if soft == resource.RLIM_INFINITY else soft
+    for mount in disks:
+        try:
+            disk = os.statvfs(node.path(mount))
+            facts[f"free_disk_gib_{mount}"] = round(disk.f_bavail * disk.f_frsize / (1 << 30), 1)
+        except OSError as error:
+            facts[f"free_disk_gib_{mount}"] = f"unreadable: {error.strerror}"
+    return facts
+
+
+def _clock(node: Node) -> Facts:
+    """Offset in seconds by whoever keeps the time, and whether the kernel holds its clock for synchronised."""
+    # struct timex is 208 bytes; all zero asks and changes nothing.
+    state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
+    facts: Facts = {"clock_synchronised": None if state < 0 else "no" if state == TIME_ERROR else "yes"}
+    for source, argv, pattern in (
+        ("chrony", ("chronyc", "-c", "tracking"), r"^(?:[^,]*,){4}(-?[\d.]+)()"),
+        ("ntp", ("ntpq", "-c", "rv 0 offset"), r"offset=(-?[\d.]+)(ms)?"),
+        ("timesyncd", ("timedatectl", "timesync-status"), r"Offset: ([+-]?[\d.]+)(us|ms|s)"),
+    ):
+        found = re.search(pattern, _output(node, *argv) or "")
+        if found:
+            unit = "ms" if source == "ntp" else found.group(2)
+            scale = {"us": 1e-6, "ms": 1e-3}.get(unit, 1.0)
+            facts.update(clock_source=source, clock_offset_s=round(float(found.group(1)) * scale, 9))
+            break
+    return facts
