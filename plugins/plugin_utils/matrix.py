@@ -211,7 +211,9 @@ class _Reading:
             return "bad"
         if cell.outcome != "measured" or cell.value is None or not math.isfinite(cell.value):
             return "unknown"
-        meets = cell.value >= floor if self.better == "higher" else 0 < cell.value <= floor
+        if self.better == "lower" and cell.value <= 0:
+            return "unknown"  # no latency is
+        meets = cell.value >= floor if self.better == "higher" else cell.value <= floor
         return "good" if meets else "bad"
 
     # -- reading -------------------------------------------------------------------------------------------------------
