@@ -43,9 +43,8 @@ def policies(node: Node) -> list[dict[str, t.Any]]:
         governor = _read(path, GOVERNOR)
         if governor is None:
             continue  # all its CPUs are offline
-        name = os.path.basename(path)
         found.append({
-            "name": name if name.startswith("policy") else os.path.basename(os.path.dirname(path)),
+            "name": _name(path),
             "path": path,
             "cpus": _read(path, "affected_cpus") or "",
             "driver": _read(path, "scaling_driver") or "",
@@ -160,7 +159,7 @@ def restore(entry: dict[str, t.Any]) -> list[str]:
     words = []
     for path, governor, preference in entry["policies"]:
         now = _read(path, GOVERNOR)
-        name = path.replace("/cpufreq", "").rsplit("/", 1)[1]
+        name = _name(path)
         if now == governor:
             continue
         if now is None:
@@ -176,9 +175,22 @@ def restore(entry: dict[str, t.Any]) -> list[str]:
             except OSError as error:
                 wanted = f"{governor} with {preference}" if preference else governor
                 words.append(f"{name} is NOT restored to {wanted}: {os.strerror(error.errno or 0)}")
-    if restored:
-        words.insert(0, f"restored the governor of {restored} {'policy' if restored == 1 else 'policies'}")
-    return words
+    return [*said(restored), *words]
+
+
+def said(restored: int) -> list[str]:
+    return [f"restored the governor of {restored} {'policy' if restored == 1 else 'policies'}"] if restored else []
+
+
+def pending(ledger: session.Ledger) -> dict[str, str]:
+    """What a restore would write now: policy -> governor."""
+    return {
+        _name(path): governor
+        for entry in ledger.entries()
+        if entry["kind"] == "governor" and entry.get("boot_id") == session.boot_id()
+        for path, governor, _preference in entry["policies"]
+        if _read(path, GOVERNOR) == entry["governor"]
+    }
 
 
 def undo(entry: dict[str, t.Any]) -> str:
@@ -194,6 +206,12 @@ def _restore_preference(path: str, preference: str | None, ours: str) -> None:
     now = _read(path, PREFERENCE)
     if preference is not None and now not in (None, preference) and now == ours:
         _write(path, PREFERENCE, preference)
+
+
+def _name(path: str) -> str:
+    """policyN, or cpuN before Linux 4.3."""
+    name = os.path.basename(path)
+    return name if name.startswith("policy") else os.path.basename(os.path.dirname(path))
 
 
 def _read(path: str, name: str) -> str | None:
