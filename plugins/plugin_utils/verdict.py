@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""The verdict engine: plan, measurements, expectations and waivers in, verdicts and acceptance out. It runs nothing.
 
-"""Verdicts: expectations applied to measurements. Pure; runs nothing, reads nothing.
-
-Bands and neighbour rules are those of docs/verdicts.md, with their sources.
+Of everything that speaks of one check the worst decides, in the order PASS, SKIPPED, WARN, KNOWN_FAIL, UNKNOWN, FAIL; a
+node's verdict includes those of its parts. What was not properly measured is never a PASS.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -14,505 +14,614 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
-import fnmatch
-import math
-import statistics
+import json
+import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import drift as drift_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import (
-    PLATEAU_FROM,
-    Chosen,
-    Expectation,
-    ExpectationError,
-    Expectations,
-    number,
-    parse,
-)
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, drift, expectations, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import Expectation, Expectations, number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import problem
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.waivers import Waiver, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.waivers import parse as waivers_of
 
-Verdict = t.Dict[str, t.Any]
-Measurement = t.Dict[str, t.Any]
+Record = dict[str, t.Any]
+Verdict = dict[str, t.Any]
+# stage, check, variant, subject id
+Key = tuple[str, str, str, str]
 
-PASS, WARN, FAIL, UNKNOWN, SKIPPED, KNOWN_FAIL = "PASS", "WARN", "FAIL", "UNKNOWN", "SKIPPED", "KNOWN_FAIL"
-ACCEPTABLE = (PASS, WARN, SKIPPED, KNOWN_FAIL)
-# The worse, the higher. FAIL before UNKNOWN: a defect that was seen outranks one that could not be looked for.
-BADNESS = {PASS: 0, SKIPPED: 0, KNOWN_FAIL: 1, WARN: 2, UNKNOWN: 3, FAIL: 4}
-PASS_BAND, WARN_BAND = 0.95, 0.90
-NEIGHBOURS = 5
-Z_LIMIT = -3.5
-MAD_FLOOR = 0.01
-# Evidence that is a defect by itself; every other new error makes a PASS a WARN.
+
+# Stages whose checks are worth nothing without a number. Elsewhere a check without one passes by being done.
+NUMERIC = {"nccl_node", "gemm", "rdma", "nccl_fabric", "hccl"}
+# Evidence that is a defect by itself; any other change makes a PASS a WARN.
 FATAL_EVIDENCE = {"gpu_lost": "gpu_lost", "ecc_uncorrected": "ecc"}
-# Findings of the health check that are only worth a look.
+# Findings of a health check that are only worth a look.
 MILD_FINDINGS = ("foreign_process",)
 
 
 @dataclasses.dataclass
 class Judgement:
-    """What a run is worth. `why` is one sentence; `coverage` is {"planned", "measured", "unknown": [...]}."""
+    """What a run is worth. `why` is one sentence.
+
+    `verdicts` are verdict/v1 of everything, the worst first; `planned` those of the plan's items in its order;
+    `extras` those of what was measured and not planned. `nodes` is the worst verdict of each planned subject. `counts`
+    counts all verdicts. `coverage` is {"planned", "measured" (or not applicable), "skipped", "ratio", "unknown":
+    [text]}. `drift` is {target: deviating facts with their severity}.
+    """
 
     verdicts: list[Verdict]
+    planned: list[Verdict]
+    extras: list[Verdict]
+    nodes: dict[str, str]
     coverage: dict[str, t.Any]
     accepted: bool
     why: str
     counts: dict[str, int]
+    partial: bool
     notes: list[str]
     drift: dict[str, list[dict[str, t.Any]]]
 
 
-def key_of(record: dict[str, t.Any]) -> tuple[str, str, str, str]:
-    """Stage, check, variant and subject: what a measurement is about."""
-    return record["stage"], record["check"], record["variant"], record["subject"]["id"]
-
-
-def judge(
+def judge(  # noqa: PLR0917
     plan: dict[str, t.Any],
-    measurements: list[Measurement],
+    measurements: t.Iterable[t.Any],
     expected: t.Callable[[str], Expectations],
-    waivers: list[dict[str, t.Any]] | None = None,
+    waivers: t.Sequence[t.Any] | None = None,
     warn: str = "accept",
-    stack: dict[str, dict[str, t.Any]] | None = None,
+    stack: t.Mapping[str, dict[str, t.Any]] | None = None,
+    *,
     today: datetime.date | None = None,
+    required_evidence: t.Mapping[str, t.Sequence[str]] | None = None,
 ) -> Judgement:
-    """Judge a run. `expected(target)` are the expectations of a target; `stack[target]` its golden values, what it ignores
-    and what drift is worth there."""
-    today = today or datetime.date.today()
-    rules = [_waiver(w, n) for n, w in enumerate(waivers or [])]
-    history: dict[tuple[str, str, str, str], list[Measurement]] = collections.defaultdict(list)
-    for m in measurements:
-        history[key_of(m)].append(m)
-    latest = {key: sorted(of, key=lambda m: m["attempt"])[-1] for key, of in history.items()}
-    verdicts = {key: _single(m, history[key], expected(m["target"])) for key, m in latest.items()}
-    deviations = _drift(latest, verdicts, stack or {})
-    _neighbours(latest, verdicts)
-    _siblings(latest, verdicts)
-    _identities(latest, verdicts)
-    _members(latest, verdicts)
-    missing = []
-    for item in plan["items"]:
-        if key_of(item) not in verdicts:
-            missing.append(key_of(item))
-            verdicts[key_of(item)] = _verdict(
-                item, plan["run_id"], UNKNOWN, "not_run", f"planned on {item['target']} and never measured; resume the run"
-            )
-    for verdict in verdicts.values():
-        _waive(verdict, rules, today)
-    planned = {(i["stage"], i["check"], i["variant"], i["subject"]["id"]) for i in plan["items"]}
-    ordered = sorted(verdicts.values(), key=lambda v: (-BADNESS[v["verdict"]], v["stage"], v["subject"]["id"], v["check"]))
-    return _conclude(plan, ordered, planned, latest, warn, deviations)
+    """Judge a run.
+
+    `plan` has run_id, items ({stage, check, variant, subject, target}), partial, notes. `expected(target)` are the
+    expectations of a target. `waivers` as in plugin_utils/waivers.py. `stack[target]` is {"golden", "ignore", "drift"}.
+    `today` is the day on which waivers must still hold. `required_evidence` names by stage what must have been
+    readable, like {"nccl_node": ["xid"]}. WaiverError for a waiver that cannot be used.
+    """
+    court = _Court(plan, expected, stack or {}, required_evidence or {})
+    court.waivers = waivers_of(list(waivers or []))
+    court.today = (today or datetime.date.today()).isoformat()
+    court.warn = warn
+    court.hear(measurements)
+    return court.judge()
 
 
-def _conclude(
-    plan: dict[str, t.Any], verdicts: list[Verdict], planned: set[tuple[str, str, str, str]],
-    latest: dict[tuple[str, str, str, str], Measurement], warn: str, deviations: dict[str, list[dict[str, t.Any]]],
-) -> Judgement:  # fmt: skip
-    counts = {name: sum(1 for v in verdicts if v["verdict"] == name) for name in BADNESS}
-    measured = sum(1 for key in planned if key in latest and latest[key]["outcome"] in ("measured", "not_applicable"))
-    unknown = [f"{v['subject']['id']} {v['stage']} {v['check']}" for v in verdicts if v["verdict"] == UNKNOWN]
-    bad = [v for v in verdicts if v["verdict"] not in ACCEPTABLE]
-    in_plan = [v for v in verdicts if key_of(v) in planned]
-    if not planned:
-        accepted, why = False, "the plan is empty: nothing was to be measured"
-    elif bad:
-        subjects = sorted({v["subject"]["id"].split("/gpu/")[0] for v in bad})
-        accepted = False
-        why = (
-            f"{counts[FAIL]} FAIL and {counts[UNKNOWN]} UNKNOWN on {len(subjects)} of {len(plan['targets'])} nodes: "
-            + ", ".join(subjects[:5]) + (" ..." if len(subjects) > 5 else "")
-        )  # fmt: skip
-    elif not any(v["verdict"] == PASS for v in in_plan):
-        accepted, why = False, "no planned check is a PASS: nothing was shown to work"
-    elif counts[WARN] and warn == "refuse":
-        accepted, why = False, f"{counts[WARN]} WARN, and acceptance_warn is refuse"
-    else:
-        accepted = True
-        why = f"all {len(planned)} planned checks on {len(plan['targets'])} nodes are acceptable"
-        if counts[WARN]:
-            why += f", {counts[WARN]} with a WARN to read"
-        if counts[KNOWN_FAIL]:
-            why += f", {counts[KNOWN_FAIL]} under a waiver"
-        if plan.get("partial"):
+def check_waivers(raw: list[t.Any]) -> None:
+    """WaiverError for the first waiver that cannot be used, before anything is measured."""
+    waivers_of(raw)
+
+
+class _Court:
+    """One judgement, step by step: attempts to one opinion, then fleet, siblings, drift, evidence, parts, waivers."""
+
+    def __init__(
+        self,
+        plan: dict[str, t.Any],
+        expected: t.Callable[[str], Expectations],
+        stack: t.Mapping[str, dict[str, t.Any]],
+        required_evidence: t.Mapping[str, t.Sequence[str]],
+    ) -> None:
+        self.plan = plan
+        self.expected = expected
+        self.stack = stack
+        self.required_evidence = required_evidence
+        self.waivers: list[Waiver] = []
+        self.today = ""
+        self.warn = "accept"
+        self.notes: list[str] = list(plan.get("notes") or [])
+        self.drift: dict[str, list[dict[str, t.Any]]] = {}
+        self.records: dict[Key, list[Record]] = collections.defaultdict(list)
+        self.deciding: dict[Key, Record] = {}
+        self.parts: dict[Key, list[Key]] = collections.defaultdict(list)
+
+    def hear(self, measurements: t.Iterable[t.Any]) -> None:
+        """Take the measurements in, by what they are about."""
+        for record in measurements:
+            self._take(record)
+        for key, attempts in self.records.items():
+            attempts.sort(key=lambda m: m["attempt"])
+            # The attempt that counts is the last that measured; where none did, the last.
+            done = [m for m in attempts if m["outcome"] == "measured"]
+            self.deciding[key] = (done or attempts)[-1]
+            node = node_of(key[3])
+            if node != key[3]:
+                self.parts[(*key[:3], node)].append(key)
+
+    def _take(self, record: t.Any) -> None:
+        wrong = None if well_formed(record) else problem(record) or "it has a number that is none"
+        if wrong is None and record["run_id"] != self.plan["run_id"]:
+            wrong = f"it is of run {record['run_id']}"
+        if wrong is None:
+            key = (record["stage"], record["check"], record["variant"], record["subject"]["id"])
+            self.records[key].append(record)
+            return
+        key_of = _key_of_bad(record)
+        if key_of is None:
+            self.notes.append(f"a record without stage, check and subject was left out: {wrong}")
+            return
+        attempt = record.get("attempt")
+        self.records[key_of].append(
+            {
+                "target": str(record.get("target") or node_of(key_of[3])),
+                "subject": {"kind": _kind(key_of[3]), "id": key_of[3], "members": []},
+                "attempt": attempt if isinstance(attempt, int) and not isinstance(attempt, bool) and attempt > 0 else 1,
+                "outcome": "error",
+                "reason_code": "bad_measurement",
+                "reason": f"the measurement is refused: {wrong}"[:2000],
+                "metrics": {},
+                "series": [],
+                "context": {},
+                "evidence": {},
+                "simulated": record.get("simulated") is True,
+            }
+        )
+
+    # Opinions ----------------------------------------------------------------------------------------------------
+
+    def judge(self) -> Judgement:
+        chosen: dict[Key, list[tuple[Expectation, bands.Reading]]] = {}
+        opinions: dict[Key, list[Opinion]] = {}
+        for key, record in self.deciding.items():
+            opinion, chosen[key] = self._own(key, record)
+            opinions[key] = [opinion]
+        for key, opinion in self._against_others(chosen):
+            opinions[key].append(opinion)
+        for key, opinion in self._drift():
+            opinions[key].append(opinion)
+        settled = {key: self._settle(key, found) for key, found in opinions.items()}
+        return self._conclude(settled)
+
+    def _own(self, key: Key, record: Record) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
+        outcome, code, reason = record["outcome"], record["reason_code"], record["reason"]
+        if outcome == "measured":
+            if not record["metrics"] and key[0] not in NUMERIC:
+                return Opinion("PASS", f"{key[1]} was done and is as it should be"), []
+            return measured(key, record, self.expected(record["target"]))
+        if outcome == "not_applicable" and code in reasons.SKIP_RULES:
+            return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
+        if outcome == "error" and code in reasons.FATAL:
+            return Opinion("FAIL", f"{reason} ({reasons.FATAL[code]})", code), []
+        return Opinion("UNKNOWN", str(reason), code), []
+
+    def _against_others(
+        self, chosen: dict[Key, list[tuple[Expectation, bands.Reading]]]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        """WARN and FAIL of those that are far worse than identical subjects, or than the other GPUs of their node."""
+        alike: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
+        nodes: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
+        for key, record in self.deciding.items():
+            if record["outcome"] != "measured":
+                continue
+            look = hardware(record)
+            for metric, size, unit, better, value in _comparable(record, chosen[key]):
+                what = (*key[:3], metric, size, unit, better)
+                alike[(what, record["subject"]["kind"], look)].append((key, value))
+                if record["subject"]["kind"] == "gpu":
+                    nodes[(what, node_of(key[3]))].append((key, value))
+        for (what, _kind_of, _look), group in alike.items():
+            centre = bands.centre([value for _key, value in group])
+            if centre is None:
+                continue
+            for key, value in group:
+                verdict = bands.against_neighbours(value, centre, what[6])
+                if verdict:
+                    others = f"the median of {len(group)} identical subjects"
+                    yield key, _outlier(what, value, (verdict, centre.median), "below_neighbours", others)
+        for (what, _node), group in nodes.items():
+            if what[6] != "higher":
+                continue
+            for key, value in group:
+                found = bands.against_siblings(value, [v for k, v in group if k != key])
+                if found:
+                    yield key, _outlier(what, value, found, "below_siblings", "the median of its node's other GPUs")
+
+    def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
+        """Deviations of facts, among nodes with the same GPUs and under the same rules."""
+        groups: dict[str, dict[str, Key]] = collections.defaultdict(dict)
+        for key, record in self.deciding.items():
+            if record["outcome"] == "measured" and isinstance(record["context"].get("facts"), dict):
+                alike = [self.stack.get(record["target"]) or {}, record["context"].get("gpu")]
+                groups[json.dumps(alike, sort_keys=True, default=str)][key[3]] = key
+        for group in groups.values():
+            rules = self.stack.get(self.deciding[next(iter(group.values()))]["target"]) or {}
+            facts = {node: self.deciding[key]["context"]["facts"] for node, key in group.items()}
+            for node, found in drift.drift(facts, rules.get("golden"), rules.get("ignore") or ()).items():
+                items = [dict(item, severity=drift.severity(item, rules.get("drift"))) for item in found]
+                items = [item for item in items if item["severity"] != "ignore"]
+                if items:
+                    self.drift[self.deciding[group[node]]["target"]] = items
+                    yield group[node], deviations(items)
+
+    def _health(self, record: Record) -> t.Iterator[Opinion]:
+        """What a check found beside its numbers: findings of its own, and defects in the evidence."""
+        findings = record["context"].get("findings") or []
+        changes = record["evidence"].get("changes") or []
+        for finding in findings if isinstance(findings, list) else [{"text": "the findings are not of their form"}]:
+            code, text = _coded(finding)
+            known = code if code in reasons.ALL else "health"
+            yield Opinion("WARN" if code in MILD_FINDINGS else "FAIL", text, known)
+        for change in changes if isinstance(changes, list) else ():
+            code, text = _coded(change)
+            if code in FATAL_EVIDENCE:
+                yield Opinion("FAIL", f"{text} while the test ran", FATAL_EVIDENCE[code])
+
+    def _settle(self, key: Key, opinions: list[Opinion]) -> Opinion:
+        """One opinion of a check, with its attempts and its evidence."""
+        record = self.deciding[key]
+        if record["outcome"] == "measured":
+            opinions = [*opinions, *self._health(record)]
+        opinion = bands.worst(opinions)
+        attempts = self.records[key]
+        last = attempts[-1]
+        if last is not record and last["reason_code"] in reasons.FATAL and last["outcome"] == "error":
+            opinion = bands.worst([opinion, Opinion("FAIL", str(last["reason"]), last["reason_code"])])
+        if opinion.verdict == "PASS" and (len(attempts) > 1 or record["attempt"] > 1):
+            others = [m for m in attempts if m is not record]
+            said = "; ".join(f"attempt {m['attempt']}: {m['reason'] or m['outcome']}" for m in others) or "not recorded"
+            reason = f"it passed on attempt {record['attempt']} only ({said}): {opinion.reason}"
+            opinion = opinion.but("WARN", "later_attempt", reason)
+        opinion = self._with_evidence(key, record, opinion)
+        # A part's verdict can become its node's: say whose it is.
+        said = opinion.reason if opinion.reason.startswith(key[3]) else f"{key[3]}: {opinion.reason}"
+        return dataclasses.replace(opinion, reason=said)
+
+    def _with_evidence(self, key: Key, record: Record, opinion: Opinion) -> Opinion:
+        evidence = record["evidence"]
+        changes = evidence.get("changes") or []
+        unreadable = evidence.get("unreadable") or []
+        if not isinstance(changes, list) or not isinstance(unreadable, list):
+            changes, unreadable = [{"text": "the evidence is not of its form"}], ["evidence"]
+        texts = [_coded(change)[1] for change in changes]
+        if unreadable:
+            note = f"evidence that could not be read: {', '.join(map(str, unreadable))}"
+            opinion = dataclasses.replace(opinion, findings=[*opinion.findings, note])
+        if texts and opinion.verdict == "PASS":
+            opinion = opinion.but("WARN", "evidence", f"it passed, but during the test: {'; '.join(texts)}")
+        elif texts:
+            opinion = dataclasses.replace(opinion, findings=[*opinion.findings, *texts])
+        missing = [c for c in self.required_evidence.get(key[0], ()) if c in unreadable]
+        if missing and opinion.severity < bands.SEVERITY["UNKNOWN"] and record["outcome"] == "measured":
+            reason = f"the stage requires evidence that could not be read: {', '.join(missing)}; run it as root"
+            opinion = opinion.but("UNKNOWN", "evidence_unreadable", reason)
+        return opinion
+
+    # Conclusion --------------------------------------------------------------------------------------------------
+
+    def _conclude(self, settled: dict[Key, Opinion]) -> Judgement:
+        twice = duplicates(self.deciding.values())
+        final = {key: self._final(key, opinion, twice) for key, opinion in settled.items() if key not in self.parts}
+        for key in self.parts:
+            if key in settled:
+                parts = [final[part] for part in self.parts[key]]
+                final[key] = self._final(key, bands.worst([settled[key], *parts]), twice)
+        planned: dict[Key, Verdict] = {}
+        for item in self.plan["items"]:
+            key = (item["stage"], item["check"], item["variant"], item["subject"]["id"])
+            record = self.deciding.get(key)
+            opinion = final.get(key)
+            if opinion is None:
+                reason = f"{key[3]}: it is in the plan and was never measured; resume the run"
+                parts = [final[part] for part in self.parts.get(key, ())]
+                opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]), twice)
+            promised = {*item["subject"]["members"], *(record["subject"]["members"] if record else ())}
+            missing = sorted(promised - {part[3] for part in self.parts.get(key, ())})
+            if missing and record is not None and record["outcome"] == "measured":
+                some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+                reason = f"{key[3]}: it was not measured whole: nothing came from {some}"
+                opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, "incomplete")])
+            planned[key] = self._write(key, (record or item)["subject"], opinion)
+        covered = {*planned, *(part for key in planned for part in self.parts.get(key, ()))}
+        others, extras = [], []
+        for key, opinion in final.items():
+            if key in planned:
+                continue
+            others.append(self._write(key, self.deciding[key]["subject"], opinion))
+            if key not in covered:
+                others[-1]["findings"].append("it was not planned and cannot make the run accepted")
+                extras.append(others[-1])
+        return self._judgement(list(planned.values()), others, extras)
+
+    def _final(self, key: Key, opinion: Opinion, twice: dict[str, str]) -> Opinion:
+        """An opinion under its waivers, unless nobody knows which machine it is about."""
+        if opinion.verdict == "FAIL":
+            opinion = self._waive(key, opinion)
+        node = node_of(key[3])
+        if node in twice:
+            opinion = opinion.but("UNKNOWN", "duplicate_identity", twice[node])
+        if not opinion.findings:
+            return opinion
+        return dataclasses.replace(opinion, findings=list(dict.fromkeys(opinion.findings)))
+
+    def _waive(self, key: Key, opinion: Opinion) -> Opinion:
+        mine = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
+        if not mine:
+            return opinion
+        waiver = max(mine, key=lambda w: w.expires)
+        if waiver.expires < self.today:
+            reason = f"{opinion.reason}; its waiver {waiver.ticket} expired on {waiver.expires}"
+            changed = opinion.but("FAIL", "expired_waiver", reason)
+        else:
+            reason = f"known failure, {waiver.ticket}, until {waiver.expires}: {opinion.reason}"
+            changed = dataclasses.replace(opinion.but("KNOWN_FAIL", "waived", reason), of="FAIL")
+        return dataclasses.replace(changed, ticket=waiver.ticket, expires=waiver.expires)
+
+    def _write(self, key: Key, subject: dict[str, t.Any], opinion: Opinion) -> Verdict:
+        record = self.deciding.get(key)
+        related = [*([record] if record else []), *(self.deciding[part] for part in self.parts.get(key, ()))]
+        about = {
+            "run_id": self.plan["run_id"],
+            **dict(zip(("stage", "check", "variant"), key, strict=False)),
+            "subject": subject,
+            "attempt": record["attempt"] if record else None,
+            "simulated": any(m["simulated"] for m in related),
+        }
+        return opinion.write(about)
+
+    def _judgement(self, planned: list[Verdict], others: list[Verdict], extras: list[Verdict]) -> Judgement:
+        everything = sorted(
+            [*planned, *others],
+            key=lambda v: (-bands.SEVERITY[v["verdict"]], v["stage"], v["subject"]["id"], v["check"], v["variant"]),
+        )
+        counts = {word: sum(v["verdict"] == word for v in everything) for word in bands.SEVERITY}
+        mine = collections.Counter(v["verdict"] for v in planned)
+        nodes: dict[str, str] = {}
+        for verdict in planned:
+            name, word = verdict["subject"]["id"], verdict["verdict"]
+            # A stage that was skipped takes nothing from one that passed.
+            order = {**bands.SEVERITY, "SKIPPED": -1}
+            nodes[name] = max(nodes.get(name, word), word, key=lambda w: order[w])
+        bad = sorted({node_of(v["subject"]["id"]) for v in planned if v["verdict"] in ("FAIL", "UNKNOWN")})
+        where = ", ".join(bad[:5]) + (" ..." if len(bad) > 5 else "")
+        bad_extras = sum(v["verdict"] == "FAIL" for v in extras)
+        refusals = [
+            (not planned, "the plan is empty: nothing was to be measured"),
+            (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks, on {where}"),
+            (bad_extras, f"{bad_extras} FAIL of checks that were not planned"),
+            (planned and not bad and not mine["PASS"], "no planned check is a PASS: nothing was shown to work"),
+            (self.warn != "accept" and counts["WARN"], f"{counts['WARN']} WARN, and acceptance_warn is {self.warn}"),
+        ]
+        refused = [text for refuses, text in refusals if refuses]
+        partial = bool(self.plan.get("partial"))
+        why = "; ".join(refused)
+        if not refused:
+            why = f"all {len(planned)} planned checks on {len(nodes)} nodes are acceptable"
+            why += f", {mine['WARN']} with a WARN to read" if mine["WARN"] else ""
+            why += f", {mine['KNOWN_FAIL']} under a waiver" if mine["KNOWN_FAIL"] else ""
+        if partial:
             why += "; PARTIAL: this run left parts of the fleet or of the stages out"
-    coverage = {"planned": len(planned), "measured": measured, "unknown": unknown}
-    return Judgement(verdicts, coverage, accepted, why, counts, list(plan.get("notes") or []), deviations)
+        done = sum(self._done(v) for v in planned)
+        return Judgement(
+            verdicts=everything,
+            planned=planned,
+            extras=extras,
+            nodes=nodes,
+            coverage={
+                "planned": len(planned),
+                "measured": done,
+                "skipped": mine["SKIPPED"],
+                "ratio": done / len(planned) if planned else 0.0,
+                "unknown": [
+                    f"{v['subject']['id']} {v['stage']} {v['check']}" for v in everything if v["verdict"] == "UNKNOWN"
+                ],
+            },
+            accepted=not refused,
+            why=why,
+            counts=counts,
+            partial=partial,
+            notes=self.notes,
+            drift=self.drift,
+        )
+
+    def _done(self, verdict: Verdict) -> bool:
+        record = self.deciding.get((verdict["stage"], verdict["check"], verdict["variant"], verdict["subject"]["id"]))
+        return record is not None and record["outcome"] in ("measured", "not_applicable")
 
 
-# One measurement ---------------------------------------------------------------------------------------------------
+# Rules -----------------------------------------------------------------------------------------------------------
 
 
-def _verdict(about: dict[str, t.Any], run_id: str, verdict: str, code: str | None, reason: str, **more: t.Any) -> Verdict:
-    found: Verdict = {
-        "schema": "verdict/v1", "run_id": run_id, "stage": about["stage"], "check": about["check"],
-        "variant": about["variant"], "subject": about["subject"], "verdict": verdict, "value": None, "unit": None,
-        "floor": None, "layer": None, "source": None, "confidence": None, "reason_code": code, "reason": reason,
-        "metric": None, "expected": None, "date": None, "expectation": None, "attempt": about.get("attempt"),
-        "simulated": bool(about.get("simulated")), "findings": [], "ticket": None, "expires": None, "of": None,
-    }  # fmt: skip
-    found.update(more)
+def measured(
+    key: Key, record: Record, expected: Expectations
+) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
+    """A measured check against all expectations of its hardware: the worst decides. And what was compared."""
+    opinions: list[Opinion] = []
+    compared = []
+    chosen = expected.choose(record)
+    for expectation, size in chosen:
+        try:
+            found = bands.reading(record, expectation.metric, size)
+        except bands.Unusable as error:
+            opinions.append(Opinion("UNKNOWN", str(error), "bad_measurement", metric=expectation.metric))
+            continue
+        if found is not None:
+            opinions.append(bands.compare(found, expectation))
+            compared.append((expectation, found))
+    if opinions:
+        return bands.worst(opinions), compared
+    value: dict[str, t.Any] = {}
+    metric = primary(record)
+    if metric is not None:
+        found = bands.reading(record, metric, None)
+        if found:
+            value = {"metric": metric, "value": found.value, "unit": found.unit}
+    if chosen:
+        sizes = [row["size"] for row in record["series"] if number(row.get("size"))]
+        ends = f"the run ends at {bands.human(int(max(sizes)))}" if sizes else "the run has no message sizes"
+        ids = ", ".join(sorted({c.expectation.id for c in chosen})[:3])
+        reason = f"{ends} and has none of the sizes of {ids}: only its correctness was judged, its bandwidth is unknown"
+        return Opinion("UNKNOWN", reason, "no_expectation", **value), []
+    context = record["context"]
+    what = [f"{context['gpus']} x {context['gpu']}" if "gpu" in context and "gpus" in context else context.get("gpu")]
+    what += [f"{k} {context[k]}" for k in ("nodes", "nics", "nic_gbps", "nvls", "algorithm", "shape") if k in context]
+    on = f" on {', '.join(map(str, filter(None, what)))}" if any(what) else ""
+    name = " ".join(filter(None, key[:3]))
+    advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
+    return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
+
+
+def deviations(items: list[dict[str, t.Any]]) -> Opinion:
+    """An opinion of the facts in which a node deviates (plugin_utils/drift.py), each with its severity."""
+    said = []
+    for item in sorted(items, key=lambda item: item["severity"] != "fail"):
+        basis = {"golden": "the golden value is", "majority": f"{item['agree']} of {item['of']} nodes have"}
+        text = f"{basis.get(item['basis'], 'expected')} {item['expected'][:80]}"
+        said.append(f"{item['item']} is {item['found'][:80]}, {text}")
+    shown = "; ".join(said[:4]) + (f"; and {len(said) - 4} more" if len(said) > 4 else "")
+    verdict = "FAIL" if any(item["severity"] == "fail" for item in items) else "WARN"
+    return Opinion(verdict, shown, "drift", findings=said[4:])
+
+
+def duplicates(records: t.Iterable[Record]) -> dict[str, str]:
+    """Nodes that share a GPU or a machine-id with another: {node: what is twice}."""
+    owners: dict[str, set[str]] = collections.defaultdict(set)
+    for record in records:
+        if record["subject"]["kind"] not in ("node", "gpu", "nic"):
+            continue
+        node = node_of(record["subject"]["id"])
+        uuids = record["context"].get("gpu_uuids")
+        for uuid in uuids if isinstance(uuids, list) else ():
+            owners[f"GPU {uuid}"].add(node)
+        if record["context"].get("machine_id"):
+            owners[f"machine-id {record['context']['machine_id']}"].add(node)
+    found: dict[str, str] = {}
+    for identity, nodes in owners.items():
+        if len(nodes) > 1:
+            names = ", ".join(sorted(nodes)[:4])
+            for node in nodes:
+                found.setdefault(node, f"{identity} stands under {names}: one machine would be measured twice")
     return found
 
 
-def _worsen(verdict: Verdict, to: str, code: str, reason: str, **more: t.Any) -> None:
-    """Make a verdict worse, never better; what it said before stays among its findings."""
-    if BADNESS[to] > BADNESS[verdict["verdict"]]:
-        verdict["findings"].append(verdict["reason"])
-        verdict.update(verdict=to, reason_code=code, reason=reason, **more)
-    else:
-        verdict["findings"].append(reason)
+def primary(record: Record) -> str | None:
+    """The metric that stands for a check."""
+    metrics = [name for name, m in record["metrics"].items() if isinstance(m, dict) and number(m.get("value"))]
+    found = [name for name in bands.PRIMARY if name in metrics]
+    return found[0] if found else metrics[0] if len(metrics) == 1 else None
 
 
-def _single(m: Measurement, attempts: list[Measurement], expected: Expectations) -> Verdict:
-    subject = m["subject"]["id"]
-    if m["outcome"] == "not_applicable":
-        if m["reason_code"] in reasons.SKIP_RULES:
-            return _verdict(m, m["run_id"], SKIPPED, m["reason_code"], f"rule {m['reason_code']}: {m['reason']}")
-        return _verdict(m, m["run_id"], UNKNOWN, m["reason_code"], f"{m['reason']} (no rule skips this)")
-    if m["outcome"] != "measured":
-        fatal = m["outcome"] == "error" and m["reason_code"] in reasons.FATAL
-        return _verdict(m, m["run_id"], FAIL if fatal else UNKNOWN, m["reason_code"], m["reason"])
-    verdict = _bandwidth(m, expected)
-    for finding in m["context"].get("findings") or []:
-        grave = finding["code"] not in MILD_FINDINGS
-        code = finding["code"] if finding["code"] in reasons.ALL else "health"
-        _worsen(verdict, FAIL if grave else WARN, code, f"{subject}: {finding['text']}")
-    for change in (m["evidence"] or {}).get("changes") or []:
-        code = change.get("code")
-        if code in FATAL_EVIDENCE:
-            _worsen(verdict, FAIL, FATAL_EVIDENCE[code], f"{subject}: {change.get('text')} while the test ran")
-        else:
-            _worsen(verdict, WARN, "evidence", f"{subject}: {change.get('text')} while the test ran")
-    earlier = [a for a in attempts if a["attempt"] < m["attempt"]]
-    if earlier:
-        how = ", ".join(f"{a['outcome']} ({a['reason_code']})" if a["reason_code"] else a["outcome"] for a in earlier)
-        _worsen(verdict, WARN, "later_attempt", f"{subject}: measured only on attempt {m['attempt']}; before: {how}")
-    return verdict
+def hardware(record: Record) -> str:
+    """What makes subjects identical: everything that can select an expectation."""
+    context = record["context"]
+    return repr([record["simulated"], *(context.get(k) for k in expectations.CONTEXT_KEYS)])
 
 
-def _bandwidth(m: Measurement, expected: Expectations) -> Verdict:
-    """The worst of all expectations that hold for this measurement."""
-    if not m["metrics"]:
-        return _verdict(m, m["run_id"], PASS, None, f"{m['subject']['id']}: {m['check']} was done and is as it should be")
-    found = [(c, v) for c in expected.choose(m) if (v := _value(c, m)) is not None]
-    if not found:
-        return _no_expectation(m, expected)
-    judged = [_banded(m, chosen, value) for chosen, value in found]
-    return max(judged, key=lambda v: (BADNESS[v["verdict"]], -_ratio(v)))
+def _comparable(
+    record: Record, compared: list[tuple[Expectation, bands.Reading]]
+) -> t.Iterator[tuple[str, int | None, str, str, float]]:
+    """Numbers to lay beside the neighbours': those with an expectation, else the one that stands for the check."""
+    if compared:
+        for expectation, found in compared:
+            try:
+                value = physics.convert(found.value, found.unit, expectation.unit)
+            except ValueError:
+                continue
+            yield expectation.metric, found.size, expectation.unit, expectation.better, value
+        return
+    metric = primary(record)
+    if metric is not None:
+        found = record["metrics"][metric]
+        better = "lower" if physics.UNITS.get(found["unit"], ("",))[0] == "time" else "higher"
+        yield metric, None, found["unit"], better, float(found["value"])
 
 
-def _ratio(verdict: Verdict) -> float:
-    return float(verdict["value"] / verdict["expected"]) if verdict["floor"] <= verdict["expected"] else float(
-        verdict["expected"] / verdict["value"]
+def _outlier(what: tuple[t.Any, ...], value: float, found: tuple[str, float], code: str, others: str) -> Opinion:
+    verdict, median = found
+    _stage, _check, _variant, metric, size, unit, better = what
+    at = f" at {bands.human(size)}" if size else ""
+    floor = bands.floors(median, better)[0]
+    reason = f"{metric} {value:.5g} {unit}{at} is {value / median:.3f} of {others}, {median:.5g}"
+    return Opinion(
+        verdict, reason, code, value, unit, floor, "fleet", others, "measured", metric=metric, expected=median
     )
 
 
-def _value(chosen: Chosen, m: Measurement) -> float | None:
-    """The number that an expectation is about, in its unit; None where the measurement has none of that size."""
-    entry, size = chosen
-    if size is None:
-        metric = m["metrics"].get(entry.metric)
-        return convert(metric["value"], metric["unit"], entry.unit) if isinstance(metric, dict) else None
-    rows = [r for r in m["series"] if number(r.get("size"))]
-    if size == "plateau":
-        size = max((r["size"] for r in rows), default=0)
-        if size < PLATEAU_FROM:
-            return None
-    unit = (m["context"].get("series_units") or {}).get(entry.metric)
-    values = [convert(r.get(entry.metric), unit, entry.unit) for r in rows if r["size"] == size]
-    # Several rows of one size are several types, roots or cycles: the worst of them counts.
-    found = [v for v in values if v is not None]
-    if not found or len(found) != len(values):
+def _kind(subject: str) -> str:
+    return "gpu" if "/gpu/" in subject else "nic" if "/nic/" in subject else "node"
+
+
+def _key_of_bad(record: t.Any) -> Key | None:
+    if not isinstance(record, dict) or not isinstance(record.get("subject"), dict):
         return None
-    return min(found) if entry.better == "higher" else max(found)
+    key = (record.get("stage"), record.get("check"), record.get("variant"), record["subject"].get("id"))
+    return t.cast(Key, key) if all(isinstance(word, str) for word in key) and key[3] else None
 
 
-def convert(value: t.Any, unit: t.Any, wanted: str) -> float | None:
-    """A number in another unit of the same kind, else None."""
-    if not number(value):
-        return None
-    if unit == wanted:
-        return float(value)
-    kind, factor = physics.UNITS.get(unit, (None, 1.0)) if isinstance(unit, str) else (None, 1.0)
-    wanted_kind, wanted_factor = physics.UNITS[wanted]
-    return float(value) * factor / wanted_factor if kind == wanted_kind else None
+def _coded(item: t.Any) -> tuple[str, str]:
+    """Code and text of a finding or a change."""
+    if not isinstance(item, dict):
+        return "", str(item)
+    return str(item.get("code") or ""), str(item.get("text") or item.get("code") or "something without a text")
 
 
-def _banded(m: Measurement, chosen: Chosen, value: float) -> Verdict:
-    """PASS at 0.95 of the expectation and above, WARN at 0.90, FAIL below; for a latency the reciprocals."""
-    entry, size = chosen
-    at = "" if size is None else f" at {_size(size)}"
-    lower = entry.better == "lower"
-    floor = entry.value / PASS_BAND if lower else entry.value * PASS_BAND
-    ratio = (entry.value / value if value > 0 else math.inf) if lower else value / entry.value
-    if lower and value <= 0:
-        ratio = 0.0  # a time of nothing was not measured
-    said = f"{m['subject']['id']}: {m['check']} {entry.metric}{at} {value:.4g} {entry.unit}"
-    expected = f"expected {entry.value:.4g} {entry.unit} ({entry.confidence}: {entry.source}, {entry.date})"
-    if ratio >= PASS_BAND:
-        verdict, code, reason = PASS, None, f"{said}, {100 * ratio:.1f} % of the {expected}"
-    elif ratio >= WARN_BAND:
-        verdict, code, reason = WARN, "below_warn", f"{said}, only {100 * ratio:.1f} % of the {expected}"
-    else:
-        verdict, code, reason = FAIL, "below_floor", f"{said}, only {100 * ratio:.1f} % of the {expected}"
-    return _verdict(
-        m, m["run_id"], verdict, code, reason, value=value, unit=entry.unit, floor=floor, layer=entry.layer,
-        source=entry.source, confidence=entry.confidence, metric=entry.metric, expected=entry.value, date=entry.date,
-        expectation=entry.id,
-    )  # fmt: skip
+# The schema, by hand ---------------------------------------------------------------------------------------------
+
+_RUN = re.compile(r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$")
+_NAME = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
+_TIME = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z$")
+_SHA = re.compile(r"^[0-9a-f]{64}$")
+_FIELDS = {
+    "schema", "run_id", "stage", "check", "variant", "subject", "plane", "target", "attempt", "outcome", "reason_code",
+    "reason", "metrics", "series", "context", "evidence", "command", "tool_version", "started_at", "duration_s", "raw",
+    "raw_sha256", "simulated",
+}  # fmt: skip
 
 
-def _no_expectation(m: Measurement, expected: Expectations) -> Verdict:
-    name, metric = next(iter(m["metrics"].items()))
-    context = m["context"]
-    hardware = " ".join(f"{k}={context[k]}" for k in ("gpu", "gpus", "nvls", "algorithm", "nodes") if context.get(k) is not None)
-    sizes = sorted({_size(c.size) for c in expected.choose(m) if c.size is not None})
-    if sizes and m["series"]:
-        last = max((r.get("size") or 0) for r in m["series"])
-        reason = (
-            f"{m['subject']['id']}: the results are right, the bandwidth is not judged: the sweep ends at {_size(last)} and "
-            f"expectations for this hardware are known at {', '.join(sizes)}; measure up to there"
-        )
-    else:
-        reason = (
-            f"{m['subject']['id']}: no expectation for {m['stage']} {m['check']} {m['variant']} on {hardware or 'this hardware'}; "
-            "set it in acceptance_expectations or run playbooks/baseline.yml"
-        )
-    value = metric["value"]
-    return _verdict(m, m["run_id"], UNKNOWN, "no_expectation", reason, value=value, unit=metric["unit"], metric=name)
+def well_formed(m: t.Any) -> bool:
+    """Whether a record is a measurement/v1 beyond doubt: 30 times as fast as the schema, and never more lenient; what
+    it refuses is shown to the schema for its words."""
+    if not isinstance(m, dict) or set(m) != _FIELDS or m["schema"] != "measurement/v1":
+        return False
+    subject = m["subject"]
+    if not isinstance(subject, dict) or set(subject) != {"kind", "id", "members"}:
+        return False
+    code, why = m["reason_code"], m["reason"]
+    done = m["outcome"] == "measured"
+    return (
+        all(_text(m[k]) for k in ("run_id", "stage", "check", "variant", "target", "started_at"))
+        and all(m[k] is None or _text(m[k]) for k in ("reason_code", "reason", "tool_version", "raw", "raw_sha256"))
+        and bool(_RUN.match(m["run_id"]) and _NAME.match(m["stage"]) and _NAME.match(m["check"]) and m["target"])
+        and len(m["variant"]) <= 512
+        and subject["kind"] in ("node", "gpu", "nic", "pair", "group")
+        and _text(subject["id"])
+        and 0 < len(subject["id"]) <= 1024
+        and _texts(subject["members"])
+        and m["plane"] in ("ssh", "kubernetes")
+        and type(m["attempt"]) is int
+        and m["attempt"] >= 1
+        and m["outcome"] in ("measured", "error", "timeout", "missing", "not_applicable")
+        and (code is None if done else code in reasons.ALL and bool(why))
+        and (why is None or len(why) <= 2000)
+        and isinstance(m["metrics"], dict)
+        and all(_text(k) and _metric(v) for k, v in m["metrics"].items())
+        and isinstance(m["series"], list)
+        and all(isinstance(row, dict) for row in m["series"])
+        and isinstance(m["context"], dict)
+        and isinstance(m["evidence"], dict)
+        and _texts(m["command"])
+        and bool(_TIME.match(m["started_at"]))
+        and number(m["duration_s"])
+        and m["duration_s"] >= 0
+        and (m["raw_sha256"] is None or bool(_SHA.match(m["raw_sha256"])))
+        and type(m["simulated"]) is bool
+    )
 
 
-def _size(size: t.Any) -> str:
-    if not isinstance(size, int):
-        return str(size)
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit} {name}"
-    return f"{size} B"
+def _text(value: t.Any) -> bool:
+    return isinstance(value, str) and not value.endswith("\n")
 
 
-# Many measurements -------------------------------------------------------------------------------------------------
+def _texts(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
 
-def _neighbours(latest: dict[t.Any, Measurement], verdicts: dict[t.Any, Verdict]) -> None:
-    """A node that is far below identical ones is suspect even where the expectation lets it pass.
-
-    Modified z-score after Iglewicz and Hoaglin: 0.6745 (x - median) / MAD.
-    """
-    groups: dict[t.Any, list[t.Any]] = collections.defaultdict(list)
-    for key, m in latest.items():
-        v = verdicts[key]
-        if m["outcome"] == "measured" and v["value"] is not None and v["metric"]:
-            c = m["context"]
-            groups[(*key[:3], m["subject"]["kind"], v["metric"], v["unit"], v["expectation"], c.get("gpu"), c.get("gpus"))].append(key)
-    for group, keys in groups.items():
-        if len(keys) < NEIGHBOURS + 1:
-            continue
-        lower = any(verdicts[k]["floor"] is not None and verdicts[k]["floor"] > verdicts[k]["expected"] for k in keys)
-        values = [verdicts[k]["value"] for k in keys]
-        median = statistics.median(values)
-        spread = max(statistics.median([abs(v - median) for v in values]), MAD_FLOOR * abs(median))
-        if median <= 0 or lower:
-            continue
-        for key in keys:
-            v = verdicts[key]
-            ratio = v["value"] / median
-            z = 0.6745 * (v["value"] - median) / spread
-            said = f"{v['subject']['id']}: {v['value']:.4g} {v['unit']} is {100 * ratio:.1f} % of the median {median:.4g} of {len(keys)} identical neighbours"
-            if ratio < WARN_BAND:
-                _worsen(v, FAIL, "below_neighbours", said, layer="fleet", floor=WARN_BAND * median)
-            elif ratio < PASS_BAND and z < Z_LIMIT:
-                _worsen(v, WARN, "below_neighbours", said, layer="fleet", floor=PASS_BAND * median)
-
-
-def _siblings(latest: dict[t.Any, Measurement], verdicts: dict[t.Any, Verdict]) -> None:
-    """A GPU against the other GPUs of its node: 5 % under their median is a WARN, 10 % a FAIL."""
-    nodes: dict[t.Any, list[t.Any]] = collections.defaultdict(list)
-    for key, m in latest.items():
-        if m["subject"]["kind"] == "gpu" and m["outcome"] == "measured" and verdicts[key]["value"] is not None:
-            nodes[(*key[:3], m["target"])].append(key)
-    for keys in nodes.values():
-        for key in keys:
-            others = [verdicts[k]["value"] for k in keys if k != key]
-            if not others:
-                continue
-            v, median = verdicts[key], statistics.median(others)
-            ratio = v["value"] / median if median > 0 else 1.0
-            if ratio < PASS_BAND:
-                said = f"{v['subject']['id']}: {v['value']:.4g} {v['unit']} is {100 * ratio:.1f} % of its siblings' median {median:.4g}"
-                _worsen(v, FAIL if ratio < WARN_BAND else WARN, "below_siblings", said)
-
-
-def _members(latest: dict[t.Any, Measurement], verdicts: dict[t.Any, Verdict]) -> None:
-    """What a node's check covers must be measured, and a node is no better than its parts."""
-    for key, m in latest.items():
-        if m["outcome"] != "measured":
-            continue
-        for member in m["subject"]["members"]:
-            part = verdicts.get((*key[:3], member))
-            if part is None:
-                _worsen(verdicts[key], UNKNOWN, "incomplete", f"{member} was not measured with the other parts of {key[3]}")
-            elif part["verdict"] in (FAIL, UNKNOWN, WARN):
-                _worsen(verdicts[key], part["verdict"], part["reason_code"], part["reason"])
-
-
-def _identities(latest: dict[t.Any, Measurement], verdicts: dict[t.Any, Verdict]) -> None:
-    """One machine under two names would be accepted twice."""
-    owners: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
-    for m in latest.values():
-        for uuid in m["context"].get("gpu_uuids") or []:
-            owners[("GPU", str(uuid))].add(m["target"])
-        if m["context"].get("machine_id"):
-            owners[("machine-id", str(m["context"]["machine_id"]))].add(m["target"])
-    doubles = {target: (kind, value, names) for (kind, value), names in owners.items() if len(names) > 1 for target in names}
-    for key, m in latest.items():
-        if m["target"] in doubles:
-            kind, value, names = doubles[m["target"]]
-            said = f"{m['target']}: {kind} {value} also belongs to {', '.join(sorted(names - {m['target']})[:5])}; one machine stands twice in the inventory"
-            _worsen(verdicts[key], UNKNOWN, "duplicate_identity", said)
-
-
-def _drift(
-    latest: dict[t.Any, Measurement], verdicts: dict[t.Any, Verdict], stack: dict[str, dict[str, t.Any]]
-) -> dict[str, list[dict[str, t.Any]]]:
-    """Facts against golden values and against the majority of nodes with the same GPUs."""
-    peers: dict[t.Any, dict[str, t.Any]] = collections.defaultdict(dict)
-    for key, m in latest.items():
-        if m["outcome"] == "measured" and isinstance(m["context"].get("facts"), dict):
-            peers[m["context"].get("gpu")][m["target"]] = key
-    found: dict[str, list[dict[str, t.Any]]] = {}
-    for nodes in peers.values():
-        facts = {target: latest[key]["context"]["facts"] for target, key in nodes.items()}
-        options = {target: stack.get(target) or {} for target in facts}
-        for chosen in {repr(o): o for o in options.values()}.values():
-            mine = {target for target, o in options.items() if o == chosen}
-            deviating = drift_of.drift(facts, chosen.get("golden"), chosen.get("ignore") or ())
-            for target in mine:
-                items = [dict(i, severity=drift_of.severity(i, chosen.get("drift"))) for i in deviating[target]]
-                items = [i for i in items if i["severity"] != "ignore"]
-                if items:
-                    found[target] = items
-                for worth, verdict in (("warn", WARN), ("fail", FAIL)):
-                    of = [i for i in items if i["severity"] == worth]
-                    if of:
-                        said = "; ".join(f"{i['item']} is {i['found'][:80]}, {i['basis']} {i['expected'][:80]} ({i['agree']} of {i['of']} nodes)" if i["basis"] == "majority" else f"{i['item']} is {i['found'][:80]}, {i['basis']}: {i['expected'][:80]}" for i in of[:4])
-                        more = f" and {len(of) - 4} more" if len(of) > 4 else ""
-                        _worsen(verdicts[nodes[target]], verdict, "drift", f"{target}: {said}{more}")
-    return found
-
-
-# Waivers -----------------------------------------------------------------------------------------------------------
-
-
-def check_waivers(waivers: list[t.Any]) -> None:
-    """RunError for the first waiver that cannot be used, before anything is measured."""
-    for number_of, given in enumerate(waivers):
-        _waiver(given, number_of)
-
-
-def _waiver(given: t.Any, number: int) -> dict[str, t.Any]:
-    where = f"acceptance_waivers[{number}]"
-    allowed = {"subject", "stage", "check", "ticket", "expires", "reason"}
-    if not isinstance(given, dict) or not set(given) <= allowed:
-        raise RunError(f"{where}: found {given!r}, expected {', '.join(sorted(allowed))}")
-    for name in ("subject", "ticket", "expires"):
-        if not given.get(name):
-            raise RunError(f"{where}.{name}: found {given.get(name)!r}, expected a value")
-    try:
-        expires = given["expires"] if isinstance(given["expires"], datetime.date) else datetime.date.fromisoformat(str(given["expires"]))
-    except ValueError:
-        raise RunError(f"{where}.expires: found {given['expires']!r}, expected a date like 2026-12-31") from None
-    return {**given, "expires": expires}
-
-
-def _waive(verdict: Verdict, rules: list[dict[str, t.Any]], today: datetime.date) -> None:
-    """A FAIL with a ticket is a KNOWN_FAIL until the waiver's last day. Nothing waives what is not known."""
-    if verdict["verdict"] != FAIL:
-        return
-    for rule in rules:
-        if (
-            fnmatch.fnmatchcase(verdict["subject"]["id"], str(rule["subject"]))
-            and rule.get("stage") in (None, verdict["stage"])
-            and rule.get("check") in (None, verdict["check"])
-        ):
-            expires = rule["expires"].isoformat()
-            if rule["expires"] < today:
-                verdict["findings"].append(f"waiver {rule['ticket']} expired on {expires}")
-                verdict["reason"] += f" (waiver {rule['ticket']} expired on {expires})"
-                continue
-            verdict["findings"].append(verdict["reason"])
-            verdict.update(
-                verdict=KNOWN_FAIL, of=FAIL, reason_code="waived", ticket=str(rule["ticket"]), expires=expires,
-                reason=f"known failure, {rule['ticket']} until {expires}: {verdict['reason']}",
-            )  # fmt: skip
-            return
-
-
-# Windows -----------------------------------------------------------------------------------------------------------
-
-
-def bandwidth_verdict(measurement: t.Any, expectation: t.Any) -> Verdict:
-    """One measurement against one expectation, outside a run.
-
-    `measurement`: a measurement/v1, what the `nccl_tests` filter returns, or {"value", "unit"}. `expectation`: an entry of a
-    table, or {"value", "unit"}. Anything that is not a number with a unit on both sides is UNKNOWN, never PASS.
-    """
-    m = _as_measurement(measurement)
-    try:
-        entry = _as_expectation(expectation)
-    except ExpectationError as error:
-        return _verdict(m, m["run_id"], UNKNOWN, "no_expectation", str(error))
-    if m["outcome"] != "measured":
-        return _single(m, [m], Expectations([]))
-    judged = []
-    for size in entry.sizes:
-        chosen = Chosen(entry, size)
-        value = _value(chosen, m)
-        if value is None:
-            units = ", ".join(sorted({str(x.get("unit")) for x in m["metrics"].values() if isinstance(x, dict)})) or "none"
-            at = f" at {_size(size)}" if size is not None else ""
-            reason = f"no number for {entry.metric}{at} that is in {entry.unit} or can be converted; units found: {units}"
-            return _verdict(m, m["run_id"], UNKNOWN, "bad_measurement", reason)
-        judged.append(_banded(m, chosen, value))
-    return max(judged, key=lambda v: (BADNESS[v["verdict"]], -_ratio(v)))
-
-
-def _as_expectation(given: t.Any) -> Expectation:
-    if not isinstance(given, dict):
-        raise ExpectationError(f"expectation: found {given!r:.100}, expected a dictionary with value and unit")
-    usual = {
-        "id": "given", "match": {"stage": "any"}, "metric": "busbw", "source": "given by the caller",
-        "date": datetime.date.today().isoformat(), "confidence": "derived",
-    }  # fmt: skip
-    return parse({**usual, **{k: v for k, v in given.items() if k != "layer"}}, "expectation", given.get("layer") or "run")
-
-
-def _as_measurement(given: t.Any) -> Measurement:
-    m: Measurement = {
-        "run_id": "", "stage": "none", "check": "none", "variant": "", "subject": {"kind": "node", "id": "unknown", "members": []},
-        "attempt": 1, "outcome": "error", "reason_code": "bad_measurement", "reason": f"found {given!r:.100}, expected a measurement",
-        "metrics": {}, "series": [], "context": {}, "evidence": {}, "simulated": False, "target": "unknown",
-    }  # fmt: skip
-    if not isinstance(given, dict):
-        return m
-    if "peak_busbw" in given and "rows" in given:  # what the nccl_tests filter returns
-        m.update({k: given[k] for k in ("outcome", "reason_code", "reason") if k in given})
-        m["check"] = given.get("op") or "none"
-        if isinstance(given["peak_busbw"], dict):
-            m["metrics"] = {"busbw": {k: given["peak_busbw"].get(k) for k in ("value", "unit")}}
-        m["context"] = {"series_units": {"busbw": "GB/s", "algbw": "GB/s"}}
-        for row in given["rows"]:
-            halves = [h for h in (row.get("out_of_place"), row.get("in_place")) if h]
-            m["series"].append({"size": row["size"], "busbw": max((h["busbw"] for h in halves), default=None)})
-    elif set(given) >= {"value", "unit"}:
-        m.update(outcome="measured", reason_code=None, reason=None, metrics={"busbw": {"value": given["value"], "unit": given["unit"]}})
-    else:
-        m.update({k: v for k, v in given.items() if k in m and v is not None})
-        if given.get("outcome") == "measured":
-            m.update(reason_code=None, reason=None)
-    if m["outcome"] not in ("measured", "error", "timeout", "missing", "not_applicable"):
-        m.update(outcome="error", reason_code="bad_measurement", reason=f"unknown outcome {m['outcome']!r:.50}")
-    if m["outcome"] != "measured" and (m["reason_code"] not in reasons.ALL or not m["reason"]):
-        m.update(reason_code="bad_measurement", reason=str(m["reason"] or "it was not measured and does not say why"))
-    return m
+def _metric(value: t.Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == {"value", "unit"}
+        and (value["value"] is None or number(value["value"]))
+        and _text(value["unit"])
+        and bool(value["unit"])
+    )
