@@ -490,7 +490,10 @@ class _Reading:
                 missing[end] = max(1, missing[end])
         if repeated and not any(missing.values()):
             reason = f"bad cell: it misses the floor again; {a} meets it again with {ends[a][0]}, {b} with {ends[b][0]}"
-            self._find("pair", (a, b), "convicted", reason, cells=[(a, b), (a, ends[a][0]), (b, ends[b][0])])
+            shown = [(a, b), (a, ends[a][0]), (b, ends[b][0])]
+            # Several bad paths of one port may as well be a port that flaps and had luck.
+            others = [("nic", end) for end in (a, b) if len(self.bad[end] - suspects) > 2]
+            self._find("pair", (a, b), "convicted", reason, cells=shown, others=others)
             return
         if not repeated and passes >= ENOUGH_PASSES:
             reason = f"missed the floor once and met it in {passes} tests later: not reproduced, not cleared"
