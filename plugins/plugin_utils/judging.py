@@ -13,7 +13,6 @@ import json
 import time
 import typing as t
 
-from ansible import constants
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, measurement, plan, planning, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import terminal
@@ -43,10 +42,10 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     write_atomically(out / "verdicts.jsonl", "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts))
     made = report.build(written, sound, judgement)
     paths = report.write(out, made)
+    made["path"] = str(paths[0])
     if planned:
         run.clear_todo()
-    colour = bool(constants.ANSIBLE_FORCE_COLOR) or not constants.ANSIBLE_NOCOLOR
-    lines = [(line, None) for line in terminal.table(made, colour=False)] if not colour else terminal.coloured(made)
+    lines = terminal.coloured(made)
     return {
         "accepted": judgement.accepted,
         "why": f"{'ACCEPTED' if judgement.accepted else 'NOT ACCEPTED'}: {judgement.why}",

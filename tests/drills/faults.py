@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The fault drill: one simulated node per planted fault among healthy ones, through the whole acceptance.
+
+Proves that no planted fault is accepted and no healthy node is rejected. The last line is JSON:
+{"planted": n, "false_accepts": 0, "false_rejects": 0, "nodes": m}. Exit status 0 exactly when both are 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import typing as t
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from rigs.simulated import nodes  # noqa: E402
+
+HEALTHY = 12
+
+# Node settings -> what the mistake would be called where somebody else makes it. `warn`: a WARN is enough, the numbers are
+# within what may be accepted with open eyes.
+FAULTS: list[tuple[str, str]] = [
+    ("smi_mismatch", "driver and library differ, nothing can be read"),
+    ("smi_hang", "nvidia-smi never answers"),
+    ("smi_garbage", "nvidia-smi prints random bytes and ends with 0"),
+    ("no_gpu", "no GPU = exit 0"),
+    ("gpu_lost", "a GPU has fallen off the bus"),
+    ("fewer_gpus=7", "one GPU is missing"),
+    ("ecc", "uncorrectable memory errors"),
+    ("remap_pending", "a row remap is pending"),
+    ("remap_failure", "a row remap has failed"),
+    ("pcie_width", "a PCIe link at half width"),
+    ("busy", "somebody else's job runs on the GPUs"),
+    ("replays warn", "PCIe replays while the test passes"),
+    ("nccl_usage", "usage text, exit status 0, counted as passed"),
+    ("nccl_hang", "exit 0 on timeout"),
+    ("nccl_html", "unparsable with exit 0 counted as passed"),
+    ("nccl_garbage", "megabytes of garbage with exit 0"),
+    ("nccl_segfault", "the tool crashes"),
+    ("nccl_failure", "NCCL failure"),
+    ("nccl_reduced", "a smaller message than asked for"),
+    ("nccl_slow=0.85", "a missed threshold only logged"),
+    ("nccl_slow=0.93 warn", "a value in the warning band"),
+    ("nccl_zero", "no bandwidth at all"),
+    ("nccl_wrong", "wrong results"),
+    ("nccl_missing_rank", "every rank on the launcher, reported as a success"),
+    ("nccl_duplicate_rank", "a rank that stands twice"),
+    ("nccl_not_mpi", "every rank alone, reported as a success"),
+    ("nccl_wrong_op", "the output of another test"),
+    ("nccl_missing_row", "a size of the sweep is missing"),
+    ("nccl_nan", "not a number"),
+    ("nccl_bad_factor", "a bus bandwidth that does not follow from the ranks"),
+    ("nccl_negative", "a negative bandwidth"),
+    ("nccl_cut", "verdict from a truncated log"),
+    ("nccl_cell", "a row cut in its middle"),
+    ("nccl_no_footer", "no last lines"),
+    ("nccl_min_bw", "the tool missed its own limit"),
+    ("nccl_exit", "a whole table and a bad exit status"),
+    ("nccl_silent", "missing log counted as healthy"),
+    ("gemm_hang", "the matrix products never end"),
+    ("gemm_crash", "the workload crashes"),
+    ("gemm_garbage", "no JSON with exit status 0"),
+    ("gemm_slow=0.85", "one slow GPU"),
+    ("gemm_slow=0.93 warn", "one GPU a little slower than its siblings"),
+    ("gemm_all_slow=0.85", "all GPUs equally slow"),
+    ("gemm_wrong", "wrong products"),
+    ("gemm_nan", "products that are not finite"),
+    ("gemm_fewer", "best of those that answered: one GPU was not measured"),
+    ("gemm_cut", "results without an end"),
+    ("torch_missing", "neither PyTorch nor cuBLAS"),
+    ("cuda_init", "CUDA cannot be initialised"),
+    ("cuda_no_library", "no CUDA driver library"),
+    ("torch_too_new", "torch for a newer CUDA than the driver"),
+    ("package warn", "a package of another version"),
+]
+
+
+def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, bool]]]:
+    """The inventory, and what is planted: {node: (what, whether a WARN is enough)}."""
+    hosts: dict[str, t.Any] = {}
+    planted: dict[str, tuple[str, bool]] = {}
+
+    def node(name: str, what: str = "", warn: bool = False, **settings: t.Any) -> dict[str, t.Any]:
+        hosts[name] = nodes.local(folder / name, len(hosts) + 1, **settings)
+        if what:
+            planted[name] = (what, warn)
+        return t.cast("dict[str, t.Any]", hosts[name])
+
+    for number in range(HEALTHY):
+        node(f"healthy-{number + 1:02d}")
+    for words, what in FAULTS:
+        fault, _blank, grade = words.partition(" ")
+        node(f"bad-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}", what, grade == "warn", faults=fault)
+    node("bad-driver", "another driver version", driver="570.172.08")
+    node("bad-model", "missing threshold taken as 0: no expectation for this GPU", model="NVIDIA A1 Imaginary")
+    node("bad-threshold", "thresholds read from a file but never applied")["acceptance_expectations"] = {
+        "h200-8-all_reduce-nvls-plateau": {"value": 600}
+    }
+    node("bad-tool-missing", "nccl-tests is not there")["nccl_node_binary_dir"] = "/nonexistent"
+    plain = folder / "plain"
+    plain.mkdir()
+    (plain / "all_reduce_perf").write_text("not a program\n")
+    node("bad-tool-mode", "nccl-tests cannot be executed")["nccl_node_binary_dir"] = str(plain)
+    node("bad-state", "the state directory cannot be written")["acceptance_state_dir"] = "/proc/nonexistent"
+    node("bad-python", "no python3 on the node")["ansible_python_interpreter"] = "/nonexistent/bin/python3"
+    node("bad-unreachable", "nobody answers").update(
+        ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=9, ansible_ssh_common_args="-o ConnectTimeout=2"
+    )
+    for name in ("bad-double-1", "bad-double-2"):
+        node(name, "one machine under two names", machine_id=4711)
+    node("bad-skip", "skipped counted as passed: nothing skips a node with one GPU that should have eight", gpus=1)
+    variables = {
+        "nccl_node_sizes": ["8M:16G"],
+        "nccl_node_test_timeout": 10,
+        "gemm_test_timeout": 15,
+        "acceptance_gpu_count": 8,
+    }
+    return {"all": {"hosts": hosts, "vars": variables}}, planted
+
+
+def verdicts(folder: pathlib.Path, inventory: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+    (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
+    environment = dict(os.environ, ANSIBLE_FORKS="16", ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"))
+    command = ["ansible-playbook", "acceptance.yml", "-i", str(folder / "inventory.yml")]
+    with open(folder / "log", "wb") as log:
+        done = subprocess.run(
+            [*command, "-e", f"acceptance_results_dir={folder}/results"], cwd=ROOT, env=environment, stdout=log,
+            stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+    reports = list(folder.glob("results/*/verdicts.jsonl"))
+    if done.returncode == 0 or len(reports) != 1:
+        sys.stderr.write((folder / "log").read_text()[-4000:])
+        raise SystemExit(f"the run ended with status {done.returncode} and {len(reports)} judgements; expected a refusal")
+    return [json.loads(line) for line in reports[0].read_text().splitlines()]
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="gpufleet-drill-") as name:
+        folder = pathlib.Path(name)
+        inventory, planted = fleet(folder)
+        found = verdicts(folder, inventory)
+    by_node: dict[str, set[str]] = {}
+    for verdict in found:
+        by_node.setdefault(verdict["subject"]["id"].split("/")[0], set()).add(verdict["verdict"])
+    accepts = [
+        f"{node}: {what}: {', '.join(sorted(by_node.get(node, set())))}"
+        for node, (what, warn) in planted.items()
+        if not by_node.get(node, set()) & ({"FAIL", "UNKNOWN", "WARN"} if warn else {"FAIL", "UNKNOWN"})
+    ]
+    rejects = [
+        f"{v['subject']['id']}: {v['stage']} {v['check']}: {v['verdict']}: {v['reason']}"
+        for v in found
+        if v["subject"]["id"].split("/")[0] not in planted and v["verdict"] not in ("PASS", "SKIPPED")
+    ]
+    for title, lines in (("FALSE ACCEPT", accepts), ("FALSE REJECT", rejects)):
+        for line in lines:
+            print(f"{title}  {line}")
+    print(
+        json.dumps(
+            {"planted": len(planted), "false_accepts": len(accepts), "false_rejects": len(rejects), "nodes": len(by_node)}
+        )
+    )
+    return 1 if accepts or rejects else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Simulated nodes: the shell tools of tools/, a node.conf with its faults, and host variables that point at them."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import typing as t
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOOLS = HERE / "tools"
+
+# Model -> (memory in MiB, VBIOS, healthy busbw in GB/s, healthy BF16 TFLOPS).
+MODELS = {
+    "NVIDIA H100 80GB HBM3": (81559, "96.00.68.00.01", 478, 725),
+    "NVIDIA H200": (143771, "96.00.A5.00.1A", 479, 705),
+    "NVIDIA A1 Imaginary": (81559, "00.00.00.00.01", 478, 725),
+}
+
+
+def conf(identity: int, model: str = "NVIDIA H200", faults: str = "", gpus: int = 8, driver: str = "580.159.04", **more: t.Any) -> str:
+    """The text of a node.conf; `more` overrides its other settings, SLEEP=20 for example."""
+    memory, vbios, busbw, tflops = MODELS[model]
+    settings: dict[str, t.Any] = {
+        "NAME": model, "GPUS": gpus, "MEMORY": memory, "DRIVER": driver, "CUDA": "13.0", "VBIOS": vbios, "BUSBW": busbw,
+        "TFLOPS": tflops, "IDENTITY": identity, "FAULTS": faults, **more,
+    }  # fmt: skip
+    return "".join(f'{name}="{value}"\n' for name, value in settings.items())
+
+
+def local(folder: pathlib.Path, identity: int, machine_id: int | None = None, **settings: t.Any) -> dict[str, t.Any]:
+    """A node of this machine under `folder`; returns the host variables that make Ansible use it."""
+    (folder / "root/etc").mkdir(parents=True)
+    (folder / "root/etc/machine-id").write_text(f"{machine_id or identity:032x}\n")
+    (folder / "root/etc/os-release").write_text('PRETTY_NAME="Ubuntu 24.04.3 LTS"\nID=ubuntu\n')
+    (folder / "node.conf").write_text(conf(identity, **settings))
+    (folder / "bin").symlink_to(TOOLS)
+    return {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+        "acceptance_simulated": True,
+        "acceptance_become": False,
+        "acceptance_root": str(folder / "root"),
+        "acceptance_state_dir": str(folder / "state"),
+        **tools_at(folder / "bin"),
+    }
+
+
+def planted(plant: pathlib.Path, identity: int, **settings: t.Any) -> None:
+    """Put the tools into a fleet host's /opt/simulated, as that host would have them."""
+    (plant / "bin").mkdir(parents=True, exist_ok=True)
+    for tool in TOOLS.iterdir():
+        shutil.copy(tool, plant / "bin" / tool.name, follow_symlinks=True)
+    shutil.copy(HERE / "gpu.xml", plant / "gpu.xml")
+    (plant / "node.conf").write_text(conf(identity, **settings))
+
+
+def tools_at(folder: pathlib.Path | str) -> dict[str, t.Any]:
+    """Variables that point the stages at the tools of a folder."""
+    return {
+        "acceptance_nvidia_smi": f"{folder}/nvidia-smi",
+        "nccl_node_binary_dir": str(folder),
+        "gemm_python": f"{folder}/python3",
+        "stack_python": f"{folder}/python3",
+    }
