@@ -192,10 +192,10 @@ class Window:
             return
         for g in self.before["gpus"]:
             was, is_now = self.links.get(g["uuid"], {}), now.get(g["uuid"], {})
-            for kind in sorted(is_now):
-                if kind not in was:
-                    self.unreadable.add("nvlink_error")
-                elif is_now[kind] > was[kind]:
+            if set(was) != set(is_now):
+                self.unreadable.add("nvlink_error")
+            for kind in sorted(set(was) & set(is_now)):
+                if is_now[kind] > was[kind]:
                     text = f"GPU {g['index']}: NVLink {kind} errors rose from {was[kind]} to {is_now[kind]}"
                     self._change("nvlink_error", g, text, was[kind], is_now[kind])
 

@@ -85,7 +85,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     seen = gpu.snapshot(node.run, params["nvidia_smi"])
     links = gpu.nvlinks(node.run, seen, params["nvidia_smi"])
     identity = {
-        "machine_id": node.read("/etc/machine-id"),
+        "machine_id": node.read("/etc/machine-id") or None,
         "gpu": gpu.model(seen) if seen["gpus"] else None,
         "gpus": len(seen["gpus"]),
         "gpu_uuids": [g["uuid"] for g in seen["gpus"] if g["uuid"]],

@@ -1,0 +1,162 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Questions to GPUs, asked of a real program through the real runner."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from unit.module_utils.fake_smi import FakeSmi
+
+
+@pytest.fixture
+def smi(tmp_path: pathlib.Path, fixtures: pathlib.Path) -> FakeSmi:
+    return FakeSmi(tmp_path, fixtures / "h200-x4")
+
+
+def ask(smi: FakeSmi) -> dict[str, t.Any]:
+    return gpu.snapshot(Node(60).run, smi.path)
+
+
+def test_one_question_tells_all(smi: FakeSmi) -> None:
+    seen = ask(smi)
+    assert seen["outcome"] == "measured" and gpu.model(seen) == "NVIDIA H200" and smi.calls() == ["-q -x"]
+    assert gpu.refusal(seen, None, "numbers") is None and gpu.refusal(seen, 4, "numbers") is None
+    assert gpu.foreign_processes(seen) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rc", "code"),
+    [
+        ("No devices were found\n", "6", "no_gpu"),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", "18", "cuda_failed"),
+        (
+            "Unable to determine the device handle for GPU0000:1A:00.0: GPU is lost.  Reboot the system\n",
+            "15",
+            "gpu_lost",
+        ),
+        ("what is this", "3", "tool_failed"),
+        ("what is this", "0", "bad_output"),
+    ],
+)
+def test_refusals_of_the_tool(smi: FakeSmi, text: str, rc: str, code: str) -> None:
+    smi.write("q.xml", text)
+    smi.write("rc", rc)
+    seen = ask(smi)
+    assert (seen["outcome"], seen["reason_code"]) == ("error", code)
+    refusal = gpu.refusal(seen, None, "numbers")
+    assert refusal and refusal[:2] == ("error", code)
+
+
+def test_good_xml_with_a_bad_status_is_an_error(smi: FakeSmi) -> None:
+    smi.write("rc", "14")  # the status for a corrupted infoROM
+    assert ask(smi)["reason_code"] == "tool_failed"
+
+
+def test_no_tool(tmp_path: pathlib.Path) -> None:
+    seen = gpu.snapshot(Node(60).run, str(tmp_path / "nvidia-smi"))
+    assert seen["reason_code"] == "tool_missing" and "acceptance_nvidia_smi" in seen["reason"]
+    assert gpu.refusal(seen, 0, "numbers") == ("not_applicable", "no_gpu_expected", gpu.refusal(seen, 0, "numbers")[2])
+    assert gpu.refusal(seen, 8, "numbers")[1] == "tool_missing"
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
+    assert gpu.snapshot(Node(60).run, str(tmp_path / "nvidia-smi"))["reason_code"] == "tool_not_executable"
+
+
+def test_a_hanging_tool_is_a_lost_gpu(smi: FakeSmi, monkeypatch: pytest.MonkeyPatch) -> None:
+    (smi.folder / "nvidia-smi").write_text("#!/bin/sh\nsleep 100\n")
+    monkeypatch.setattr(gpu, "QUERY_TIMEOUT_S", 0.3)
+    assert ask(smi)["reason_code"] == "gpu_lost"
+
+
+def test_another_count_than_expected(smi: FakeSmi) -> None:
+    refusal = gpu.refusal(ask(smi), 8, "numbers")
+    assert refusal and refusal[1] == "gpu_count" and "4 GPUs found" in refusal[2] and "8" in refusal[2]
+
+
+def test_mig_is_a_rule_and_not_a_fault(smi: FakeSmi) -> None:
+    smi.write("q.xml", smi.read("q.xml").replace("<current_mig>Disabled", "<current_mig>Enabled", 1))
+    seen = ask(smi)
+    refusal = gpu.refusal(seen, 4, "numbers")
+    assert refusal and refusal[:2] == ("not_applicable", "mig_enabled")
+    assert gpu.health(seen["gpus"][0]) == []
+
+
+def with_process(smi: FakeSmi, pid: int, kind: str) -> dict[str, t.Any]:
+    entry = (
+        f"<processes><process_info><pid>{pid}</pid><type>{kind}</type><process_name>train.py</process_name>"
+        "<used_memory>61440 MiB</used_memory></process_info></processes>"
+    )
+    smi.write("q.xml", re.sub(r"<processes>\s*</processes>", entry, smi.read("q.xml"), count=1))
+    return ask(smi)
+
+
+@pytest.mark.parametrize("kind", ["C", "C+G", "M+C"])
+def test_foreign_processes_are_named(smi: FakeSmi, kind: str) -> None:
+    seen = with_process(smi, 4242, kind)
+    assert gpu.foreign_processes(seen) == ["GPU 0: pid 4242 (train.py), 61440 MiB"]
+    assert gpu.foreign_processes(seen, own_pids=[4242]) == []
+    refusal = gpu.refusal(seen, 4, "numbers")
+    assert refusal and refusal[1] == "busy_gpu" and "4242" in refusal[2]
+
+
+def test_a_display_is_no_foreign_process(smi: FakeSmi) -> None:
+    assert gpu.foreign_processes(with_process(smi, 1, "G")) == []
+
+
+@pytest.mark.parametrize(("tag", "value"), [("used", "61440 MiB"), ("gpu_util", "97 %")])
+def test_invisible_processes_are_seen_by_what_they_use(smi: FakeSmi, tag: str, value: str) -> None:
+    smi.write("q.xml", re.sub(rf"<{tag}>0 [^<]*<", f"<{tag}>{value}<", smi.read("q.xml"), count=1))
+    (words,) = gpu.foreign_processes(ask(smi))
+    assert words.startswith("GPU 0") and "invisible" in words
+
+
+@pytest.mark.parametrize(
+    ("tag", "value", "code"),
+    [
+        ("dram_uncorrectable", "3", "ecc"),
+        ("sram_uncorrectable_secded", "1", "ecc"),
+        ("sram_threshold_exceeded", "Yes", "ecc"),
+        ("unrepairable_memory", "Yes", "ecc"),
+        ("channel_repair_pending", "Yes", "ecc"),
+        ("remapped_row_pending", "Yes", "ecc"),
+        ("remapped_row_failure", "Yes", "ecc"),
+        ("pending_blacklist", "Yes", "ecc"),
+        ("pending_retirement", "Yes", "ecc"),
+        ("gpu_recovery_action", "Reset", "gpu_reset"),
+        ("current_link_width", "8x", "pcie_width"),
+        ("state", "In Progress", "fabric"),
+        ("status", "Initialization failed", "fabric"),
+        ("summary", "Unhealthy", "fabric"),
+        ("bandwidth", "Degraded", "fabric"),
+        ("gpu_temp", "GPU is lost", "gpu_lost"),
+        ("remapped_row_corr", "2", None),
+        ("dram_correctable", "12", None),
+        ("current_link_gen", "1", None),
+        ("current_link_width", "N/A", None),
+        ("state", "N/A", None),
+    ],
+)
+def test_health(smi: FakeSmi, tag: str, value: str, code: str | None) -> None:
+    changed = re.sub(rf"<{tag}>[^<]*</{tag}>", f"<{tag}>{value}</{tag}>", smi.read("q.xml"), count=1)
+    assert changed != smi.read("q.xml")
+    smi.write("q.xml", changed)
+    gpus = ask(smi)["gpus"]
+    assert [found for found, _words in gpu.health(gpus[0])] == ([code] if code else [])
+    assert not any(gpu.health(g) for g in gpus[1:])
+
+
+def test_a_gpu_that_only_the_driver_still_has(smi: FakeSmi) -> None:
+    seen = ask(smi)
+    for bdf in ("0000:00:06.0", "0000:00:07.0", "0000:1a:00.0"):
+        folder = smi.folder / "proc/driver/nvidia/gpus" / bdf
+        folder.mkdir(parents=True)
+        (folder / "information").write_text("Model: \t\t NVIDIA H200\nGPU Excluded:\t No\n")
+    assert gpu.unseen(str(smi.folder), seen) == ["0000:1a:00.0"]
+    (folder / "information").write_text("Model: \t\t NVIDIA H200\nGPU Excluded:\t Yes\n")
+    assert gpu.unseen(str(smi.folder), seen) == []
