@@ -108,7 +108,7 @@ def mask(name: str, value: str) -> str:
     if SECRET.search(name):
         return "(masked)"
     if PROXY.match(name):
-        return re.sub(r"(^|://)[^\s,]*@", r"\1(masked)@", value)[:500]
+        return re.sub(r"^(\w+://)?[^\s,]*@", r"\1(masked)@", value)[:500]
     return re.sub(r"://[^/@\s]*@", "://(masked)@", value)[:500]
 
 

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 # Whatever stands in for missing hardware prints this in a comment of the format it speaks.
 SIMULATED_MARK = "simulated by gpufleet.acceptance"
 
-FIELDS = {
+FIELDS: dict[str, t.Any] = {
     "check": None,
     "variant": "",
     "part": "",

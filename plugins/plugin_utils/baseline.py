@@ -80,11 +80,12 @@ def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: in
             entries[name] = whole
     head = [
         f"# Proposed from run {run_id}. A fleet that is slow as a whole proposes slow values: compare with the shipped",
-        "# tables and with what your hardware should give. Ignored until 'proposed: true' is removed; then name this file",
-        "# in acceptance_expectation_files.",
+        "# tables and with what your hardware should give. Ignored until 'proposed: true' is removed; then name this",
+        "# file in acceptance_expectation_files.",
         *(f"# Left out: {line}" for line in left_out),
     ]
-    body = yaml.safe_dump({"proposed": True, "expectations": list(entries.values())}, sort_keys=False, width=120, allow_unicode=True)
+    content = {"proposed": True, "expectations": list(entries.values())}
+    body = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
     return "---\n" + "\n".join(head) + "\n" + body
 
 

@@ -702,10 +702,7 @@ class Localiser:
             if failed and self._usable(node) and not evidence.cleared(node) and self._convict_node(node):
                 evidence.guilty.add(node)
                 return True
-        for claim in self._claims:
-            if claim.is_pair and claim.accuses and not claim.settled and self._convict_path(claim):
-                return True
-        return False
+        return any(c.is_pair and c.accuses and not c.settled and self._convict_path(c) for c in self._claims)
 
     def _take_back(self) -> bool:
         """A conviction whose witness is convicted since, or whose switch was crossed, is none."""

@@ -48,9 +48,9 @@ def problem(record: t.Any) -> str | None:
         return f"it cannot be written as JSON: {error}"[:300]
     if size > RECORD_LIMIT:
         return f"it has {size} bytes, more than {RECORD_LIMIT}"
-    error = next(_VALIDATOR.iter_errors(record), None)
-    if error is not None:
-        return f"{'.'.join(map(str, error.absolute_path)) or 'record'}: {error.message}"[:300]
+    wrong = next(_VALIDATOR.iter_errors(record), None)
+    if wrong is not None:
+        return f"{'.'.join(map(str, wrong.absolute_path)) or 'record'}: {wrong.message}"[:300]
     code = record["reason_code"]
     return f"reason_code: {code!r} is not in the list" if code is not None and code not in reasons.ALL else None
 

@@ -205,11 +205,11 @@ def _against_limit(entry: t.Any) -> t.Iterator[Finding]:
     limit = limits(entry.match, entry.metric)
     if limit is None:
         if entry.metric in ("busbw", "tflops", "bandwidth"):
-            yield Finding("note", entry.origin, entry.id, f"{entry.id}: no physical limit is known to compare with")
+            yield Finding("note", entry.origin, entry.id, "no physical limit is known to compare with")
         return
     bound, unit, how = limit
     value = convert(entry.value, entry.unit, unit)
-    found = f"{entry.id}: value: found {entry.value:g} {entry.unit}, expected"
+    found = f"value: found {entry.value:g} {entry.unit}, expected"
     if value > bound * (1 + 1e-9):
         yield Finding("error", entry.origin, entry.id, f"{found} at most {bound:g} {unit} ({how})")
     elif value < ABSURD * bound and not entry.note:
@@ -227,18 +227,18 @@ def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
                 if one.match == other.match:
                     yield from _same_thing(one, other)
                 elif one.rank == other.rank and len(one.match) == len(other.match) and _overlap(one.match, other.match):
-                    text = f"{one.id}: match: as specific as {other.id}, and both can match one measurement"
+                    text = f"match: as specific as {other.id}, and both can match one measurement"
                     yield Finding("error", one.origin, one.id, text)
 
 
 def _same_thing(one: t.Any, other: t.Any) -> t.Iterator[Finding]:
     if one.rank == other.rank:
-        text = f"{one.id}: match: found the same as in {other.id}, expected one entry for one thing"
+        text = f"match: found the same as in {other.id}, expected one entry for one thing"
         yield Finding("error", one.origin, one.id, text)
     low, high = sorted((one, other), key=lambda e: convert(e.value, e.unit, one.unit))
     share = convert(low.value, low.unit, high.unit) / high.value
     if one.better == "higher" and share < FAR_UNDER and not low.note:
-        found = f"{low.id}: value: found {low.value:g} {low.unit}, {share:.2f} of the {high.value:g} of {high.id}"
+        found = f"value: found {low.value:g} {low.unit}, {share:.2f} of the {high.value:g} of {high.id}"
         text = f"{found} for the same thing; expected at least {FAR_UNDER:g}, or a note that says why it is healthy"
         yield Finding("error", low.origin, low.id, text)
 

@@ -77,7 +77,8 @@ class Planner:
         """The stages to run, and the names of those that --tags or --skip-tags left out."""
         if not isinstance(wanted, list) or not wanted:
             raise PlanError(f"acceptance_stages: found {wanted!r}, expected a list of stages, like {sorted(SHIPPED_STAGES)}")
-        chosen, left_out = [], []
+        chosen: list[Stage] = []
+        left_out: list[str] = []
         for number, item in enumerate(wanted):
             where = f"acceptance_stages[{number}]"
             name, role = self._named(item, where)
@@ -258,7 +259,7 @@ def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], dict
         count = int(sample["count"]) if "count" in sample else -(-len(hosts) * int(sample["percent"]) // 100)
     except (TypeError, ValueError) as error:
         raise PlanError(f"{where}: found {sample!r}, expected whole numbers") from error
-    if not 1 <= count:
+    if not count >= 1:
         raise PlanError(f"{where}: found {sample!r}, expected at least one node")
     chosen = set(random.Random(str(seed)).sample(sorted(hosts), min(count, len(hosts))))
     return [h for h in hosts if h in chosen], {"seed": seed, "nodes": sorted(chosen), "of": len(hosts)}
@@ -269,7 +270,8 @@ def remaining(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]]) -> d
 
     `measured` and `not_applicable` are kept, the rest is repeated; a check whose members are not all there is too.
     """
-    finished, attempts = set(), {}
+    finished: set[tuple[str, str, str, str]] = set()
+    attempts: dict[tuple[str, str], int] = {}
     parts: dict[tuple[str, str, str, str], bool] = {}
     for m in measurements:
         key = (m["target"], m["stage"], m["check"], m["variant"])

@@ -63,7 +63,7 @@ class Judgement:
     drift: dict[str, list[dict[str, t.Any]]]
 
 
-def judge(  # noqa: PLR0917
+def judge(
     plan: dict[str, t.Any],
     measurements: t.Iterable[t.Any],
     expected: t.Callable[[str], Expectations],

@@ -52,7 +52,10 @@ _PREFIX = re.compile(
     r"\[[^\]\n]{1,200}\](?:\[[^\]\n]{1,200}\])?(?:<std(?:out|err)>)?:? ?"
     r"|\d{1,6}: |\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) |<std(?:out|err)>: ?"
 )
-_DEBUG = re.compile(r"(?:^|(?<=[\s]))\S{1,255}?:\d{1,10}:\d{1,10} (?:\[\S{1,8}\] )?\S{0,40}? ?NCCL (?:INFO|WARN|TRACE|ABORT|VERSION|CALL)[^\n]*\n?", re.MULTILINE)
+_DEBUG = re.compile(
+    r"(?m)(?:^|(?<=[\s]))\S{1,255}?:\d{1,10}:\d{1,10} (?:\[\S{1,8}\] )?\S{0,40}? ?"
+    r"NCCL (?:INFO|WARN|TRACE|ABORT|VERSION|CALL)[^\n]*\n?"
+)
 _VERSION_LINE = re.compile(r"(?m)NCCL version (\d+\.\d+\.\d+)\S*\n?")
 _HEADER = re.compile(
     r"nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,20}) maxBytes (\d{1,20}) step: (\d{1,20})\((factor|bytes)\)"
@@ -200,7 +203,7 @@ def _version_of(code: int) -> str:
 
 def _op(name: str) -> str:
     """`all_reduce_perf_mpi` -> `all_reduce`."""
-    return name.split("_perf")[0]
+    return name.split("_perf", maxsplit=1)[0]
 
 
 def _footer(text: str, result: Parsed) -> None:
@@ -506,7 +509,7 @@ def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected
 
 
 def _sizes(smallest: int, largest: int, step: int, unit: str) -> list[int]:
-    sizes = []
+    sizes: list[int] = []
     size = smallest
     while size <= largest and len(sizes) < SIZES_LIMIT:
         sizes.append(size)
@@ -520,7 +523,7 @@ def _sizes(smallest: int, largest: int, step: int, unit: str) -> list[int]:
 def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: dict[int, int], asked: int | None) -> None:
     """Every size of the header's sweep must have its row, once per type, operation and root."""
     _threads, _gpus, smallest, largest, step, unit = header
-    reduced = result["_reduced"] if "_reduced" in result else None
+    reduced = result.get("_reduced")
     if reduced is not None and reduced < largest:
         result["warnings"].append(f"the largest size was reduced from {largest} to {reduced} bytes: too little memory")
         if asked is not None and reduced < asked:

@@ -35,7 +35,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     if refusal:
         outcome, code, reason = refusal
         for op, variant, _keys in checks:
-            yield observation.failed(op, code, reason, outcome=outcome, variant=variant, **_simulated(seen))
+            yield observation.failed(op, code, reason, outcome=outcome, variant=variant, simulated=bool(seen.get("simulated")))
         return
     for op, variant, keys in checks:
         yield _measure(op, variant, keys, seen, params, node)

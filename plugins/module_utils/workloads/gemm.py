@@ -16,6 +16,7 @@ import ctypes
 import ctypes.util
 import glob
 import json
+import math
 import os
 import random
 import struct
@@ -348,7 +349,7 @@ def measure(backend: t.Any, check: dict[str, t.Any], seconds: float, warmup: flo
 
 def finite(value: float) -> float | None:
     """JSON knows no infinity."""
-    return None if value in (float("inf"), float("-inf")) or value != value else value
+    return value if math.isfinite(value) else None
 
 
 def _fill(group: list[t.Any], seconds: float) -> int:

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import write_atomically
 
 Model = t.Dict[str, t.Any]
+EXPECTATION_COLUMNS = ("expectation", "stage", "check", "metric", "expected", "unit", "layer", "source", "date", "confidence")
 ORDER = ("FAIL", "UNKNOWN", "WARN", "KNOWN_FAIL", "SKIPPED", "PASS")
 
 
@@ -88,14 +89,20 @@ def _nodes(plan: dict[str, t.Any], verdicts: list[dict[str, t.Any]], stages: lis
                 "verdict": worst(v["verdict"] for v in every) if every else "SKIPPED",
                 "stages": {s: worst(v["verdict"] for v in by_stage[s]) if s in by_stage else "" for s in stages},
                 "simulated": any(v.get("simulated") for v in every),
-                "findings": [
-                    {"stage": v["stage"], "check": v["check"], "verdict": v["verdict"], "reason": v["reason"], "subject": v["subject"]["id"]}
-                    for v in every
-                    if v["verdict"] not in ("PASS", "SKIPPED")
-                ],
+                "findings": _findings(every),
             }
         )
     return sorted(nodes, key=lambda n: (ORDER.index(n["verdict"]), n["name"]))
+
+
+def _findings(verdicts: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """What speaks against a node, worst first; a node repeats the reason of its GPU, which is said once."""
+    found: dict[tuple[str, str], dict[str, t.Any]] = {}
+    for v in verdicts:
+        if v["verdict"] not in ("PASS", "SKIPPED"):
+            one = {k: v[k] for k in ("stage", "check", "verdict", "reason")}
+            found.setdefault((v["stage"], v["reason"]), {**one, "subject": v["subject"]["id"]})
+    return sorted(found.values(), key=lambda f: ORDER.index(f["verdict"]))
 
 
 def _stage(
@@ -133,12 +140,10 @@ def _stage(
 
 
 def _expectations(verdicts: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    found = {}
+    found: dict[tuple[str, str], dict[str, t.Any]] = {}
     for v in verdicts:
         if v.get("expectation"):
-            found[v["expectation"], v["layer"]] = {
-                k: v.get(k) for k in ("expectation", "stage", "check", "metric", "expected", "unit", "layer", "source", "date", "confidence")
-            }
+            found[v["expectation"], v["layer"]] = {k: v.get(k) for k in EXPECTATION_COLUMNS}
     return [found[key] for key in sorted(found, key=str)]
 
 

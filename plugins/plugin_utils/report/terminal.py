@@ -34,14 +34,16 @@ def coloured(model: Model) -> list[tuple[str, str | None]]:
     name_width = min(max([4, *(len(plain(n["name"])) for n in shown)]), 40)
     lines: list[tuple[str, str | None]] = [("", None)]
     if model["partial"]:
-        lines.append((f"PARTIAL: left out {len(model['left_out'])} hosts and stages {', '.join(model['skipped_stages']) or 'none'}", "yellow"))
+        stages_out = ", ".join(model["skipped_stages"]) or "none"
+        lines.append((f"PARTIAL: left out {len(model['left_out'])} hosts and stages {stages_out}", "yellow"))
     if model["simulated"]:
         lines.append(("SIMULATED: these results come from simulated tools, not from hardware", "yellow"))
     lines.append((f"{'node':{name_width}}  {'verdict':10}  " + "  ".join(f"{s:10}" for s in stages), None))
     for node in shown:
-        row = f"{plain(node['name'])[:name_width]:{name_width}}  {node['verdict']:10}  " + "  ".join(f"{node['stages'][s]:10}" for s in stages)
+        name, cells = plain(node["name"])[:name_width], "  ".join(f"{node['stages'][s]:10}" for s in stages)
+        row = f"{name:{name_width}}  {node['verdict']:10}  {cells}"
         lines.append((row.rstrip(), COLOURS[node["verdict"]]))
-        seen = set()
+        seen: set[str] = set()
         for finding in node["findings"]:
             reason = plain(finding["reason"])
             if reason not in seen and len(seen) < 4:

@@ -34,6 +34,7 @@ def conf(identity: int, model: str = "NVIDIA H200", faults: str = "", gpus: int 
 def local(folder: pathlib.Path, identity: int, machine_id: int | None = None, **settings: t.Any) -> dict[str, t.Any]:
     """A node of this machine under `folder`; returns the host variables that make Ansible use it."""
     (folder / "root/etc").mkdir(parents=True)
+    (folder / "root/tmp").mkdir()
     (folder / "root/etc/machine-id").write_text(f"{machine_id or identity:032x}\n")
     (folder / "root/etc/os-release").write_text('PRETTY_NAME="Ubuntu 24.04.3 LTS"\nID=ubuntu\n')
     (folder / "node.conf").write_text(conf(identity, **settings))
