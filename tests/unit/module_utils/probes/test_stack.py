@@ -1,0 +1,199 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stack stage on a node with a recorded nvidia-smi and real children."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import sys
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import stack
+from unit.module_utils.fake_smi import UUID, FakeSmi
+
+GOOD = {
+    "init": 0, "driver_cuda": "13.0", "count_status": 0, "count": 4, "contexts": [0, 0, 0, 0],
+    "torch": "2.11.0+cu130", "torch_cuda": "13.0", "torch_available": True,
+}  # fmt: skip
+
+
+@pytest.fixture
+def smi(tmp_path: pathlib.Path, fixtures: pathlib.Path) -> FakeSmi:
+    return FakeSmi(tmp_path, fixtures / "h200-x4")
+
+
+def ask(smi: FakeSmi, check: str, **params: t.Any) -> list[dict[str, t.Any]]:
+    params = {
+        "checks": [{"check": check, "variant": ""}],
+        "nvidia_smi": smi.path,
+        "python": sys.executable,
+        "packages": ["python"],
+        "environment": [],
+        "sysctls": [],
+        "disks": [],
+        "expected_gpus": None,
+        **params,
+    }
+    return list(stack.probe(params, Node(60, root=str(smi.folder))))
+
+
+def python_saying(smi: FakeSmi, *said: dict[str, t.Any], then: str = "exit 0") -> str:
+    smi.write("said", "".join(f"CUDA {json.dumps(words)}\n" for words in said))
+    path = smi.folder / "python3"
+    path.write_text(f'#!/bin/sh\necho noise\ncat "${{0%/*}}/said"\n{then}\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def broken(smi: FakeSmi, tag: str, value: str) -> None:
+    smi.write("q.xml", re.sub(rf"<{tag}>[^<]*</{tag}>", f"<{tag}>{value}</{tag}>", smi.read("q.xml"), count=1))
+
+
+def test_facts_say_who_the_machine_is(smi: FakeSmi) -> None:
+    (smi.folder / "etc").mkdir()
+    smi.write("etc/machine-id", "0123456789abcdef\n")
+    (found,) = ask(smi, "facts")
+    assert found["outcome"] == "measured" and found["part"] == "" and found["context"]["facts"]["gpu_count"] == 4
+    assert found["context"]["machine_id"] == "0123456789abcdef" and found["context"]["gpu"] == "NVIDIA H200"
+    assert found["context"]["gpu_uuids"] == [UUID.format(i) for i in range(4)] and found["context"]["gpus"] == 4
+
+
+def test_every_gpu_of_a_healthy_node(smi: FakeSmi) -> None:
+    node, *gpus = ask(smi, "gpu_health", expected_gpus=4)
+    parts = [f"gpu/{UUID.format(i)}" for i in range(4)]
+    assert node["outcome"] == "measured" and node["members"] == parts and len(node["context"]["gpu_table"]) == 4
+    assert [(g["part"], g["outcome"]) for g in gpus] == [(part, "measured") for part in parts]
+
+
+def test_a_bad_gpu_fails_itself_and_its_node(smi: FakeSmi) -> None:
+    broken(smi, "dram_uncorrectable", "3")
+    node, *gpus = ask(smi, "gpu_health")
+    assert (node["outcome"], node["reason_code"]) == ("error", "ecc") and "serial 1650000000000" in node["reason"]
+    assert [g["reason_code"] for g in gpus] == ["ecc", None, None, None]
+
+
+def test_the_gravest_finding_names_the_node(smi: FakeSmi) -> None:
+    smi.write("q.xml", smi.read("q.xml").replace("<current_link_width>16x<", "<current_link_width>8x<"))
+    assert ask(smi, "gpu_health")[0]["reason_code"] == "pcie_width"
+    broken(smi, "remapped_row_pending", "Yes")
+    node, first, second, *_others = ask(smi, "gpu_health")
+    assert (node["reason_code"], first["reason_code"], second["reason_code"]) == ("ecc", "ecc", "pcie_width")
+    assert node["reason"].startswith("GPU 0") and "x8" in node["reason"]
+
+
+def test_a_lost_gpu_and_its_siblings(smi: FakeSmi) -> None:
+    broken(smi, "uuid", "[Unknown Error]")
+    node, *gpus = ask(smi, "gpu_health")
+    assert (node["outcome"], node["reason_code"]) == ("error", "gpu_lost")
+    assert gpus[0]["part"] == "gpu/00000000:00:06.0" and gpus[0]["reason_code"] == "gpu_lost"
+    assert [g["outcome"] for g in gpus[1:]] == ["measured"] * 3
+
+
+def test_a_gpu_that_the_driver_has_and_nvidia_smi_has_not(smi: FakeSmi) -> None:
+    (smi.folder / "proc/driver/nvidia/gpus/0000:1a:00.0").mkdir(parents=True)
+    node = ask(smi, "gpu_health")[0]
+    assert node["reason_code"] == "gpu_lost" and "0000:1a:00.0" in node["reason"]
+
+
+def test_a_link_that_is_down(smi: FakeSmi) -> None:
+    smi.write("nvlink-s.txt", smi.read("nvlink-s.txt").replace("Link 5: 26.562 GB/s", "Link 5: <inactive>", 1))
+    node, first, *_others = ask(smi, "gpu_health")
+    assert node["reason_code"] == first["reason_code"] == "nvlink" and "17 x 26.562 GB/s" in node["reason"]
+
+
+def test_a_count_that_is_not_expected(smi: FakeSmi) -> None:
+    found = ask(smi, "gpu_health", expected_gpus=8)[0]
+    assert found["reason_code"] == "gpu_count" and "4 GPUs found" in found["reason"] and "8" in found["reason"]
+
+
+@pytest.mark.parametrize("check", ["gpu_health", "cuda"])
+def test_no_gpu(smi: FakeSmi, check: str) -> None:
+    smi.write("q.xml", "No devices were found\n")
+    smi.write("rc", "6")
+    (found,) = ask(smi, check)
+    assert (found["outcome"], found["reason_code"]) == ("error", "no_gpu")
+    (found,) = ask(smi, check, expected_gpus=0)
+    assert (found["outcome"], found["reason_code"]) == ("not_applicable", "no_gpu_expected")
+    (found,) = ask(smi, check, nvidia_smi="/no/such/nvidia-smi", expected_gpus=8)
+    assert (found["outcome"], found["reason_code"]) == ("error", "tool_missing")
+
+
+def test_cuda_is_initialised_by_a_child(smi: FakeSmi) -> None:
+    # This machine has no driver: the real child says so.
+    (found,) = ask(smi, "cuda")
+    assert (found["outcome"], found["reason_code"]) == ("error", "cuda_failed")
+    assert "libcuda.so.1" in found["reason"]
+
+
+def test_cuda_works(smi: FakeSmi) -> None:
+    (found,) = ask(smi, "cuda", python=python_saying(smi, {"init": 0}, GOOD))
+    assert found["outcome"] == "measured" and found["context"]["driver_cuda"] == "13.0"
+    assert found["tool_version"] == "torch 2.11.0+cu130"
+
+
+def test_cuda_without_torch(smi: FakeSmi) -> None:
+    (found,) = ask(smi, "cuda", python=python_saying(smi, {k: v for k, v in GOOD.items() if "torch" not in k}))
+    assert found["outcome"] == "measured" and found["tool_version"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (
+            {"torch_available": False, "torch_cuda": "13.0", "driver_cuda": "12.4"},
+            "cuda_failed",
+            "built for CUDA 13.0, newer",
+        ),
+        ({"torch_available": False, "torch_cuda": None}, "cuda_failed", "built without CUDA"),
+        ({"torch_available": False}, "cuda_failed", "says that CUDA is not available"),
+        ({"torch_error": "OSError: libcudnn.so.9"}, "cuda_failed", "libcudnn"),
+        ({"init": 802}, "cuda_failed", "nvidia-fabricmanager"),
+        ({"init": 803}, "cuda_failed", "differ in version"),
+        ({"init": 12345}, "cuda_failed", "error 12345"),
+        ({"count": 3}, "gpu_count", "CUDA sees 3 GPUs and nvidia-smi 4"),
+        ({"count_status": 100}, "cuda_failed", "no CUDA device"),
+        ({"contexts": [0, 46, 0, 0]}, "cuda_failed", "GPU 1: error 46"),
+        ({"library": "libcuda.so.1: cannot open"}, "cuda_failed", "cannot be loaded"),
+    ],
+)
+def test_cuda_fails(smi: FakeSmi, change: dict[str, t.Any], code: str, words: str) -> None:
+    (found,) = ask(smi, "cuda", python=python_saying(smi, {**GOOD, **change}))
+    assert (found["outcome"], found["reason_code"]) == ("error", code) and words in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("said", "then", "outcome", "words"),
+    [
+        ([], "sleep 100", "timeout", "initialising CUDA in"),
+        ([{k: v for k, v in GOOD.items() if "torch" not in k}], "sleep 100", "timeout", "importing torch in"),
+        ([GOOD], "kill -SEGV $$", "error", "status -11"),
+        ([], "exit 0", "error", "status 0"),
+        ([], "echo 'CUDA {'; exit 1", "error", "status 1"),
+        ([], "echo 'CUDA {} '; exit 0", "error", "status 0"),
+    ],
+)
+def test_a_child_that_does_not_finish(
+    smi: FakeSmi, monkeypatch: pytest.MonkeyPatch, said: list[dict[str, t.Any]], then: str, outcome: str, words: str
+) -> None:
+    monkeypatch.setattr(stack, "CUDA_TIMEOUT_S", 0.5)
+    (found,) = ask(smi, "cuda", python=python_saying(smi, *said, then=then))
+    assert (found["outcome"], found["reason_code"]) == (outcome, "cuda_failed") and words in found["reason"]
+
+
+def test_a_python_that_is_not_there(smi: FakeSmi) -> None:
+    (found,) = ask(smi, "cuda", python="/no/such/python")
+    assert found["reason_code"] == "tool_missing" and "stack_python" in found["reason"]
+
+
+def test_what_is_simulated_says_so(smi: FakeSmi) -> None:
+    smi.write(
+        "q.xml",
+        smi.read("q.xml").replace("<nvidia_smi_log>", "<!-- simulated by gpufleet.acceptance --><nvidia_smi_log>"),
+    )
+    for check in ("facts", "gpu_health", "cuda"):
+        assert all(found["simulated"] for found in ask(smi, check))
