@@ -126,7 +126,11 @@ anything: st.SearchStrategy[t.Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(
         st.sampled_from(
-            ["value", "unit", "outcome", "metrics", "series", "rows", "peak_busbw", "busbw", "size", "context", "subject", "id", "kind", "members", "attempt", "stage", "check", "op", "reason", "reason_code", "metric", "match", "gpu", "layer", "better", "out_of_place", "in_place", "units", "note", "date", "source"]
+            [
+                "value", "unit", "outcome", "metrics", "series", "rows", "peak_busbw", "busbw", "size", "context",
+                "subject", "id", "kind", "members", "attempt", "stage", "check", "op", "reason", "reason_code", "metric",
+                "match", "gpu", "layer", "better", "out_of_place", "in_place", "units", "note", "date", "source",
+            ]
         ),
         inner,
         max_size=6,
