@@ -79,12 +79,12 @@ outcome:
   returned: always
   type: str
 reason_code:
-  description: Why it was not switched, from a closed list.
-  returned: when O(state=held)
+  description: Why it was not switched, or that a session that lives was left alone, from a closed list.
+  returned: always
   type: str
 reason:
   description: The same as a sentence a person can act on.
-  returned: when O(state=held)
+  returned: always
   type: str
 undone:
   description: What was restored and what was left alone, in words.
@@ -177,14 +177,11 @@ def _end(own: Session) -> list[str]:
 
 
 def _undo_left(state_dir: str) -> list[str]:
-    """What a killed session left; a session that lives is left alone."""
+    """Undo what a killed session left; SessionError where a session lives, which is left alone."""
     if not os.path.isdir(state_dir):
         return []
     session = _session(state_dir)
-    try:
-        session.start(lambda: ())
-    except SessionError as error:
-        return [error.reason]
+    session.start(lambda: ())
     session.wait(SWITCH_S)
     session.collect()
     return session.undone
@@ -202,7 +199,7 @@ def main() -> None:
 
     own, left = _session(own_dir), _session(state_dir)
     before = now()
-    answer: dict[str, t.Any] = {"undone": []}
+    answer: dict[str, t.Any] = {"reason_code": None, "reason": None, "undone": []}
     after = before
     if params["state"] == "restored":
         answer["outcome"] = "restored"
@@ -210,13 +207,17 @@ def main() -> None:
             answer["outcome"] = "check_mode"
             after = {**before, **governor.pending(own.ledger), **governor.pending(left.ledger)}
         else:
-            answer["undone"] = _end(own) + _undo_left(own_dir) + _undo_left(state_dir)
+            answer["undone"] = _end(own) + _undo_left(own_dir)
+            try:
+                answer["undone"] += _undo_left(state_dir)
+            except SessionError as error:
+                answer.update(reason_code=error.reason_code, reason=error.reason)
             after = now()
     elif module.check_mode:
         answer["outcome"] = "check_mode"
         after = dict.fromkeys(before, params["governor"])
     elif before and set(before.values()) == {params["governor"]}:
-        answer.update(outcome="already", reason_code=None, reason=None)
+        answer["outcome"] = "already"
     else:
         try:
             said = _hold(params, own_dir)
@@ -224,7 +225,8 @@ def main() -> None:
         except SessionError as error:
             answer.update(outcome="not_switched", reason_code=error.reason_code, reason=error.reason)
         after = now()
-    module.exit_json(changed=after != before, policies=after, diff={"before": before, "after": after}, **answer)
+    changed = after != before or bool(answer["undone"])
+    module.exit_json(changed=changed, policies=after, diff={"before": before, "after": after}, **answer)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 """The half of the governor drill that runs on a guest.
 
 governor_node.py hold            a module in small: a session whose probe holds the governor while a tool runs
-governor_node.py kill VICTIM S   wait for that module, S seconds more, SIGKILL to the victim, then see what is left
+governor_node.py kill VICTIM S   wait until that module starts, S seconds more, SIGKILL to the victim, see what is left
 governor_node.py look            see what is left, as the first session after a reboot does
 """
 
@@ -46,10 +46,11 @@ def hold() -> None:
 
 
 def kill(victim: str, seconds: float) -> None:
+    print("ready", flush=True)
     until(MODULE.exists)
     module, started = (int(word) for word in MODULE.read_text().split())
     sshd = ancestor(module, "/usr/sbin/sshd")
-    print("holding", flush=True)
+    print("begun", flush=True)
     time.sleep(seconds)
     switched = "performance" in governors()
     if victim == "controller":
