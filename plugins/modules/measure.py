@@ -57,7 +57,7 @@ EXAMPLES = r"""
 - name: Measure the disk
   gpufleet.acceptance.measure:
     checks: "{{ disk_checks }}"
-    argv: [fio, --name={check}, --rw=read, --size=1G, --output-format=json]
+    argv: [fio, "--name={check}", --rw=read, --size=1G]
     metrics:
       - {name: bandwidth, unit: MiB/s, regex: 'READ: bw=([0-9.]+)MiB/s'}
 """

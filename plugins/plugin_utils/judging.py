@@ -13,7 +13,7 @@ import json
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, measurement, plan, planning, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, plan, planning, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, write_atomically
@@ -31,16 +31,15 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         written = run.plan()
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     records, notes = run.journal.read()
-    sound, refused = _sound(records)
     judgement = verdict.judge(
-        written, sound, _expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"]
+        written, records, _expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"]
     )
-    judgement.notes += notes + refused + inputs["notes"]
+    judgement.notes += notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "verdicts.jsonl", "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts))
-    made = report.build(written, sound, judgement)
+    made = report.build(written, [r for r in records if verdict.well_formed(r)], judgement)
     paths = report.write(out, made)
     made["path"] = str(paths[0])
     if planned:
@@ -78,14 +77,3 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
             today["stack"].setdefault(target, before["stack"][target])
     return today
 
-
-def _sound(records: list[dict[str, t.Any]]) -> tuple[list[dict[str, t.Any]], list[str]]:
-    """Records that fit the schema. A journal is a file, and a file can be edited."""
-    sound, refused = [], []
-    for number, record in enumerate(records, 1):
-        wrong = measurement.problem(record)
-        if wrong:
-            refused.append(f"record {number} of the journal is no measurement and was left out: {wrong}")
-        else:
-            sound.append(record)
-    return sound, refused

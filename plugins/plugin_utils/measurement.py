@@ -58,12 +58,14 @@ def problem(record: t.Any) -> str | None:
 class Completer:
     """Turns one target's observations of one stage into measurements of a run."""
 
-    def __init__(self, run: Run, stage: str, target: str, plane: str, attempt: int, simulated: bool = False) -> None:
+    def __init__(
+        self, run: Run, stage: str, target: str, plane: str, attempts: dict[Check, int], simulated: bool = False
+    ) -> None:
         self.run = run
         self.stage = stage
         self.target = target
         self.plane = plane
-        self.attempt = attempt
+        self.attempts = attempts
         self.simulated = simulated
 
     def complete(self, seen: t.Any) -> dict[str, t.Any]:
@@ -73,7 +75,8 @@ class Completer:
         fields = {name: seen.get(name, default) for name, default in observation.FIELDS.items()}
         part = fields.pop("part")
         members = fields.pop("members")
-        raw, digest = self._store(fields, seen.get("raw_z"))
+        attempt = self.attempts.get((str(fields["check"]), str(fields["variant"])), 1)
+        raw, digest = self._store(fields, attempt, seen.get("raw_z"))
         fields.pop("raw")
         measurement = {
             "schema": "measurement/v1",
@@ -82,7 +85,7 @@ class Completer:
             "subject": self._subject(part, members),
             "plane": self.plane,
             "target": self.target,
-            "attempt": self.attempt,
+            "attempt": attempt,
             "raw": raw,
             "raw_sha256": digest,
             **fields,
@@ -114,7 +117,7 @@ class Completer:
             "members": [f"{self.target}/{m}" for m in members] if isinstance(members, list) else members,
         }
 
-    def _store(self, fields: dict[str, t.Any], packed: t.Any) -> tuple[str | None, str | None]:
+    def _store(self, fields: dict[str, t.Any], attempt: int, packed: t.Any) -> tuple[str | None, str | None]:
         """Raw output into a file of its own; returns its path below the run and its SHA-256."""
         if not isinstance(packed, str):
             return None, None
@@ -122,8 +125,8 @@ class Completer:
             data = zlib.decompressobj().decompress(base64.b64decode(packed), RAW_LIMIT)
         except (ValueError, zlib.error):
             return None, None
-        key = json.dumps([fields["check"], fields["variant"], self.attempt], default=str)
-        name = f"{fields['check']}-{hashlib.sha256(key.encode()).hexdigest()[:8]}-{self.attempt}.txt"
+        key = json.dumps([fields["check"], fields["variant"], attempt], default=str)
+        name = f"{fields['check']}-{hashlib.sha256(key.encode()).hexdigest()[:8]}-{attempt}.txt"
         folder = self.run.dir / "raw" / file_name(self.target)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.stage}-{file_name(name)}"

@@ -265,18 +265,18 @@ def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], dict
     return [h for h in hosts if h in chosen], {"seed": seed, "nodes": sorted(chosen), "of": len(hosts)}
 
 
-def remaining(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
-    """What is left to do, by target: {target: {stage: {"checks": [[check, variant]], "attempt": n}}}.
+def remaining(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]]) -> dict[str, dict[str, list[list[t.Any]]]]:
+    """What is left to do, by target: {target: {stage: [[check, variant, attempt]]}}.
 
     `measured` and `not_applicable` are kept, the rest is repeated; a check whose members are not all there is too.
     """
     finished: set[tuple[str, str, str, str]] = set()
-    attempts: dict[tuple[str, str], int] = {}
+    attempts: dict[tuple[str, str, str, str], int] = {}
     parts: dict[tuple[str, str, str, str], bool] = {}
     for m in measurements:
         key = (m["target"], m["stage"], m["check"], m["variant"])
         good = m["outcome"] in ("measured", "not_applicable")
-        attempts[(m["target"], m["stage"])] = max(attempts.get((m["target"], m["stage"]), 0), m["attempt"])
+        attempts[key] = max(attempts.get(key, 0), m["attempt"])
         if m["subject"]["kind"] == "node":
             (finished.add if good else finished.discard)(key)
         else:
@@ -286,14 +286,12 @@ def remaining(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]]) -> d
             not parts.get((m["stage"], m["check"], m["variant"], member), True) for member in m["subject"]["members"]
         ):
             finished.discard((m["target"], m["stage"], m["check"], m["variant"]))
-    todo: dict[str, dict[str, t.Any]] = {}
+    todo: dict[str, dict[str, list[list[t.Any]]]] = {}
     for item in plan["items"]:
         key = (item["target"], item["stage"], item["check"], item["variant"])
         if key not in finished:
-            entry = todo.setdefault(item["target"], {}).setdefault(
-                item["stage"], {"checks": [], "attempt": attempts.get((item["target"], item["stage"]), 0) + 1}
-            )
-            entry["checks"].append([item["check"], item["variant"]])
+            of = todo.setdefault(item["target"], {}).setdefault(item["stage"], [])
+            of.append([item["check"], item["variant"], attempts.get(key, 0) + 1])
     return todo
 
 
@@ -314,7 +312,7 @@ def phases(stages: list[dict[str, str]], todo: dict[str, dict[str, t.Any]], long
 def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[str]:
     """The plan in a few lines for people."""
     lines = [f"run {plan['run_id']}: {len(plan['items'])} checks on {len(plan['targets'])} hosts"]
-    left = sum(len(stage["checks"]) for stages in todo.values() for stage in stages.values())
+    left = sum(len(checks_left) for stages in todo.values() for checks_left in stages.values())
     if left != len(plan["items"]):
         lines[0] += f", {left} left to measure"
     for stage in plan["stages"]:

@@ -64,11 +64,12 @@ class StageOnHost:
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
         if self.phase == "collect" and self.marker.exists():
             return {"skipped": True, "changed": False, "skip_reason": "already measured"}
-        checks: list[Check] = [(check, variant) for check, variant in todo["checks"]]
+        attempts: dict[Check, int] = {(check, variant): attempt for check, variant, attempt in todo}
+        checks = list(attempts)
         completer = Completer(
-            self.acting, self.stage, self.host, "ssh", todo["attempt"], bool(self.vars.get("acceptance_simulated"))
+            self.acting, self.stage, self.host, "ssh", attempts, bool(self.vars.get("acceptance_simulated"))
         )
-        answer = self._answer()
+        answer = self._answer(checks)
         measurements = interpret(answer, checks, completer)
         if answer.get("state") == "running" and self.phase == "start":
             return {"changed": False, "msg": "started"}
@@ -87,7 +88,7 @@ class StageOnHost:
             **({"ansible_facts": facts} if facts else {}),
         }
 
-    def _answer(self) -> dict[str, t.Any]:
+    def _answer(self, checks: list[Check]) -> dict[str, t.Any]:
         """The module's result, or one that says why there is none."""
         lost = self.acting.lost(self.host)
         if lost:
@@ -96,6 +97,7 @@ class StageOnHost:
         threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
         args = dict(
             self.action._task.args,
+            checks=[{"check": check, "variant": variant} for check, variant in checks],
             run={"run_id": self.acting.id, "stage": self.stage, "phase": self.phase},
         )
         try:

@@ -65,10 +65,10 @@ def _measure(
     count = len(seen["gpus"]) if keys.get("gpus", "all") == "all" else int(keys["gpus"])
     if count > len(seen["gpus"]):
         reason = f"{count} GPUs were asked for and {len(seen['gpus'])} are here"
-        return observation.failed(op, "gpu_count", reason, variant=variant, **_simulated(seen))
+        return observation.failed(op, "gpu_count", reason, variant=variant, simulated=bool(seen.get("simulated")))
     if count == 1:
         reason = "one GPU was asked for: there is no link to measure"
-        return observation.failed(op, "single_gpu", reason, "not_applicable", variant=variant, **_simulated(seen))
+        return observation.failed(op, "single_gpu", reason, "not_applicable", variant=variant, simulated=bool(seen.get("simulated")))
     used = seen["gpus"][:count]
     smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
     max_bytes = _largest_that_fits(used) if largest in ("", "auto") else size(largest)
@@ -91,7 +91,7 @@ def _measure(
         "raw": result.out,
         "context": context,
         "evidence": window.evidence(),
-        **_simulated(seen),
+        "simulated": bool(seen.get("simulated")),
     }
     if result.missing:
         code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
@@ -189,7 +189,3 @@ def _series(read: dict[str, t.Any]) -> list[dict[str, t.Any]]:
             }
         )
     return rows
-
-
-def _simulated(seen: dict[str, t.Any]) -> dict[str, bool]:
-    return {"simulated": bool(seen.get("simulated"))}

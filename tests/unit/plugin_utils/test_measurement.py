@@ -30,7 +30,7 @@ JSON = st.recursive(
 def completer(tmp_path_factory: pytest.TempPathFactory) -> measurement.Completer:
     run = Run(tmp_path_factory.mktemp("results"), "20260101T000000Z-0a1b2c")
     run.make()
-    return measurement.Completer(run, "nccl_node", "gpu-01", "ssh", 1)
+    return measurement.Completer(run, "nccl_node", "gpu-01", "ssh", {})
 
 
 def observed(**fields: t.Any) -> dict[str, t.Any]:

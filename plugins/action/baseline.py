@@ -1,0 +1,41 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Proposes expectations from what a run measured."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import baseline
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError, write_atomically
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        super().run(tmp, task_vars)
+        args = self._task.args
+        try:
+            run = Run.open(str(args["results_dir"]), str(args["run_id"]))
+            measurements, _notes = run.journal.read()
+            text = baseline.propose(measurements, run.id, utc()[:10])
+            path = pathlib.Path(str(args.get("file") or run.dir / "expectations.yml"))
+            before = path.read_text(encoding="utf-8") if path.is_file() else ""
+            if not self._task.check_mode:
+                write_atomically(path, text)
+        except (RunError, OSError, ValueError) as error:
+            return {"failed": True, "msg": str(error)}
+        return {
+            "changed": before != text,
+            "path": str(path),
+            "count": text.count("\n- id:") + text.count("\n  - id:"),
+            "msg": f"{path}: read it, remove its 'proposed: true', and name it in acceptance_expectation_files",
+            "diff": {"before": before, "after": text, "before_header": str(path), "after_header": str(path)},
+        }
