@@ -6,7 +6,12 @@ from __future__ import annotations
 
 import pathlib
 
+import hypothesis
 import pytest
+
+# The machine may be busy with something else; a slow example is no wrong one.
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+hypothesis.settings.load_profile("patient")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 

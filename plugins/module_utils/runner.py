@@ -130,5 +130,3 @@ def _pack(observation: dict[str, t.Any]) -> None:
         half = RAW_LIMIT // 2
         data = data[:half] + b"\n[... %d bytes left out ...]\n" % (len(data) - RAW_LIMIT) + data[-half:]
     observation["raw_z"] = base64.b64encode(zlib.compress(data, 6)).decode("ascii")
-
-

@@ -18,9 +18,13 @@ import re
 import typing as t
 import zlib
 
-import jsonschema
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError, file_name
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None  # require() says so before anything is measured
 
 SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "roles" / "common" / "files" / "schemas"
 RAW_LIMIT = 16 << 20
@@ -37,7 +41,13 @@ def schema(name: str) -> dict[str, t.Any]:
     return t.cast("dict[str, t.Any]", json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
 
 
-_VALIDATOR = jsonschema.Draft202012Validator(schema("measurement-v1"))
+_VALIDATOR = jsonschema.Draft202012Validator(schema("measurement-v1")) if jsonschema else None
+
+
+def require() -> None:
+    """RunError where the controller lacks what checks the nodes' answers."""
+    if _VALIDATOR is None:
+        raise RunError("the controller's Python lacks the package jsonschema; install the collection's requirements.txt")
 
 
 def problem(record: t.Any) -> str | None:
@@ -48,6 +58,8 @@ def problem(record: t.Any) -> str | None:
         return f"it cannot be written as JSON: {error}"[:300]
     if size > RECORD_LIMIT:
         return f"it has {size} bytes, more than {RECORD_LIMIT}"
+    if _VALIDATOR is None:
+        return "the controller lacks the Python package jsonschema"
     wrong = next(_VALIDATOR.iter_errors(record), None)
     if wrong is not None:
         return f"{'.'.join(map(str, wrong.absolute_path)) or 'record'}: {wrong.message}"[:300]

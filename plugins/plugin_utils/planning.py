@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, plan, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, measurement, plan, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, write_atomically
 
 
@@ -20,6 +20,7 @@ def prepare(
     args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], controller: int
 ) -> tuple[dict[str, t.Any], list[str]]:
     """Make or reopen a run; returns what the stages need to know, and lines for people."""
+    measurement.require()
     results_dir = str(args["results_dir"])
     planner = plan.Planner(play, loader, task_vars)
     notes: list[str] = []

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Broken input for the readers of tools: `run.py [--target NAME] [--inputs N] [--seed S]`.
+
+A target (targets/*.py) has SEEDS, a list of healthy texts, and check(text, healthy), which raises AssertionError where a
+reader does wrong. Inputs are healthy texts that were cut, spliced, repeated, or had characters changed, and pure junk.
+Without a target the inputs are shared among all. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import pathlib
+import random
+import sys
+import time
+import typing as t
+
+HERE = pathlib.Path(__file__).resolve().parent
+JUNK = ["\0", "\x1b[31m", "<script>alert(1)</script>", "nan", "inf", "-1", "1e999", "9" * 40, "\n", "\r\n", "\t", "é", "\ud800", "{", "}", "#", "N/A", "[1,0]<stdout>:"]
+
+
+def load(name: str) -> t.Any:
+    spec = importlib.util.spec_from_file_location(f"fuzz_{name}", HERE / "targets" / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"no fuzz target {name}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def mutate(text: str, source: random.Random, seeds: list[str]) -> str:
+    """One to four changes of a healthy text."""
+    for _change in range(source.randint(1, 4)):
+        at = source.randrange(len(text) + 1)
+        kind = source.randrange(9)
+        if kind == 0:
+            text = text[:at]
+        elif kind == 1:
+            text = text[at:]
+        elif kind == 2:
+            text = text[:at] + source.choice(JUNK) + text[at:]
+        elif kind == 3 and text:
+            digits = [i for i in range(at, min(at + 80, len(text))) if text[i].isdigit()]
+            if digits:
+                i = source.choice(digits)
+                text = text[:i] + str(source.randrange(10)) + text[i + 1 :]
+        elif kind in (4, 5):
+            lines = text.split("\n")
+            line = source.randrange(len(lines))
+            if kind == 4:
+                del lines[line]
+            else:
+                lines.insert(source.randrange(len(lines)), lines[line])
+            text = "\n".join(lines)
+        elif kind == 6:
+            other = source.choice(seeds)
+            text = text[:at] + other[source.randrange(len(other) + 1) :]
+        elif kind == 7:
+            text = text[:at] + text[at + source.randint(1, 200) :]
+        else:
+            text = "".join(source.choice(JUNK) for _ in range(source.randint(0, 40)))
+    return text
+
+
+def run(name: str, inputs: int, seed: int) -> dict[str, t.Any]:
+    target = load(name)
+    source = random.Random(f"{name}:{seed}")
+    begin = time.monotonic()
+    for number in range(inputs):
+        healthy = source.choice(target.SEEDS)
+        text = mutate(healthy, source, target.SEEDS)
+        try:
+            target.check(text, healthy)
+        except Exception:
+            path = pathlib.Path(f"fuzz-{name}-{seed}-{number}.txt")
+            path.write_text(text, encoding="utf-8", errors="surrogatepass")
+            print(f"{name}: input {number} of seed {seed} failed; it is in {path}", file=sys.stderr)
+            raise
+        if sys.stderr.isatty() and number % 50000 == 0:
+            print(f"{name}: {number} of {inputs}", file=sys.stderr)
+    seconds = time.monotonic() - begin
+    return {"target": name, "inputs": inputs, "per_second": round(inputs / seconds), "failed": 0}
+
+
+def main() -> int:
+    known = sorted(p.stem for p in (HERE / "targets").glob("*.py"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", choices=known)
+    parser.add_argument("--inputs", type=int, default=50000)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    targets = [chosen.target] if chosen.target else known
+    results = [run(name, chosen.inputs // len(targets), chosen.seed) for name in targets]
+    for result in results:
+        print(json.dumps(result))
+    print(json.dumps({"inputs": sum(r["inputs"] for r in results), "failed": 0}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Fuzz target: nccl-tests text and JSON."""
+
+from __future__ import annotations
+
+import pathlib
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import parse
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "h200-x4"
+SEEDS = [p.read_text() for pattern in ("nccl-v*.txt", "g4-*.txt", "mpi-np*.txt", "nccl-v*.json") for p in sorted(FIXTURES.glob(pattern))]
+KEYS = set(parse(""))
+
+
+def check(text: str, healthy: str) -> None:
+    """Never an exception, always the same shape, and measured only with every size of the sweep and both last lines."""
+    found = parse(text)
+    assert set(found) == KEYS
+    assert found["outcome"] in ("measured", "error")
+    if found["outcome"] == "error":
+        assert found["reason_code"] in reasons.ALL and found["reason"]
+        return
+    assert found["reason_code"] is None and found["complete"] and found["rows"]
+    assert found["out_of_bounds"]["ok"] and found["peak_busbw"]["value"] >= 0
+    if not text.lstrip().startswith("{"):
+        assert "Out of bounds" in text and "Avg bus bandwidth" in text and "Rank" in text
+    for row in found["rows"]:
+        for half in (row["out_of_place"], row["in_place"]):
+            assert half is None or (half["busbw"] >= 0 and not half["wrong"])

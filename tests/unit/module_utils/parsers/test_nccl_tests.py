@@ -1,0 +1,249 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""nccl-tests of every version: recordings of real runs, and texts built from the formats that each version prints."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import FACTORS, parse
+from hypothesis import given
+from hypothesis import strategies as st
+
+HERE = pathlib.Path(__file__).resolve().parents[3] / "fixtures" / "h200-x4"
+BROKEN = {
+    "badopt.txt": "usage",
+    "minbw-fail.txt": "min_bw",
+    "mpi-badhost.txt": "tool_failed",
+    "nccl-fail-oom.txt": "reduced_size",
+    "nccl-fail-toomanygpus.txt": "tool_failed",
+    "nccl-truncated-killed.txt": "incomplete_output",
+    "nccl-v2.13.11-hypercube-g4.txt": "wrong_results",
+    "nccl-v2.19.6-hypercube-g4.txt": "wrong_results",
+    "nccl-v2.19.6-hypercube-g4.json": "wrong_results",
+}
+RECORDINGS = sorted(
+    p.name for pattern in ("nccl-*.txt", "nccl-*.json", "mpi-*.txt", "g4-*.txt", "badopt.txt", "minbw-fail.txt") for p in HERE.glob(pattern)
+)
+
+
+def recording(name: str) -> tuple[str, int]:
+    status = HERE / f"{name}.rc"
+    return (HERE / name).read_text(), int(status.read_text().split()[-1].split("=")[-1]) if status.exists() else 0
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_recordings(name: str) -> None:
+    text, rc = recording(name)
+    found = parse(text, rc=rc)
+    if name in BROKEN:
+        assert (found["outcome"], found["reason_code"]) == ("error", BROKEN[name]), found["reason"]
+    else:
+        assert found["outcome"] == "measured", found["reason"]
+        assert found["complete"] and found["rows"] and found["peak_busbw"]["unit"] == "GB/s"
+
+
+def test_values_of_a_recording() -> None:
+    found = parse(*recording("nccl-v2.19.6-all_reduce-g4.txt"))
+    assert (found["op"], found["nccl_version"], found["tool_version"]) == ("all_reduce", "2.28.9", "2.19.6")
+    assert found["peak_busbw"] == {"value": 354.06, "unit": "GB/s", "size": 1 << 30}
+    assert found["avg_busbw"] == {"value": 304.208, "unit": "GB/s"} and found["out_of_bounds"] == {"count": 0, "ok": True}
+    assert found["ranks"][3] == {
+        "rank": 3, "group": 0, "pid": 3230, "host": "vm", "device": 3, "bdf": "0000:00:09", "name": "NVIDIA H200",
+    }  # fmt: skip
+    assert found["rows"][0] == {
+        "size": 8388608, "count": 2097152, "type": "float", "redop": "sum", "root": -1,
+        "out_of_place": {"time_us": 61.91, "algbw": 135.49, "busbw": 203.24, "wrong": 0},
+        "in_place": {"time_us": 61.39, "algbw": 136.65, "busbw": 204.97, "wrong": 0},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("op", [p.name.split("-")[2] for p in HERE.glob("nccl-v2.19.6-*-g4.json") if "hypercube" not in p.name])
+def test_json_and_text_of_one_run_agree(op: str) -> None:
+    text, told = parse(*recording(f"nccl-v2.19.6-{op}-g4.txt")), parse(*recording(f"nccl-v2.19.6-{op}-g4.json"))
+    assert [r["size"] for r in text["rows"]] == [r["size"] for r in told["rows"]]
+    assert text["peak_busbw"]["value"] == pytest.approx(told["peak_busbw"]["value"], abs=0.01)
+
+
+# Texts as each version prints them (header and column history of nccl-tests 1.0 to 2.20) ----------------------------
+
+SIZES = [8 << 20, 16 << 20, 32 << 20]
+
+
+def table(
+    version: str = "2.19.6", op: str = "all_reduce", n: int = 4, sizes: t.Sequence[int] = SIZES, hosts: int = 1, **changes: t.Any
+) -> str:
+    new = tuple(int(x) for x in version.split("."))
+    factor = FACTORS[op](n)
+    lines = []
+    if new >= (2, 17, 4):
+        git = " (b4d5bee)" if new >= (2, 20) else ""
+        lines.append(f"# nccl-tests version {version}{git} nccl-headers=22809 nccl-library=22809")
+    if new >= (2, 16, 7):
+        lines.append(f"# Collective test starting: {op}_perf")
+    start = "nThread 1 nGpus {g} minBytes {a} maxBytes {b} step: 2(factor) ".format(g=n // hosts, a=sizes[0], b=sizes[-1])
+    if new < (2, 0):
+        lines += [start + "warmup iters: 5 iters: 20 validation: 1", "# NCCL Tests compiled with NCCL 2.4"]
+    elif new < (2, 13):
+        lines.append(f"# {start}warmup iters: 5 iters: 20 validation: 1 ")
+    elif new < (2, 18, 2):
+        lines.append(f"# {start}warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0")
+    else:
+        lines.append(f"# {start}warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0 unalign: 0")
+    lines += ["#", "# Using devices"]
+    for rank in range(n):
+        bdf = f"[0000:{rank + 16:02x}:00]" if new >= (2, 15) else f"[0x{rank + 16:02x}]"
+        group = " Group  0" if new >= (2, 13, 4) else ""
+        pid = f" Pid {3000 + rank:6d}" if new >= (2, 0) else ""
+        lines.append(f"#  Rank {rank:2d}{group}{pid} on {'gpu-%02d' % (rank * hosts // n):>10} device {rank:2d} {bdf} NVIDIA H200")
+    rooted, reduces = op in ("broadcast", "reduce", "gather", "scatter"), "reduce" in op
+    if new < (2, 0):
+        names = ["bytes", "N", "type", "op"]
+    elif new < (2, 13):
+        names = ["size", "count", "type"] + ["redop"] * reduces + ["root"] * rooted
+    else:
+        names = ["size", "count", "type", "redop", "root"]
+    wrong = "#wrong" if new >= (2, 13) else "error" if new >= (2, 0) else "res"
+    half = ["time", "algbw", "busbw", wrong]
+    one_half = new < (2, 0) and op == "broadcast"
+    lines += ["#", "#        out-of-place" + "   in-place" * (not one_half), "# " + " ".join(names + half * (1 if one_half else 2))]
+    lines.append("#        (B)    (elements)")
+    for number, size in enumerate(sizes):
+        alg = 100.0 + 10 * number
+        values = {"size": size, "bytes": size, "count": size // 4, "N": size // 4, "type": "float", "op": "sum"}
+        values.update(redop="sum" if reduces else "none", root=0 if rooted else -1)
+        cell = "0" if new >= (2, 13) else "1e-07"
+        time = size / alg / (1e3 if new >= (2, 0) else 1e6)
+        row = [str(values[name]) for name in names] + [f"{time:.2f}", f"{alg:.2f}", f"{alg * factor:.2f}", cell] * (1 if one_half else 2)
+        lines.append("  " + "  ".join(row))
+    lines.append((" " if new < (2, 0) else "# ") + "Out of bounds values : 0 OK")
+    lines.append((" " if new < (2, 0) else "# ") + "Avg bus bandwidth    : 150.5 ")
+    lines.append("#")
+    text = "\n".join(lines) + "\n"
+    for old, replacement in changes.get("replace", ()):
+        assert old in text
+        text = text.replace(old, replacement)
+    return text
+
+
+VERSIONS = ["1.0.0", "2.0.0", "2.9.0", "2.10.0", "2.13.0", "2.13.11", "2.14.0", "2.15.0", "2.16.6", "2.16.7", "2.17.3", "2.17.4", "2.18.2", "2.19.6", "2.20.0"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter", "alltoall", "sendrecv"])
+def test_every_version(version: str, op: str) -> None:
+    found = parse(table(version, op))
+    assert found["outcome"] == "measured", found["reason"]
+    assert [r["size"] for r in found["rows"]] == SIZES and len(found["ranks"]) == 4
+    assert found["op"] in (op, None) and found["peak_busbw"]["size"] == SIZES[-1]
+    assert found["rows"][0]["out_of_place"]["time_us"] == pytest.approx(SIZES[0] / 100.0 / 1e3, rel=0.2)
+
+
+PREFIXES = ["[1,0]<stdout>:", "[1,0]<stdout>: ", "[job,0][gpu-01:77]<stdout>: ", "0: ", "[0] ", "2026-11-21T04:30:14.123456789Z "]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_launchers_prefixes(prefix: str) -> None:
+    text = "".join(prefix + line + "\n" for line in table().splitlines())
+    assert parse(text)["outcome"] == "measured", parse(text)["reason"]
+
+
+def test_rccl_tests() -> None:
+    old = table("2.15.0", replace=[("#\n# Using", "rccl-tests: Version develop:83d38d9\n#\n# Using")])
+    old += "# Errors with asterisks indicate errors that have exceeded the maximum threshold.\n"
+    assert parse(old)["outcome"] == "measured"
+    lines = table().splitlines()
+    extra = [line + "  RING SIMPLE 24" if line.startswith("  ") else line.replace("#wrong time", "#wrong time") for line in lines]
+    head = next(i for i, line in enumerate(extra) if "algbw" in line)
+    extra[head] += " algo proto nchannels"
+    assert parse("\n".join(extra))["outcome"] == "measured", parse("\n".join(extra))["reason"]
+
+
+def test_log_lines_of_nccl_inside_a_row() -> None:
+    lines = table().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("  "))
+    words = lines[at].split()
+    log = "gpu-00:3000:3042 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+    lines[at : at + 1] = ["  " + "  ".join(words[:5]) + log, "  " + "  ".join(words[5:])]
+    found = parse("\n".join(lines))
+    assert found["outcome"] == "measured", found["reason"]
+    assert found["rows"] == parse(table())["rows"]
+
+
+def test_options_that_change_the_table() -> None:
+    assert parse(table(replace=[("time", "cputime")]))["outcome"] == "measured"
+    repeated = table().split("# Out of")[0] + "\n".join(x for x in table().splitlines() if x.startswith("  ")) + "\n# Out of" + table().split("# Out of")[1]
+    assert len(parse(repeated)["rows"]) == 6
+    assert parse(table(replace=[("2(factor)", "8388608(bytes)")], sizes=[8 << 20, 16 << 20, 24 << 20]))["outcome"] == "measured"
+    unchecked = "\n".join(" ".join("N/A" if w == "0" and line.startswith("  ") else w for w in line.split(" ")) for line in table().splitlines())
+    assert parse(unchecked)["warnings"] == ["the results were not checked (-c 0)"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda s: s.replace("  0\n", "  7\n", 1), "wrong_results"),
+        (lambda s: s.replace(": 0 OK", ": 3 FAILED"), "wrong_results"),
+        (lambda s: s.split("# Out of")[0], "incomplete_output"),
+        (lambda s: s.split("# Avg")[0], "incomplete_output"),
+        (lambda s: "\n".join(x for i, x in enumerate(s.splitlines()) if "16777216  " not in x), "incomplete_output"),
+        (lambda s: "\n".join(x for x in s.splitlines() if "Rank  2" not in x), "rank_mismatch"),
+        (lambda s: s.replace("Rank  2", "Rank  1"), "rank_mismatch"),
+        (lambda s: "\n".join(x for x in s.splitlines() if "Rank" not in x), "rank_mismatch"),
+        (lambda s: s + s, "not_mpi"),
+        (lambda s: s.replace("150.00", "450.00", 1), "rank_mismatch"),
+        (lambda s: s.replace("150.00", "nan", 1), "bad_output"),
+        (lambda s: s.replace("150.00", "inf", 1), "bad_output"),
+        (lambda s: s.replace("100.00", "-100.00").replace("150.00", "-150.00"), "bad_output"),
+        (lambda s: s.replace("150.5 ", "150.5 FAILED"), "min_bw"),
+        (lambda s: s.replace("#\n# Using", "# Reducing maxBytes to 16777216 due to memory limitation\n#\n# Using"), "incomplete_output"),
+        (lambda s: s.replace("minBytes", "minimum"), "incomplete_output"),
+    ],
+)
+def test_broken(change: t.Callable[[str], str], code: str) -> None:
+    found = parse(change(table()))
+    assert (found["outcome"], found["reason_code"]) == ("error", code), found["reason"]
+
+
+def test_what_the_caller_asked_for() -> None:
+    assert parse(table(), expect_ranks=8)["reason_code"] == "rank_mismatch"
+    assert parse(table(), expect_max_bytes=1 << 30)["reason_code"] == "reduced_size"
+    assert parse(table(), rc=3)["reason_code"] == "tool_failed"
+    assert parse(table(), rc=124)["reason_code"] == "timeout"
+    assert parse(table(), expect_ranks=4, expect_max_bytes=SIZES[-1])["outcome"] == "measured"
+
+
+@pytest.mark.parametrize("text", [None, b"x", 7, [], {}, "", " ", "\0" * 100, "<html>", "{}", "[1]", '{"results": []}', "/etc/passwd", True])
+def test_what_is_no_output_at_all(text: t.Any) -> None:
+    assert parse(text)["outcome"] == "error" and parse(text)["reason"]
+
+
+def test_json_traps() -> None:
+    whole = json.loads(recording("nccl-v2.19.6-all_reduce-g4.json")[0])
+    misspelt = dict(whole)
+    misspelt["average_bus_bandwidith"] = {"bandwidith": 304.2, "okay": "unchecked"}
+    del misspelt["average_bus_bandwidth"]
+    assert parse(json.dumps(misspelt))["avg_busbw"]["value"] == 304.2
+    cut = json.dumps(whole)[:-30]
+    assert parse(cut)["reason_code"] == "incomplete_output"
+    wrong = json.loads(json.dumps(whole))
+    wrong["results"][0]["in_place"]["nwrong"] = 3
+    assert parse(json.dumps(wrong))["reason_code"] == "wrong_results"
+
+
+@given(st.integers(min_value=1, max_value=3000))
+def test_a_cut_text_is_never_measured(at: int) -> None:
+    text = table()
+    last = text.rindex("Avg bus bandwidth    : 150.5")
+    if at < last + len("Avg bus bandwidth    : "):
+        assert parse(text[:at])["outcome"] == "error"
+
+
+@given(st.text(max_size=400))
+def test_any_text(text: str) -> None:
+    assert parse(text)["outcome"] == "error"
