@@ -28,7 +28,6 @@ LOST = ("gpu is lost", "gpu requires reset", "gpu access blocked", "fallen off t
 # A GPU answers these whatever its model; an error here is the GPU's, not the question's.
 VITAL = ("uuid", "product_name", "pci/pci_bus_id", "fb_memory_usage/total", "temperature/gpu_temp")
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
-_PROCESS_NAME = re.compile(r"(<process_name>)(.*?)(</process_name>)", re.DOTALL)
 
 # Sentences in which nvidia-smi says that it cannot answer: (mark, reason code, what it means).
 FAILURES = (
@@ -122,9 +121,13 @@ def _tree(xml: str) -> ElementTree.Element | str:
     except (ElementTree.ParseError, ValueError, RecursionError) as error:
         problem = str(error)[:200]
     # nvidia-smi prints the names of processes as they are, `a && b <c>` and control characters among them.
-    escaped = _PROCESS_NAME.sub(lambda m: m.group(1) + re.sub(r"[^\w ./:@%+=,-]", "?", m.group(2)) + m.group(3), xml)
+    head, *pieces = xml.split("<process_name>")
+    escaped = [head]
+    for piece in pieces:
+        name, end, rest = piece.partition("</process_name>")
+        escaped += ["<process_name>", re.sub(r"[^\w ./:@%+=,-]", "?", name) if end else name, end, rest]
     try:
-        return ElementTree.fromstring(escaped)
+        return ElementTree.fromstring("".join(escaped))
     except (ElementTree.ParseError, ValueError, RecursionError):
         return problem
 
@@ -227,9 +230,7 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
             "volatile_corrected": _errors(node, "volatile", "corrected"),
             "aggregate_uncorrected": _errors(node, "aggregate", "uncorrected"),
             "aggregate_corrected": _errors(node, "aggregate", "corrected"),
-            "unrepairable": _yes(
-                node, "ecc_errors/unrepairable_memory", "ecc_errors/aggregate/sram_threshold_exceeded"
-            ),
+            "unrepairable": _yes(node, "ecc_errors/unrepairable_memory", "ecc_errors/aggregate/sram_threshold_exceeded"),
         },
         "remapped_rows": {
             "correctable": _int(_text(node, "remapped_rows/remapped_row_corr")),
@@ -250,12 +251,8 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
             "max_sm": _int(_text(node, "max_clocks/sm_clock")),
         },
         "power": {
-            "draw_w": _number(
-                _text(node, power + "instant_power_draw", power + "power_draw", power + "average_power_draw")
-            ),
-            "limit_w": _number(
-                _text(node, power + "current_power_limit", power + "enforced_power_limit", power + "power_limit")
-            ),
+            "draw_w": _number(_text(node, power + "instant_power_draw", power + "power_draw", power + "average_power_draw")),
+            "limit_w": _number(_text(node, power + "current_power_limit", power + "enforced_power_limit", power + "power_limit")),
             "default_limit_w": _number(_text(node, power + "default_power_limit")),
         },
         "temperature_c": _int(_text(node, "temperature/gpu_temp")),
@@ -331,7 +328,7 @@ def csv_cell(cell: str) -> t.Any:
 def parse_nvlink_status(text: t.Any) -> dict[str, list[float | None]]:
     """`nvlink -s` -> {GPU UUID: [GB/s of each link in one direction, None where it is not up]}."""
     return {
-        uuid: [_number(state) for _link, state in re.findall(r"(?m)^\s*Link (\d{1,3}): *([^\n]{1,40})$", part)]
+        uuid: [_number(state) for _link, state in re.findall(r"(?m)^[ \t]*Link (\d{1,3}): *([^\n]{1,40})$", part)]
         for uuid, part in _per_gpu(text)
     }
 

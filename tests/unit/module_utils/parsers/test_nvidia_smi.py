@@ -311,3 +311,28 @@ def test_what_is_no_text_is_an_error(nothing: object) -> None:
     assert nvidia_smi.parse_csv(nothing)["outcome"] == "error"
     assert nvidia_smi.parse_list(nothing) == [] and nvidia_smi.parse_topology(nothing) == {}
     assert nvidia_smi.parse_nvlink_errors(nothing) == nvidia_smi.parse_nvlink_status(nothing) == {}
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        ("<nvidia_smi_log>", "<process_name>"),
+        ("<nvidia_smi_log>", "<a>"),
+        (f"GPU 0: x (UUID: {FIRST})", "\n"),
+        (f"GPU 0: x (UUID: {FIRST})\n", "Link 1: A a"),
+        ("", "GPU 0: "),
+        ("GPU0\t", "GPU1\t"),
+        ("index, ", "name [a"),
+        ("\x1b[", "0;"),
+    ],
+)
+def test_a_megabyte_of_anything_is_read_at_once(head: str, piece: str) -> None:
+    text = head + piece * (1_000_000 // len(piece)) + "</nvidia_smi_log>"
+    begin = time.perf_counter()
+    nvidia_smi.parse_xml(text)
+    nvidia_smi.parse_csv(text)
+    nvidia_smi.parse_nvlink_status(text)
+    nvidia_smi.parse_nvlink_errors(text)
+    nvidia_smi.parse_topology(text)
+    nvidia_smi.parse_list(text)
+    assert time.perf_counter() - begin < 5
