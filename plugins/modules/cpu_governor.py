@@ -93,6 +93,8 @@ undone:
   elements: str
 """
 
+import contextlib
+import glob
 import json
 import os
 import secrets
@@ -187,6 +189,15 @@ def _undo_left(state_dir: str) -> list[str]:
     return session.undone
 
 
+def _forget(own_dir: str) -> None:
+    """Remove what a guardian said at its deadline, when nobody listened any more; it sees that and ends at last."""
+    for result in glob.glob(os.path.join(own_dir, "*", "governor.jsonl")):
+        os.unlink(result)
+        os.rmdir(os.path.dirname(result))
+    with contextlib.suppress(OSError):
+        os.rmdir(own_dir)
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     params = module.params
@@ -208,6 +219,7 @@ def main() -> None:
             after = {**before, **governor.pending(own.ledger), **governor.pending(left.ledger)}
         else:
             answer["undone"] = _end(own) + _undo_left(own_dir)
+            _forget(own_dir)
             try:
                 answer["undone"] += _undo_left(state_dir)
             except SessionError as error:

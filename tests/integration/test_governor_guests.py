@@ -18,15 +18,14 @@ GUEST = "rdma-04"  # two CPUs
 
 
 @pytest.fixture
-def call(rig_rdma: Guests, root: pathlib.Path, tmp_path: pathlib.Path) -> t.Callable[..., dict[str, t.Any]]:
+def call(rig_rdma: Guests, root: pathlib.Path) -> t.Callable[..., dict[str, t.Any]]:
     def call(check: bool = False, **arguments: t.Any) -> dict[str, t.Any]:
-        command = [root / ".venv/bin/ansible", GUEST, "-i", rig_rdma.inventory, "-t", tmp_path]
-        command += ["-m", "gpufleet.acceptance.cpu_governor", "-a", json.dumps(arguments)] + ["-C"] * check
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, cwd=root, env={**os.environ, "ANSIBLE_NOCOLOR": "1"}
-        )
+        command = [root / ".venv/bin/ansible", GUEST, "-i", rig_rdma.inventory, *(["-C"] * check)]
+        command += ["-m", "gpufleet.acceptance.cpu_governor", "-a", json.dumps({"state": "held", **arguments})]
+        environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=root, env=environment)
         assert done.returncode == 0, done.stdout
-        answer: dict[str, t.Any] = json.loads((tmp_path / GUEST).read_text())
+        answer: dict[str, t.Any] = json.loads(done.stdout.split("=> ", 1)[1])
         return answer
 
     return call
@@ -48,11 +47,11 @@ def test_held_and_restored_each_to_its_own(
     rig_rdma: Guests, differing: list[str], call: t.Callable[..., dict[str, t.Any]]
 ) -> None:
     planned = call(check=True)
-    assert planned["changed"] and set(planned["diff"]["after"].values()) == {"performance"}
+    assert planned["changed"] and set(planned["policies"].values()) == {"performance"}
     assert rig_rdma.governors(GUEST) == differing
     held = call()
     assert held["changed"] and held["outcome"] == "switched"
-    assert held["diff"]["before"] == {"policy0": "powersave", "policy1": "schedutil"}
+    assert held["policies"] == {"policy0": "performance", "policy1": "performance"}
     assert rig_rdma.governors(GUEST) == ["performance", "performance"]
     again = call()
     assert not again["changed"] and again["outcome"] == "already"
