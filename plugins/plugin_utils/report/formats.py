@@ -15,27 +15,57 @@ import typing as t
 from xml.etree import ElementTree
 
 Model = t.Dict[str, t.Any]
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]|[\ud800-\udfff]")
+# Control characters, what turns the direction of text or takes no room, and what no XML may hold.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+)
+# Rows of a Markdown table of one check.
+ROWS = 200
 
 
 def plain(text: t.Any) -> str:
-    """A string without control characters, which no format may pass on: they are shown as their codes."""
-    return _CONTROL.sub(lambda m: f"\\x{ord(m.group(0)):02x}", str(text))
+    """A string in which everything can be seen: control and direction characters are shown as their codes."""
+    return _UNSEEN.sub(lambda m: f"\\x{ord(m.group(0)):02x}", str(text))
+
+
+def number(value: t.Any) -> str:
+    """Four significant digits, whole numbers as they are; nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def as_json(model: Model) -> str:
-    """report/v1."""
-    return json.dumps({k: v for k, v in model.items() if k != "verdicts"}, indent=1, sort_keys=True, default=str) + "\n"
+    """report/v1; an entry of a list is one line, so that two reports can be compared by lines."""
+    parts = []
+    for key, value in model.items():
+        if isinstance(value, list) and value:
+            text = "[\n  " + ",\n  ".join(json.dumps(item, sort_keys=True) for item in value) + "\n ]"
+        else:
+            text = json.dumps(value, sort_keys=True)
+        parts.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def cell(text: t.Any) -> str:
-    """Text as the content of a Markdown table cell or line: nothing in it is markup."""
+    """Text as the content of a Markdown line or table cell: nothing in it is markup, nor a link."""
     flat = " ".join(plain(text).split())
-    return re.sub(r"([\\`*_{}\[\]()<>#+!|~&$@:-])", r"\\\1", flat).replace("\\:", ":").replace("\\-", "-")
+    escaped = re.sub(r"([\\`*_{}\[\]()<>#+!|~&$@])", r"\\\1", flat)
+    # Some readers make a link of a bare address, and a list or a heading of a line that begins with its mark.
+    escaped = re.sub(r"(?i)\b(https?|ftp|file|mailto|javascript|data|www)([:.])", r"\1\\\2", escaped)
+    return re.sub(r"^(\d*)([-=.])", r"\1\\\2", escaped)
+
+
+def _row(*cells: t.Any) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _table(lines: list[str], head: str, *columns: str) -> None:
+    lines += ["", f"## {head}", "", _row(*columns), "|" + "---|" * len(columns)]
 
 
 def markdown(model: Model) -> str:
-    """The report as one Markdown page."""
+    """The report as one Markdown page: what stands on the HTML page, without pictures and long lists."""
     lines = [
         f"# {'ACCEPTED' if model['accepted'] else 'NOT ACCEPTED'}: run {cell(model['run_id'])}",
         "",
@@ -43,99 +73,170 @@ def markdown(model: Model) -> str:
         "",
     ]
     if model["simulated"]:
-        lines += ["**SIMULATED: some of these results come from simulated tools, not from hardware.**", ""]
+        lines += ["**SIMULATED: results marked so come from simulated tools, not from hardware.**", ""]
     if model["partial"]:
-        lines += [f"**PARTIAL: left out {len(model['left_out'])} hosts; stages {cell(', '.join(model['skipped_stages']) or 'none')}**", ""]
+        lines += [f"**PARTIAL: {cell(left_out(model))}**", ""]
     coverage = model["coverage"]
     lines += [
         f"Coverage: {coverage['measured']} of {coverage['planned']} planned checks measured. "
-        + ", ".join(f"{n} {name}" for name, n in model["counts"].items()),
-        "",
-        "| node | verdict | " + " | ".join(cell(s["name"]) for s in model["stages"]) + " |",
-        "|---|---|" + "---|" * len(model["stages"]),
+        + ", ".join(f"{n} {cell(name)}" for name, n in model["counts"].items())
+        + ".",
     ]
-    for node in model["nodes"]:
-        mark = " (simulated)" if node["simulated"] else ""
-        lines.append(f"| {cell(node['name'])}{mark} | {node['verdict']} | " + " | ".join(node["stages"].values()) + " |")
     abnormal = [n for n in model["nodes"] if n["findings"]]
     if abnormal:
-        lines += ["", "## Abnormal nodes", ""]
+        lines += ["", "## What is not as it should be", ""]
         for node in abnormal:
-            lines += [f"- **{cell(node['name'])}**"]
-            lines += [f"  - {f['verdict']} {cell(f['stage'])} {cell(f['check'])}: {cell(f['reason'])}" for f in node["findings"]]
+            lines += [f"- **{cell(node['name'])}** {cell(node['verdict'])}{_simulated(node)}"]
+            for f in node["findings"]:
+                lines += [f"  - {cell(f['verdict'])} {cell(f['stage'])} {cell(f['check'])}: {cell(f['reason'])}"]
+                lines += [f"    - {cell(text)}" for text in f["evidence"][:8]]
+                if f["raw"]:
+                    lines += [f"    - output: {cell(f['raw'])}"]
+    _table(lines, "Nodes", "node", "verdict", *(cell(s["name"]) for s in model["stages"]))
+    for node in model["nodes"]:
+        stages = (cell(word) for word in node["stages"].values())
+        lines.append(_row(cell(node["name"]) + _simulated(node), cell(node["verdict"]), *stages))
+    for stage in model["stages"]:
+        for group in stage["checks"]:
+            _markdown_check(lines, stage["name"], group)
+    if model["drift"]:
+        _table(lines, "Stack that differs", "item", "found", "on", "expected", "on as expected", "basis")
+        for d in model["drift"]:
+            on = cell(", ".join(d["differing"])) + _simulated(d)
+            agreeing = f"{d['agree']} of {d['of']}: {cell(', '.join(d['agreeing']))}"
+            lines.append(_row(cell(d["item"]), cell(d["found"]), on, cell(d["expected"]), agreeing, cell(d["basis"])))
     if model["expectations"]:
-        lines += ["", "## Expectations used", "", "| check | value | layer | source | date | confidence |", "|---|---|---|---|---|---|"]
-        lines += [
-            f"| {cell(e['stage'])} {cell(e['check'])} {cell(e['metric'])} | {e['expected']} {cell(e['unit'])} | {cell(e['layer'])} "
-            f"| {cell(e['source'])} | {cell(e['date'])} | {cell(e['confidence'])} |"
-            for e in model["expectations"]
-        ]
-    lines += [""] + [f"Note: {cell(note)}" for note in model["notes"]]
+        _table(lines, "Expectations used", "check", "expected", "floor", "layer", "source", "date", "confidence")
+        for e in model["expectations"]:
+            of = cell(f"{e['stage']} {e['check']} {e['metric']}")
+            numbers = (f"{number(e['expected'])} {cell(e['unit'])}", f"{number(e['floor'])} {cell(e['unit'])}")
+            lines.append(_row(of, *numbers, *(cell(e[k]) for k in ("layer", "source", "date", "confidence"))))
+    for stage, sample in model["sample"].items():
+        lines += ["", cell(f"Sample of stage {stage}: seed {sample['seed']}, nodes {', '.join(sample['nodes'])}")]
+    if model["waivers"]:
+        _table(lines, "Waivers", "subject", "check", "ticket", "expires", "reason")
+        for w in model["waivers"]:
+            what = cell(f"{w['stage']} {w['check']}")
+            lines.append(_row(cell(w["subject"]), what, cell(w["ticket"]), cell(w["expires"]), cell(w["reason"])))
+    _table(lines, "Command lines", "stage", "nodes", "command")
+    lines += [_row(cell(c["stage"]), str(c["nodes"]), cell(c["command"])) for c in model["commands"]]
+    _table(lines, "Versions", "what", "version", "nodes")
+    lines += [_row(cell(v["name"]), cell(v["version"]), str(v["nodes"] or "")) for v in model["versions"]]
+    lines += [
+        "",
+        f"{len(model['raw'])} raw files, listed with their SHA-256 in report.json; SHA-256 of that list: {model['fingerprint']}",
+    ]
+    lines += [line for note in model["notes"] for line in ("", f"Note: {cell(note)}")]
+    if model["warnings"]:
+        lines += ["", "## Signed with these warnings in mind", ""]
+        lines += [f"- {cell(w['text'])}{_simulated(w)}" for w in model["warnings"]]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def left_out(model: Model) -> str:
+    """What a partial run left out, in words."""
+    hosts, stages = model["left_out"], model["skipped_stages"]
+    parts = []
+    if hosts:
+        parts.append(f"{len(hosts)} hosts left out: {', '.join(hosts[:50])}{' ...' if len(hosts) > 50 else ''}")
+    if stages:
+        parts.append(f"stages left out: {', '.join(stages)}")
+    return "; ".join(parts) or "parts of the fleet or of the stages were left out"
+
+
+def _simulated(of: Model) -> str:
+    return " (simulated)" if of["simulated"] else ""
+
+
+def _markdown_check(lines: list[str], stage: str, group: Model) -> None:
+    """A table of one check; where nothing has a number only what is not a PASS."""
+    rows = [r for r in group["rows"] if r["value"] is not None or r["verdict"] != "PASS"][:ROWS]
+    counts = ", ".join(f"{n} {word}" for word, n in group["counts"].items())
+    lines += ["", f"### {cell(stage)} {cell(group['check'])} {cell(group['variant'])}".rstrip(), "", f"{cell(counts)}"]
+    if not rows:
+        return
+    lines += ["", _row("subject", "verdict", "value", "floor", "shown, not gated on"), "|---|---|---|---|---|"]
+    for r in rows:
+        unit = cell(r["unit"] or "")
+        ungated = ", ".join(f"{name} {number(m['value'])} {m['unit']}" for name, m in r["ungated"].items())
+        values = (f"{number(r['value'])} {unit}".strip(), number(r["floor"]), cell(ungated))
+        lines.append(_row(cell(r["subject"]) + _simulated(r), cell(r["verdict"]), *values))
+    if len(group["rows"]) > len(rows):
+        lines += ["", f"{len(group['rows']) - len(rows)} more rows stand in report.json."]
 
 
 def junit(model: Model) -> str:
     """One test case per verdict; FAIL is a failure, UNKNOWN an error, SKIPPED and KNOWN_FAIL are skipped."""
-    root = ElementTree.Element("testsuites", name=plain(model["run_id"]))
+    tags = {"FAIL": "failure", "UNKNOWN": "error", "SKIPPED": "skipped", "KNOWN_FAIL": "skipped"}
+    root = ElementTree.Element("testsuites", name=_xml(model["run_id"]))
     for stage in model["stages"]:
         rows = [(group, row) for group in stage["checks"] for row in group["rows"]]
+        of = {tag: str(sum(tags.get(r["verdict"]) == tag for _g, r in rows)) for tag in ("failure", "error", "skipped")}
         suite = ElementTree.SubElement(
-            root, "testsuite", name=plain(stage["name"]), tests=str(len(rows)),
-            failures=str(sum(r["verdict"] == "FAIL" for _g, r in rows)), errors=str(sum(r["verdict"] == "UNKNOWN" for _g, r in rows)),
-            skipped=str(sum(r["verdict"] in ("SKIPPED", "KNOWN_FAIL") for _g, r in rows)),
+            root, "testsuite", name=_xml(stage["name"]), tests=str(len(rows)),
+            failures=of["failure"], errors=of["error"], skipped=of["skipped"],
         )  # fmt: skip
         for group, row in rows:
-            name = f"{group['check']} {group['variant']}".strip() + (" (simulated)" if row["simulated"] else "")
-            case = ElementTree.SubElement(
-                suite, "testcase", name=plain(name), classname=plain(row["subject"]), time=f"{row['duration_s'] or 0:.3f}"
-            )
-            tag = {"FAIL": "failure", "UNKNOWN": "error", "SKIPPED": "skipped", "KNOWN_FAIL": "skipped"}.get(row["verdict"])
+            name = f"{group['check']} {group['variant']}".strip() + _simulated(row)
+            seconds = f"{row['duration_s'] or 0:.3f}"
+            case = ElementTree.SubElement(suite, "testcase", name=_xml(name), classname=_xml(row["subject"]), time=seconds)
+            tag = tags.get(row["verdict"])
             if tag:
-                ElementTree.SubElement(case, tag, message=plain(row["reason"])[:2000])
+                ElementTree.SubElement(case, tag, message=f"{row['verdict']}: {_xml(row['reason'])}"[:2000])
             elif row["verdict"] == "WARN":
-                ElementTree.SubElement(case, "system-out").text = "WARN: " + plain(row["reason"])
+                ElementTree.SubElement(case, "system-out").text = "WARN: " + _xml(row["reason"])
+    if not model["accepted"]:
+        # The run itself is a case: a refusal for another reason than a single check must show as well.
+        suite = ElementTree.SubElement(root, "testsuite", name="acceptance", tests="1", failures="1", errors="0", skipped="0")
+        case = ElementTree.SubElement(suite, "testcase", name="the run is accepted", classname="acceptance", time="0")
+        ElementTree.SubElement(case, "failure", message=_xml(model["why"])[:2000])
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _xml(text: t.Any) -> str:
+    return plain(text).replace("\t", " ").replace("\n", " ")
 
 
 def prometheus(model: Model) -> str:
     """Metrics for the text file collector of node_exporter."""
-
-    def labels(**values: t.Any) -> str:
-        escaped = (f'{k}="{_label(v)}"' for k, v in values.items())
-        return "{" + ",".join(escaped) + "}"
-
     run = model["run_id"]
-    lines = [
-        "# HELP gpufleet_acceptance_accepted Whether the run was accepted.",
-        "# TYPE gpufleet_acceptance_accepted gauge",
-        f"gpufleet_acceptance_accepted{labels(run_id=run, simulated=str(model['simulated']).lower())} {int(model['accepted'])}",
-        "# HELP gpufleet_acceptance_verdicts Number of verdicts.",
-        "# TYPE gpufleet_acceptance_verdicts gauge",
-        *(f"gpufleet_acceptance_verdicts{labels(run_id=run, verdict=name)} {n}" for name, n in model["counts"].items()),
-        "# HELP gpufleet_acceptance_coverage_ratio Measured of planned checks.",
-        "# TYPE gpufleet_acceptance_coverage_ratio gauge",
-        f"gpufleet_acceptance_coverage_ratio{labels(run_id=run)} "
-        f"{model['coverage']['measured'] / model['coverage']['planned'] if model['coverage']['planned'] else 0}",
-        "# HELP gpufleet_acceptance_node_accepted Whether nothing speaks against a node.",
-        "# TYPE gpufleet_acceptance_node_accepted gauge",
-        *(
-            f"gpufleet_acceptance_node_accepted{labels(run_id=run, node=n['name'])} {int(n['verdict'] not in ('FAIL', 'UNKNOWN'))}"
-            for n in model["nodes"]
-        ),
-        "# HELP gpufleet_acceptance_value What a check measured, in its unit.",
-        "# TYPE gpufleet_acceptance_value gauge",
-    ]
-    for stage in model["stages"]:
-        for group in stage["checks"]:
-            for row in group["rows"]:
-                if row["value"] is not None:
-                    of = labels(
-                        run_id=run, stage=stage["name"], check=group["check"], variant=group["variant"], subject=row["subject"],
-                        metric=row["metric"], unit=row["unit"], verdict=row["verdict"],
-                    )  # fmt: skip
-                    lines.append(f"gpufleet_acceptance_value{of} {row['value']}")
+    coverage = model["coverage"]
+    lines: list[str] = []
+
+    def metric(name: str, text: str) -> None:
+        lines.extend((f"# HELP gpufleet_acceptance_{name} {text}", f"# TYPE gpufleet_acceptance_{name} gauge"))
+
+    def sample(name: str, value: t.Any, **labels: t.Any) -> None:
+        of = ",".join(f'{k}="{_label(v)}"' for k, v in {"run_id": run, **labels}.items())
+        lines.append(f"gpufleet_acceptance_{name}{{{of}}} {value}")
+
+    metric("accepted", "Whether the run was accepted.")
+    sample("accepted", int(model["accepted"]), simulated=_bool(model["simulated"]), partial=_bool(model["partial"]))
+    metric("verdicts", "Number of verdicts.")
+    for word, n in model["counts"].items():
+        sample("verdicts", n, verdict=word)
+    metric("planned_checks", "Checks that the run planned.")
+    sample("planned_checks", coverage["planned"])
+    metric("measured_checks", "Planned checks that were measured, or do not apply.")
+    sample("measured_checks", coverage["measured"])
+    metric("node_verdict", "1 at the worst verdict of a node.")
+    for node in model["nodes"]:
+        sample("node_verdict", 1, node=node["name"], verdict=node["verdict"], simulated=_bool(node["simulated"]))
+    values = [(s, g, r) for s in model["stages"] for g in s["checks"] for r in g["rows"] if r["value"] is not None]
+    for name, text in (("value", "What a check measured, in its unit."), ("floor", "The least, for a time the most, that passes.")):
+        metric(name, text)
+        for stage, group, row in values:
+            if row[name] is not None:
+                sample(
+                    name, row[name], stage=stage["name"], check=group["check"], variant=group["variant"], subject=row["subject"],
+                    metric=row["metric"], unit=row["unit"],
+                )  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
+def _bool(value: bool) -> str:
+    return str(bool(value)).lower()
+
+
 def _label(value: t.Any) -> str:
-    return plain(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return plain("" if value is None else value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -9,166 +9,250 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
+import hashlib
 import pathlib
+import shlex
+import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.waivers import node_of
 
 Model = t.Dict[str, t.Any]
-EXPECTATION_COLUMNS = ("expectation", "stage", "check", "metric", "expected", "unit", "layer", "source", "date", "confidence")
+Record = t.Dict[str, t.Any]
+# stage, check, variant, subject id
+Key = t.Tuple[str, str, str, str]
+
 ORDER = ("FAIL", "UNKNOWN", "WARN", "KNOWN_FAIL", "SKIPPED", "PASS")
+ABNORMAL = ORDER[:4]
+EXPECTATION = ("stage", "check", "metric", "expected", "unit", "floor", "layer", "source", "date", "confidence", "expectation")
+# Metrics that are shown and never gated on: a mean over all sizes says nothing about the plateau.
+UNGATED = ("avg_busbw", "out_of_bounds")
+COMMANDS = 200
 
 
-def build(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]], judgement: t.Any) -> Model:
-    """One model from the plan, the measurements of a run and what the verdict engine said of them."""
-    latest: dict[tuple[str, str, str, str], dict[str, t.Any]] = {}
+def build(plan: Record, measurements: list[Record], judgement: t.Any) -> Model:
+    """One model (report/v1) from the plan, the measurements of a run and what the verdict engine said of them."""
+    latest: dict[Key, Record] = {}
     for m in measurements:
         key = (m["stage"], m["check"], m["variant"], m["subject"]["id"])
         if key not in latest or m["attempt"] >= latest[key]["attempt"]:
             latest[key] = m
     verdicts = judgement.verdicts
     stages = [s["name"] for s in plan["stages"]]
-    nodes = _nodes(plan, verdicts, stages)
+    nodes = _nodes(verdicts, stages, latest)
+    raw = sorted({(m["raw"], m["raw_sha256"]) for m in measurements if m["raw"]})
     return {
         "schema": "report/v1",
         "run_id": plan["run_id"],
-        "created_at": utc(),
         "planned_at": plan["created_at"],
+        "created_at": utc(),
+        "mode": plan["mode"],
         "accepted": judgement.accepted,
         "why": judgement.why,
         "partial": bool(plan["partial"]),
         "left_out": plan["left_out"],
         "skipped_stages": plan["skipped_stages"],
-        "simulated": any(v.get("simulated") for v in verdicts) or any(m["simulated"] for m in measurements),
+        "simulated": any(v["simulated"] for v in verdicts) or any(m["simulated"] for m in measurements),
         "counts": judgement.counts,
         "coverage": judgement.coverage,
         "notes": judgement.notes,
         "nodes": nodes,
+        "not_measured_by_plan": _without_checks(plan, nodes),
         "stages": [_stage(name, verdicts, latest) for name in stages],
-        "warnings": [v for v in verdicts if v["verdict"] == "WARN" and v["subject"]["kind"] == "node"],
-        "waivers": [v for v in verdicts if v["verdict"] == "KNOWN_FAIL"],
-        "drift": judgement.drift,
+        "warnings": _warnings(verdicts),
+        "waivers": [_waiver(v) for v in verdicts if v["verdict"] == "KNOWN_FAIL"],
+        "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),
         "sample": plan["sample"],
         "expectations": _expectations(verdicts),
         "commands": _commands(latest),
-        "versions": {
-            "gpufleet.acceptance": plan["collection_version"], "ansible-core": plan["ansible_version"],
-            "Python": plan["python_version"],
-            **{f"{m['stage']} tool": m["tool_version"] for m in latest.values() if m["tool_version"]},
-        },
-        "raw": sorted({(m["raw"], m["raw_sha256"]) for m in latest.values() if m["raw"]}),
-        "verdicts": verdicts,
-    }  # fmt: skip
+        "versions": _versions(plan, latest),
+        "raw": [{"path": path, "sha256": digest} for path, digest in raw],
+        # One number for all evidence: that of the lines that `sha256sum` prints, sorted by file.
+        "fingerprint": hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in raw).encode()).hexdigest(),
+    }
 
 
 def worst(names: t.Iterable[str]) -> str:
-    """The worst of some verdicts, as people read them."""
+    """The worst of some verdicts, as people read them; what was skipped takes nothing from what passed."""
     found = set(names)
-    return next((name for name in ORDER if name in found), "UNKNOWN")
+    return next((name for name in ORDER if name in (found - {"SKIPPED"} or found)), "UNKNOWN")
 
 
-def node_of(verdict: dict[str, t.Any]) -> str:
-    """The node a verdict belongs to, for its GPUs and ports too."""
-    subject = str(verdict["subject"]["id"])
-    for mark in ("/gpu/", "/nic/"):
-        subject = subject.split(mark, 1)[0]
-    return subject
-
-
-def _nodes(plan: dict[str, t.Any], verdicts: list[dict[str, t.Any]], stages: list[str]) -> list[dict[str, t.Any]]:
-    of: dict[str, dict[str, list[dict[str, t.Any]]]] = {name: {} for name in plan["targets"]}
+def _nodes(verdicts: list[Record], stages: list[str], latest: dict[Key, Record]) -> list[Record]:
+    """Every node (and every pair or group, which is nobody's alone) with its verdict by stage, the worst first."""
+    of: dict[str, dict[str, list[Record]]] = {}
     for v in verdicts:
-        of.setdefault(node_of(v), {}).setdefault(v["stage"], []).append(v)
+        of.setdefault(node_of(v["subject"]["id"]), {}).setdefault(v["stage"], []).append(v)
     nodes = []
     for name, by_stage in of.items():
         every = [v for found in by_stage.values() for v in found]
         nodes.append(
             {
                 "name": name,
-                "verdict": worst(v["verdict"] for v in every) if every else "SKIPPED",
+                "verdict": worst(v["verdict"] for v in every),
                 "stages": {s: worst(v["verdict"] for v in by_stage[s]) if s in by_stage else "" for s in stages},
-                "simulated": any(v.get("simulated") for v in every),
-                "findings": _findings(every),
+                "simulated": any(v["simulated"] for v in every),
+                "findings": _findings(every, latest),
             }
         )
     return sorted(nodes, key=lambda n: (ORDER.index(n["verdict"]), n["name"]))
 
 
-def _findings(verdicts: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+def _without_checks(plan: Record, nodes: list[Record]) -> list[str]:
+    """Targets of the run for which it planned no check at all, as those that a sample left out."""
+    shown = {n["name"] for n in nodes} | {n["name"].split("/", 1)[0] for n in nodes}
+    return sorted(set(plan["targets"]) - shown)
+
+
+def _findings(verdicts: list[Record], latest: dict[Key, Record]) -> list[Record]:
     """What speaks against a node, worst first; a node repeats the reason of its GPU, which is said once."""
-    found: dict[tuple[str, str], dict[str, t.Any]] = {}
+    found: dict[tuple[str, str], Record] = {}
     for v in verdicts:
-        if v["verdict"] not in ("PASS", "SKIPPED"):
-            one = {k: v[k] for k in ("stage", "check", "verdict", "reason")}
-            found.setdefault((v["stage"], v["reason"]), {**one, "subject": v["subject"]["id"]})
+        if v["verdict"] not in ABNORMAL:
+            continue
+        m = latest.get((v["stage"], v["check"], v["variant"], v["subject"]["id"]))
+        one = {k: v[k] for k in ("stage", "check", "variant", "verdict", "reason")}
+        one["subject"] = v["subject"]["id"]
+        one["evidence"] = _texts(v.get("findings") or [])
+        one["raw"] = m["raw"] if m else None
+        one["command"] = shlex.join(m["command"])[:500] if m else ""
+        before = found.get((v["stage"], v["reason"]))
+        # Of two with one reason the one that has the tool's output says more.
+        if before is None or (not before["raw"] and one["raw"]):
+            found[v["stage"], v["reason"]] = one
     return sorted(found.values(), key=lambda f: ORDER.index(f["verdict"]))
 
 
-def _stage(
-    name: str, verdicts: list[dict[str, t.Any]], latest: dict[tuple[str, str, str, str], dict[str, t.Any]]
-) -> dict[str, t.Any]:
-    checks: dict[tuple[str, str], dict[str, t.Any]] = {}
+def _texts(items: t.Any) -> list[str]:
+    """Findings and changes in words, whatever form a stage gave them."""
+    items = items if isinstance(items, list) else [items]
+    return [str(i.get("text") or i.get("code") or i) if isinstance(i, dict) else str(i) for i in items]
+
+
+def _stage(name: str, verdicts: list[Record], latest: dict[Key, Record]) -> Record:
+    checks: dict[tuple[str, str], Record] = {}
     for v in verdicts:
-        if v["stage"] != name:
-            continue
-        group = checks.setdefault((v["check"], v["variant"]), {"check": v["check"], "variant": v["variant"], "rows": []})
-        m = latest.get((name, v["check"], v["variant"], v["subject"]["id"]))
-        metrics = m["metrics"] if m else {}
-        group["rows"].append(
-            {
-                "subject": v["subject"]["id"],
-                "kind": v["subject"]["kind"],
-                "verdict": v["verdict"],
-                "value": v["value"],
-                "unit": v["unit"],
-                "floor": v["floor"],
-                "layer": v["layer"],
-                "metric": v.get("metric"),
-                "reason": v["reason"],
-                "simulated": bool(v.get("simulated")),
-                # Shown, never gated on: the mean over all sizes says nothing about the plateau.
-                "ungated": {n: metrics[n] for n in ("avg_busbw", "out_of_bounds") if n in metrics},
-                "duration_s": m["duration_s"] if m else None,
-                "evidence": (m["evidence"].get("changes") or []) if m else [],
-                "unreadable": (m["evidence"].get("unreadable") or []) if m else [],
-            }
-        )
+        if v["stage"] == name:
+            group = checks.setdefault((v["check"], v["variant"]), {"check": v["check"], "variant": v["variant"], "rows": []})
+            group["rows"].append(_row(v, latest.get((name, v["check"], v["variant"], v["subject"]["id"]))))
     for group in checks.values():
         group["rows"].sort(key=lambda r: (ORDER.index(r["verdict"]), r["subject"]))
+        group["counts"] = dict(collections.Counter(r["verdict"] for r in group["rows"]))
+        group["summary"] = _summary(group["rows"])
     return {"name": name, "checks": [checks[key] for key in sorted(checks)]}
 
 
-def _expectations(verdicts: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    found: dict[tuple[str, str], dict[str, t.Any]] = {}
+def _row(v: Record, m: Record | None) -> Record:
+    metrics, evidence = (m["metrics"], m["evidence"]) if m else ({}, {})
+    subject = v["subject"]["id"]
+    node = node_of(subject)
+    return {
+        "subject": subject,
+        "node": node,
+        "part": subject[len(node) + 1 :],
+        "kind": v["subject"]["kind"],
+        "verdict": v["verdict"],
+        "value": v["value"],
+        "unit": v["unit"],
+        "floor": v["floor"],
+        "layer": v["layer"],
+        "metric": v["metric"],
+        "reason": v["reason"],
+        "simulated": v["simulated"],
+        "attempt": v["attempt"],
+        "other": {n: metrics[n] for n in metrics if n != v["metric"] and n not in UNGATED},
+        "ungated": {n: metrics[n] for n in UNGATED if n in metrics},
+        "duration_s": m["duration_s"] if m else None,
+        "evidence": _texts(evidence.get("changes") or []),
+        "unreadable": _texts(evidence.get("unreadable") or []),
+    }
+
+
+def _summary(rows: list[Record]) -> Record | None:
+    """Least, median and most of the values of one check, where they have one unit."""
+    values = [r["value"] for r in rows if r["value"] is not None]
+    units = {r["unit"] for r in rows if r["value"] is not None}
+    if not values or len(units) > 1:
+        return None
+    return {"count": len(values), "min": min(values), "median": statistics.median(values), "max": max(values), "unit": units.pop()}
+
+
+def _warnings(verdicts: list[Record]) -> list[Record]:
+    """What is signed with open eyes; a node's warning that repeats that of its part is said once."""
+    found: dict[str, Record] = {}
     for v in verdicts:
-        if v.get("expectation"):
-            found[v["expectation"], v["layer"]] = {k: v.get(k) for k in EXPECTATION_COLUMNS}
-    return [found[key] for key in sorted(found, key=str)]
+        if v["verdict"] == "WARN":
+            text = f"{v['stage']} {v['check']}: {v['reason']}"
+            found.setdefault(text, {"text": text, "subject": v["subject"]["id"], "simulated": v["simulated"]})
+    return list(found.values())
 
 
-def _commands(latest: dict[tuple[str, str, str, str], dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+def _waiver(v: Record) -> Record:
+    return {
+        "subject": v["subject"]["id"],
+        **{k: v[k] for k in ("stage", "check", "variant", "reason", "ticket", "expires", "of", "simulated")},
+    }
+
+
+def _drift(found: dict[str, list[Record]], simulated: set[str]) -> list[Record]:
+    """Each deviating fact once, with the nodes on either side; what fails first, then what concerns most nodes."""
+    merged: dict[tuple[str, str, str], Record] = {}
+    for target in sorted(found):
+        for item in found[target]:
+            key = (item["item"], item["found"], item["expected"])
+            one = merged.setdefault(key, {**item, "differing": set(), "simulated": False})
+            one["differing"] |= {*item["differing"]}
+            one["simulated"] = one["simulated"] or bool(simulated & {target, *item["differing"]})
+    rows = [{**one, "differing": sorted(one["differing"])} for one in merged.values()]
+    return sorted(rows, key=lambda r: (r["severity"] != "fail", r["item"], -len(r["differing"]), r["found"]))
+
+
+def _expectations(verdicts: list[Record]) -> list[Record]:
+    found = {tuple(v[k] for k in EXPECTATION): {k: v[k] for k in EXPECTATION} for v in verdicts if v["expectation"]}
+    return sorted(found.values(), key=lambda e: tuple(str(e[k]) for k in EXPECTATION))
+
+
+def _commands(latest: dict[Key, Record]) -> list[Record]:
     """Each distinct command line once, with how many nodes ran it."""
-    found: dict[str, dict[str, t.Any]] = {}
+    ran: dict[tuple[str, str], set[str]] = {}
     for m in latest.values():
-        if m["command"] and m["subject"]["kind"] == "node":
-            text = " ".join(m["command"])[:2000]
-            entry = found.setdefault(text, {"command": text, "stage": m["stage"], "nodes": 0, "example": m["target"]})
-            entry["nodes"] += 1
-    return sorted(found.values(), key=lambda e: (e["stage"], -e["nodes"]))[:200]
+        if m["command"]:
+            ran.setdefault((m["stage"], shlex.join(m["command"])[:2000]), set()).add(node_of(m["subject"]["id"]))
+    found = [{"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()]
+    return sorted(found, key=lambda e: (e["stage"], -e["nodes"], e["command"]))[:COMMANDS]
+
+
+def _versions(plan: Record, latest: dict[Key, Record]) -> list[Record]:
+    """Versions of the tools of each stage, with how many nodes have each, and our own."""
+    seen: dict[tuple[str, str], set[str]] = {}
+    for m in latest.values():
+        if m["tool_version"]:
+            seen.setdefault((m["stage"], m["tool_version"]), set()).add(node_of(m["subject"]["id"]))
+    own = {
+        "gpufleet.acceptance": plan["collection_version"],
+        "ansible-core": plan["ansible_version"],
+        "Python": plan["python_version"],
+    }
+    return [
+        *({"name": name, "version": version, "nodes": None} for name, version in own.items()),
+        *({"name": stage, "version": version, "nodes": len(on)} for (stage, version), on in sorted(seen.items())),
+    ]
 
 
 def write(out: pathlib.Path, model: Model) -> list[pathlib.Path]:
-    """All formats into `out`; returns their paths, the page for people first."""
+    """All formats into `out`, each whole or not at all; returns their paths, the page for people first."""
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, page
 
     made = {
-        "report.html": page.render(model),
-        "report.md": formats.markdown(model),
-        "report.json": formats.as_json(model),
-        "report.junit.xml": formats.junit(model),
-        "report.prom": formats.prometheus(model),
+        "report.html": page.render,
+        "report.md": formats.markdown,
+        "report.json": formats.as_json,
+        "report.junit.xml": formats.junit,
+        "report.prom": formats.prometheus,
     }
-    for name, text in made.items():
-        write_atomically(out / name, text)
+    for name, make in made.items():
+        write_atomically(out / name, make(model))
     return [out / name for name in made]

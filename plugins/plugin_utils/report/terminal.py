@@ -11,55 +11,95 @@ from __future__ import annotations
 
 import shutil
 import typing as t
+import unicodedata
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import plain
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, plain
 
 Model = t.Dict[str, t.Any]
+Line = t.Tuple[str, str | None]
 COLOURS = {"FAIL": "red", "UNKNOWN": "purple", "WARN": "yellow", "KNOWN_FAIL": "cyan", "SKIPPED": "cyan", "PASS": "green"}
-# All nodes are listed up to this many; of a larger fleet only those that are not a plain PASS.
+# All nodes are listed up to this many; of a larger fleet only those with findings, and of these so many.
 ALL_NODES = 40
+ABNORMAL_NODES = 100
+REASONS = 4
 
 
-def table(model: Model, colour: bool = False) -> list[str]:
-    """The table as lines without colour."""
-    return [line for line, _colour in coloured(model)]
+def coloured(model: Model, width: int | None = None) -> list[Line]:
+    """The table as (line, name of one of Ansible's colours or None): abnormal nodes first, the verdict last.
 
-
-def coloured(model: Model) -> list[tuple[str, str | None]]:
-    """The table as (line, colour name of Ansible's or None): abnormal nodes first, the verdict last."""
-    width = max(60, min(shutil.get_terminal_size((120, 40)).columns, 200))
-    stages = [s["name"] for s in model["stages"]]
+    `width` in columns, that of the terminal by default. Nothing in it can steer a terminal.
+    """
+    width = max(60, min(width or shutil.get_terminal_size((120, 40)).columns, 200))
     nodes = model["nodes"]
-    shown = nodes if len(nodes) <= ALL_NODES else [n for n in nodes if n["verdict"] not in ("PASS", "SKIPPED")]
-    name_width = min(max([4, *(len(plain(n["name"])) for n in shown)]), 40)
-    lines: list[tuple[str, str | None]] = [("", None)]
+    shown = nodes if len(nodes) <= ALL_NODES else [n for n in nodes if n["findings"]][:ABNORMAL_NODES]
+    lines: list[Line] = [("", None)]
     if model["partial"]:
-        stages_out = ", ".join(model["skipped_stages"]) or "none"
-        lines.append((f"PARTIAL: left out {len(model['left_out'])} hosts and stages {stages_out}", "yellow"))
+        lines.append((fit(f"PARTIAL: {left_out(model)}", 2 * width), "yellow"))
     if model["simulated"]:
-        lines.append(("SIMULATED: these results come from simulated tools, not from hardware", "yellow"))
-    lines.append((f"{'node':{name_width}}  {'verdict':10}  " + "  ".join(f"{s:10}" for s in stages), None))
-    for node in shown:
-        name, cells = plain(node["name"])[:name_width], "  ".join(f"{node['stages'][s]:10}" for s in stages)
-        row = f"{name:{name_width}}  {node['verdict']:10}  {cells}"
-        lines.append((row.rstrip(), COLOURS[node["verdict"]]))
-        seen: set[str] = set()
-        for finding in node["findings"]:
-            reason = plain(finding["reason"])
-            if reason not in seen and len(seen) < 4:
-                seen.add(reason)
-                text = f"    {finding['verdict']}: {reason}"
-                lines.append((text if len(text) <= 2 * width else text[: 2 * width - 3] + "...", COLOURS[finding["verdict"]]))
-    if len(shown) < len(nodes):
-        lines.append((f"and {len(nodes) - len(shown)} nodes with PASS", "green"))
+        lines.append(("SIMULATED: results marked with * come from simulated tools, not from hardware", "yellow"))
+    lines += _rows(model, shown, width)
+    listed = {n["name"] for n in shown}
+    rest = [n["verdict"] for n in nodes if n["name"] not in listed]
+    for word in COLOURS:
+        if rest.count(word):
+            lines.append((f"and {rest.count(word)} nodes with {word}", COLOURS[word]))
+    lines += [(fit(f"note: {plain(note)}", 2 * width), "yellow") for note in model["notes"]]
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]
-    lines += [(f"note: {plain(note)}", "yellow") for note in model["notes"]]
+    word = "ACCEPTED" if model["accepted"] else "NOT ACCEPTED"
     lines += [
         ("", None),
-        (f"{counts}; {coverage['measured']} of {coverage['planned']} planned checks measured", None),
-        (f"{'ACCEPTED' if model['accepted'] else 'NOT ACCEPTED'}: {plain(model['why'])}", "green" if model["accepted"] else "red"),
+        (f"{counts or 'no verdict'}; {coverage['measured']} of {coverage['planned']} planned checks measured", None),
+        (f"{word}: {_line(model['why'])}", "green" if model["accepted"] else "red"),
     ]
     if model.get("path"):
-        lines.append((f"report: {model['path']}", None))
+        lines.append((f"report: {_line(model['path'])}", None))
     return lines
+
+
+def _rows(model: Model, shown: list[Model], width: int) -> t.Iterator[Line]:
+    """Node by stage, under each node why it is not as it should be."""
+    stages = [s["name"] for s in model["stages"]]
+    names = [_line(n["name"]) + ("*" if n["simulated"] else "") for n in shown]
+    cells = [max(10, len(stage)) for stage in stages]
+    # What stages and the verdict leave, but never less than a name needs to be told from its neighbours.
+    name_width = max(20, min(max([4, *map(columns, names)]), width - 12 - sum(cells) - 2 * len(cells)))
+    head = "  ".join(f"{stage:{w}}" for stage, w in zip(stages, cells, strict=True))
+    yield f"{pad('node', name_width)}  {'verdict':10}  {head}".rstrip(), None
+    for node, name in zip(shown, names, strict=True):
+        row = "  ".join(f"{node['stages'][stage]:{w}}" for stage, w in zip(stages, cells, strict=True))
+        yield f"{pad(name, name_width)}  {node['verdict']:10}  {row}".rstrip(), COLOURS[node["verdict"]]
+        prefix = f"{node['name']}: "
+        for finding in node["findings"][:REASONS]:
+            text = f"    {finding['verdict']} {finding['stage']} {finding['check']}: {_line(finding['reason'].removeprefix(prefix))}"
+            yield fit(text, 2 * width), COLOURS[finding["verdict"]]
+        if len(node["findings"]) > REASONS:
+            yield f"    and {len(node['findings']) - REASONS} more, see the report", None
+
+
+def _line(text: t.Any) -> str:
+    """Text in one line."""
+    return " ".join(plain(text).split())
+
+
+def columns(text: str) -> int:
+    """How many columns a text takes: wide characters take two, combining ones none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def fit(text: str, width: int) -> str:
+    """Text cut to a width, with three dots where something is missing."""
+    if columns(text) <= width:
+        return text
+    kept = ""
+    for character in text:
+        if columns(kept + character) > width - 3:
+            break
+        kept += character
+    return kept + "..."
+
+
+def pad(text: str, width: int) -> str:
+    """Text in exactly so many columns."""
+    text = fit(text, width)
+    return text + " " * (width - columns(text))

@@ -1,0 +1,61 @@
+// Draws the figures that stand in the page as JSON, in the colours of the reader's theme and, for print, of paper.
+(() => {
+  "use strict";
+  const scripts = Array.from(document.querySelectorAll("script.figure"));
+  const root = document.documentElement;
+  const drawn = new Set();
+
+  const draw = (script, width) => {
+    const style = getComputedStyle(root);
+    const colour = (name) => style.getPropertyValue("--" + name).trim();
+    const { data, layout } = JSON.parse(script.textContent);
+    for (const trace of data) {
+      if (!trace.meta) continue;
+      const of = colour(trace.meta);
+      if (trace.type === "bar") trace.marker = { color: of };
+      else if (trace.mode === "lines") trace.line.color = of;
+      else trace.marker.color = of;
+    }
+    const axis = { color: colour("soft"), gridcolor: colour("line"), linecolor: colour("line"), fixedrange: true };
+    for (const name of Object.keys(layout)) if (/^[xy]axis/.test(name)) Object.assign(layout[name], axis);
+    for (const shape of layout.shapes || []) shape.line.color = colour("floor");
+    const plot = document.getElementById(script.dataset.plot);
+    const room = width || plot.clientWidth;
+    Object.assign(layout, {
+      width: room, height: layout.height || (room < 500 ? 300 : 280), autosize: false, hovermode: "closest",
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("soft") },
+      margin: { l: 12, r: 12, t: 34, b: 12, autoexpand: true },
+      showlegend: layout.showlegend !== false, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+      hoverlabel: { bgcolor: colour("paper"), bordercolor: colour("soft"), font: { color: colour("ink") } },
+    });
+    layout.xaxis.automargin = true;
+    Plotly.react(plot, data, layout, { displayModeBar: false, responsive: false });
+    drawn.add(script);
+  };
+
+  // One after the other, so that a page with many charts can be read and scrolled at once.
+  const queue = (waiting) => {
+    if (waiting.length) setTimeout(() => { if (!drawn.has(waiting[0])) draw(waiting[0]); queue(waiting.slice(1)); });
+    else root.dataset.drawn = scripts.length;
+  };
+  const again = () => { drawn.clear(); delete root.dataset.drawn; queue(scripts); };
+  const paper = (on) => {
+    root.classList.toggle("printing", on);
+    // 180 mm: A4 between its margins.
+    if (on) for (const script of scripts) draw(script, 680);
+    else again();
+  };
+
+  queue(scripts);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  addEventListener("beforeprint", () => paper(true));
+  addEventListener("afterprint", () => paper(false));
+  let width = innerWidth, pause;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    clearTimeout(pause);
+    pause = setTimeout(again, 150);
+  });
+})();
