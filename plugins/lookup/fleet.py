@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 name: fleet
 short_description: The hosts of an acceptance run, or a refusal to run at all
 version_added: 0.1.0
-author: The gpufleet.acceptance team
+author: The gpufleet.acceptance team (@gpufleet)
 description:
   - Used in the C(hosts) line of the acceptance plays. Returns its pattern unchanged where the run can end with a verdict.
   - Ansible ends with status 0 where a pattern matches no host, where C(--skip-tags always) leaves no task, and where

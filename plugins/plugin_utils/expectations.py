@@ -297,7 +297,7 @@ def _list(raw: list[t.Any], where: str, layer: str, rank: int) -> tuple[dict[str
 def _change(entries: dict[str, Expectation], changes: dict[t.Any, t.Any], where: str, layer: str, rank: int) -> None:
     for name, change in changes.items():
         if name not in entries:
-            near = sorted(i for i in entries if str(name).split("-")[0] in i)[:5]
+            near = sorted(i for i in entries if str(name).split("-", maxsplit=1)[0] in i)[:5]
             hint = f"an id of a known expectation, like {', '.join(near)}" if near else "an id of a known expectation"
             raise ExpectationError(f"{where}: found id {name!r}, expected {hint}")
         if change is None:

@@ -144,14 +144,14 @@ class _Evidence:
         self.crossed: set[str] = set()  # leaves across which something passed
         self.inside: set[str] = set()  # leaves within which something passed
         self.slots: list[dict[int, tuple[bool, int]]] = [
-            {} for _ in range(size)
+            {} for _unused in range(size)
         ]  # slot measured alone -> passed, partner
-        self.failed: list[dict[int, list[_Record]]] = [{} for _ in range(size)]  # partner -> tests that failed
-        self.passed: list[set[int]] = [set() for _ in range(size)]  # partners of pairs that passed
-        self.tried: list[set[int]] = [set() for _ in range(size)]  # partners with all slots, whatever came of it
+        self.failed: list[dict[int, list[_Record]]] = [{} for _unused in range(size)]  # partner -> tests that failed
+        self.passed: list[set[int]] = [set() for _unused in range(size)]  # partners of pairs that passed
+        self.tried: list[set[int]] = [set() for _unused in range(size)]  # partners with all slots, whatever came of it
         self.guilty: set[int] = set()  # convicted nodes, and those of convicted GPUs
         self.bad_paths: set[tuple[int, int]] = set()
-        self.unknown: list[set[int]] = [set() for _ in range(size)]  # partners with whom nothing was measured
+        self.unknown: list[set[int]] = [set() for _unused in range(size)]  # partners with whom nothing was measured
 
     def edges(self, nodes: Sequence[int]) -> Iterable[tuple[int, int]]:
         """The paths that a ring over `nodes` uses, the one that closes it last."""
@@ -376,7 +376,7 @@ class Localiser:
                 self._done = self._proven = True
         self._round = {}
         self._doubt_splits()
-        for _ in range(4 * len(self._names)):  # each step convicts one or takes one back
+        for _unused in range(4 * len(self._names)):  # each step convicts one or takes one back
             if not self._convict():
                 break
 
@@ -402,7 +402,7 @@ class Localiser:
         convicted = [
             *(finding for each in self._bad.values() for finding in each),
             *self._bad_paths.values(),
-            *(finding for _, finding in self._bad_leaves.values()),
+            *(finding for _unused, finding in self._bad_leaves.values()),
         ]
         return convicted + self._unresolved()
 
@@ -496,7 +496,7 @@ class Localiser:
             if ideal == count:
                 break
         found.sort(key=lambda each: each[0])
-        return [candidate for _, candidate in found[:count]]
+        return [candidate for _unused, candidate in found[:count]]
 
     def _with_partner(self, node: int, purpose: str, across: bool = False) -> bool:
         if node in self._busy:

@@ -502,7 +502,7 @@ class _Reading:
         asked: list[bool] = []
         if not repeated:
             # Once more; where that was good, as often as a link that flaps needs to show it.
-            asked += [self._ask(a, b) for _ in range(1 if passes == 0 else ENOUGH_PASSES - passes)]
+            asked += [self._ask(a, b) for _unused in range(1 if passes == 0 else ENOUGH_PASSES - passes)]
         for end, other in ((a, b), (b, a)):
             # On the other's leaf, so that a bad path between the two switches shows too.
             partners = self._partners(end, missing[end], suspects, avoid=[other], beside=other)

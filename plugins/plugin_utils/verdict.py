@@ -35,7 +35,7 @@ Key = tuple[str, str, str, str]
 # Stages whose checks are worth nothing without a number. Elsewhere a check without one passes by being done.
 NUMERIC = {"nccl_node", "gemm", "rdma", "nccl_fabric", "hccl"}
 # Evidence that is a defect by itself; any other change makes a PASS a WARN.
-FATAL_EVIDENCE = {"gpu_lost": "gpu_lost", "ecc_uncorrected": "ecc"}
+FATAL_EVIDENCE = {"gpu_lost": "gpu_lost", "ecc": "ecc"}
 # Findings of a health check that are only worth a look.
 MILD_FINDINGS = ("foreign_process",)
 
@@ -226,7 +226,8 @@ class _Court:
                 alike = [self.stack.get(record["target"]) or {}, record["context"].get("gpu")]
                 groups[json.dumps(alike, sort_keys=True, default=str)][key[3]] = key
         for group in groups.values():
-            rules = self.stack.get(self.deciding[next(iter(group.values()))]["target"]) or {}
+            first, *_others = group.values()
+            rules = self.stack.get(self.deciding[first]["target"]) or {}
             facts = {node: self.deciding[key]["context"]["facts"] for node, key in group.items()}
             for node, found in drift.drift(facts, rules.get("golden"), rules.get("ignore") or ()).items():
                 items = [dict(item, severity=drift.severity(item, rules.get("drift"))) for item in found]
@@ -589,7 +590,8 @@ def well_formed(m: t.Any) -> bool:
         and 0 < len(subject["id"]) <= 1024
         and _texts(subject["members"])
         and m["plane"] in ("ssh", "kubernetes")
-        and type(m["attempt"]) is int
+        and isinstance(m["attempt"], int)
+        and not isinstance(m["attempt"], bool)
         and m["attempt"] >= 1
         and m["outcome"] in ("measured", "error", "timeout", "missing", "not_applicable")
         and (code is None if done else code in reasons.ALL and bool(why))
@@ -605,7 +607,7 @@ def well_formed(m: t.Any) -> bool:
         and number(m["duration_s"])
         and m["duration_s"] >= 0
         and (m["raw_sha256"] is None or bool(_SHA.match(m["raw_sha256"])))
-        and type(m["simulated"]) is bool
+        and isinstance(m["simulated"], bool)
     )
 
 

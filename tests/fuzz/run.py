@@ -22,7 +22,11 @@ import time
 import typing as t
 
 HERE = pathlib.Path(__file__).resolve().parent
-JUNK = ["\0", "\x1b[31m", "<script>alert(1)</script>", "nan", "inf", "-1", "1e999", "9" * 40, "\n", "\r\n", "\t", "é", "\ud800", "{", "}", "#", "N/A", "[1,0]<stdout>:"]
+JUNK = [
+    "\0", "\x1b[31m", "<script>alert(1)</script>", "nan", "inf", "-1", "1e999", "9" * 40, "\n", "\r\n", "\t", "é", "\ud800", "{", "}",
+    "#", "N/A", "[1,0]<stdout>:",
+]  # fmt: skip
+sys.path.insert(0, str(HERE.parents[1] / ".collections"))
 
 
 def load(name: str) -> t.Any:
@@ -64,7 +68,7 @@ def mutate(text: str, source: random.Random, seeds: list[str]) -> str:
         elif kind == 7:
             text = text[:at] + text[at + source.randint(1, 200) :]
         else:
-            text = "".join(source.choice(JUNK) for _ in range(source.randint(0, 40)))
+            text = "".join(source.choice(JUNK) for _unused in range(source.randint(0, 40)))
     return text
 
 

@@ -1,12 +1,13 @@
 #!/bin/bash
-# ansible-test sanity on a copy of what git knows: it resolves links, and refuses a checkout reached through one.
+# ansible-test sanity on a copy of what is shipped: it resolves links, and refuses a checkout reached through one. Rigs, drills and tools of
+# the tests are not shipped (galaxy.yml) and have linters of their own (lint.sh).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 target=$copy/ansible_collections/gpufleet/acceptance
 mkdir -p "$target"
-git ls-files -z --cached --others --exclude-standard | tar --null -c -T - | tar -x -C "$target"
+git ls-files -z --cached --others --exclude-standard -- . ":!tests" ":!inventories/demo" | tar --null -c -T - | tar -x -C "$target"
 # ansible-test fetches pip's bootstrap script from the network; the one that comes with Python does the same.
 cache=$HOME/.ansible/test/cache
 mkdir -p "$cache"

@@ -26,5 +26,5 @@ if [ -z "$python" ]; then
     python=$(find_python)
     [ -n "$python" ] || { echo "python3 of this system is $(python3 --version); expected 3.11 to 3.13; set PYTHON" >&2; exit 1; }
 fi
-[ -x "$dir/bin/python" ] && usable "$dir/bin/python" || "$python" -m venv --clear "$dir"
+if ! { [ -x "$dir/bin/python" ] && usable "$dir/bin/python"; }; then "$python" -m venv --clear "$dir"; fi
 "$dir/bin/python" -m pip install -q --disable-pip-version-check -r requirements-dev.txt

@@ -38,7 +38,10 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             yield observation.failed(op, code, reason, outcome=outcome, variant=variant, simulated=bool(seen.get("simulated")))
         return
     for op, variant, keys in checks:
-        yield _measure(op, variant, keys, seen, params, node)
+        found, after = _measure(op, variant, keys, seen, params, node)
+        yield found
+        if after and after["outcome"] == "measured":
+            seen = after  # what changed during one test must not be held against the next
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
@@ -61,14 +64,15 @@ def size(text: t.Any) -> int:
 
 def _measure(
     op: str, variant: str, keys: dict[str, str], seen: dict[str, t.Any], params: dict[str, t.Any], node: Node
-) -> dict[str, t.Any]:
+) -> tuple[dict[str, t.Any], dict[str, t.Any] | None]:
+    """The observation of one test, and the state of the GPUs after it."""
     count = len(seen["gpus"]) if keys.get("gpus", "all") == "all" else int(keys["gpus"])
     if count > len(seen["gpus"]):
         reason = f"{count} GPUs were asked for and {len(seen['gpus'])} are here"
-        return observation.failed(op, "gpu_count", reason, variant=variant, simulated=bool(seen.get("simulated")))
+        return observation.failed(op, "gpu_count", reason, variant=variant, simulated=bool(seen.get("simulated"))), None
     if count == 1:
         reason = "one GPU was asked for: there is no link to measure"
-        return observation.failed(op, "single_gpu", reason, "not_applicable", variant=variant, simulated=bool(seen.get("simulated")))
+        return observation.failed(op, "single_gpu", reason, "not_applicable", variant=variant, simulated=bool(seen.get("simulated"))), None
     used = seen["gpus"][:count]
     smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
     max_bytes = _largest_that_fits(used) if largest in ("", "auto") else size(largest)
@@ -96,18 +100,18 @@ def _measure(
     if result.missing:
         code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
         reason = f"{binary}: {result.missing}; install nccl-tests or set nccl_node_binary_dir"
-        return observation.failed(op, code, reason, **common)
+        return observation.failed(op, code, reason, **common), window.after
     if result.timed_out:
         reason = f"{os.path.basename(binary)} did not end within {params['test_timeout']:.0f} s and was ended"
-        return observation.failed(op, "timeout", reason, "timeout", **common)
+        return observation.failed(op, "timeout", reason, "timeout", **common), window.after
     read = nccl_tests.parse(result.out, rc=result.rc or 0, expect_ranks=count, expect_max_bytes=max_bytes)
     common["tool_version"] = read.get("tool_version")
     context.update(nccl_version=read.get("nccl_version"), warnings=read.get("warnings") or [])
     if read["outcome"] != "measured":
-        return observation.failed(op, read["reason_code"], read["reason"], **common)
+        return observation.failed(op, read["reason_code"], read["reason"], **common), window.after
     if read["op"] not in (None, op):
-        return observation.failed(op, "bad_output", f"{binary} printed results of {read['op']}", **common)
-    return observation.measured(op, metrics=_metrics(read), series=_series(read), **common)
+        return observation.failed(op, "bad_output", f"{binary} printed results of {read['op']}", **common), window.after
+    return observation.measured(op, metrics=_metrics(read), series=_series(read), **common), window.after
 
 
 def _binary(op: str, params: dict[str, t.Any]) -> str:

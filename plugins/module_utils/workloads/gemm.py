@@ -34,7 +34,8 @@ class Unsupported(Exception):
 
 
 def say(**record: t.Any) -> None:
-    print(json.dumps(record), flush=True)
+    sys.stdout.write(json.dumps(record) + "\n")
+    sys.stdout.flush()
 
 
 class Torch:
@@ -101,11 +102,11 @@ class TorchProduct:
     def run(self, times: int) -> None:
         with self.torch.cuda.device(self.device):
             self.torch.backends.cuda.matmul.allow_tf32 = self.tf32
-            for _ in range(times):
+            for _unused in range(times):
                 self.result = self.call()
 
     def start_clock(self) -> None:
-        self.events = [self.torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        self.events = [self.torch.cuda.Event(enable_timing=True) for _unused in range(2)]
         with self.torch.cuda.device(self.device):
             self.events[0].record()
 
@@ -214,7 +215,7 @@ class CublasProduct:
 
     def upload(self, count: int, seed: int) -> ctypes.c_void_p:
         source = random.Random(seed)
-        words = [self.encode(source.gauss(0, 1)) for _ in range(self.PERIOD)]
+        words = [self.encode(source.gauss(0, 1)) for _unused in range(self.PERIOD)]
         self.values[seed] = [self.decode(word) for word in words]
         pattern = b"".join(words)
         data = (pattern * (count // self.PERIOD + 1))[: count * self.bytes]
@@ -226,7 +227,7 @@ class CublasProduct:
 
     def run(self, times: int) -> None:
         self.library.check(self.library.runtime.cudaSetDevice(self.device), "cudaSetDevice")
-        for _ in range(times):
+        for _unused in range(times):
             self.library.check(
                 self.library.blas.cublasGemmEx(
                     self.handle, 0, 0, self.m, self.n, self.k, ctypes.byref(self.one),
@@ -327,7 +328,7 @@ def measure(backend: t.Any, check: dict[str, t.Any], seconds: float, warmup: flo
             product.start_clock()
         # All devices of a group are fed in turn, so that they really run at the same time.
         per_round = max(1, int(rounds * seconds / max(warmup, 1e-3)))
-        for _ in range(per_round):
+        for _unused in range(per_round):
             for product in group:
                 product.run(ROUND)
         for product in group:
@@ -382,4 +383,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

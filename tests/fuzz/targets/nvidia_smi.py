@@ -17,14 +17,17 @@ XML = (FIXTURES / "nvidia-smi-q.xml").read_text()
 ONE = XML[: XML.index("</gpu>") + 6].replace("<attached_gpus>4", "<attached_gpus>1") + "\n</nvidia_smi_log>\n"
 SEEDS = [ONE] + [
     (FIXTURES / name).read_text()
-    for name in ("nvidia-smi-query.csv", "query2.csv", "nvidia-smi-nvlink-e.txt", "nvidia-smi-nvlink-s.txt", "nvidia-smi-topo-m.txt", "nvidia-smi-L.txt")
-]
+    for name in (
+        "nvidia-smi-query.csv", "query2.csv", "nvidia-smi-nvlink-e.txt", "nvidia-smi-nvlink-s.txt", "nvidia-smi-topo-m.txt",
+        "nvidia-smi-L.txt",
+    )
+]  # fmt: skip
 
 
 def check(text: str, healthy: str) -> None:
     """Never an exception; GPUs that are called measured have a name and a UUID, and their health can be read."""
-    for reader in (nvidia_smi.parse_csv, nvidia_smi.parse_nvlink_errors, nvidia_smi.parse_nvlink_status, nvidia_smi.parse_topology, nvidia_smi.parse_list):
-        reader(text)
+    for name in ("csv", "nvlink_errors", "nvlink_status", "topology", "list"):
+        getattr(nvidia_smi, f"parse_{name}")(text)
     if healthy is not ONE:
         return
     found = nvidia_smi.parse_xml(text)

@@ -99,7 +99,7 @@ class Fabric:
                 return Result("unknown", reason=self.broken[node])
         faults = [fault for fault in self.faults if self.exercised(fault, test)]
         values: list[float] = []
-        for _ in range(test.repeats):
+        for _unused in range(test.repeats):
             value = HEALTHY * self._random.uniform(0.97, 1.0)
             for fault in faults:
                 if fault.share >= 1.0 or self._random.random() < fault.share:
@@ -184,7 +184,7 @@ def scenario(
         faults.append(Fault("node", (rng.choice(nodes),)))
     silent: list[Fault] = []
     if paths == "ring" and size >= 8 and rng.random() < 0.2:
-        for _ in range(rng.randint(1, 3)):
+        for _unused in range(rng.randint(1, 3)):
             a, b = sorted(rng.sample(range(size), 2))
             if b - a not in (1, size - 1) and not touched.intersection((nodes[a], nodes[b])):
                 silent.append(Fault("pair", (nodes[a], nodes[b])))

@@ -91,7 +91,7 @@ def pairs(
     chosen = list(itertools.combinations(nodes, 2))
     if partners is not None:
         some: set[tuple[str, str]] = set()
-        for _ in range(partners):
+        for _unused in range(partners):
             order = list(nodes)
             rng.shuffle(order)
             some |= {(min(p), max(p)) for p in zip(order[::2], order[1::2], strict=False)}
@@ -132,7 +132,7 @@ def trial(seed: int, *, kinds: Sequence[str] = KINDS, sampled: bool | None = Non
     faults: list[Fault] = []
     touched: set[str] = set()
     budget = (size - 2) // 3
-    for _ in range(40):
+    for _unused in range(40):
         fault = _draw(rng.choice(kinds), rng, nodes, rails, topology)
         if fault is None:
             continue
@@ -150,7 +150,7 @@ def trial(seed: int, *, kinds: Sequence[str] = KINDS, sampled: bool | None = Non
     first = fabric.tests
     # A fault that no test of the matrix met cannot be known: a path that was not sampled, or that flapped and was up.
     truth = set(fabric.struck)
-    findings, _, readings = fabric.settle(cells, topology)
+    findings, _unused, readings = fabric.settle(cells, topology)
     found: set[tuple[str, str]] = set()
     innocent: set[tuple[str, str]] = set()
     for finding in findings:

@@ -99,7 +99,7 @@ def test_a_node_needs_two_good_partners_and_the_evidence_names_them():
 
 
 def test_a_gpu_is_named_by_its_id():
-    _, findings = search(Fabric(NODES, [Fault("gpu", ("n07",), slot=3)]))
+    _unused, findings = search(Fabric(NODES, [Fault("gpu", ("n07",), slot=3)]))
     assert subjects(findings) == {("gpu", "n07/gpu/GPU-3")}
     assert "7 siblings pass" in findings[0].reason
 
@@ -114,7 +114,7 @@ def test_without_gpus_the_node_is_convicted():
 
 
 def test_a_node_with_one_gpu_is_not_told_from_it():
-    _, findings = search(Fabric(NODES, [Fault("gpu", ("n07",), slot=0)], slots=1))
+    _unused, findings = search(Fabric(NODES, [Fault("gpu", ("n07",), slot=0)], slots=1))
     assert subjects(findings) == {("node", "n07")}
     assert [o["id"] for o in findings[0].indistinguishable] == ["n07/gpu/GPU-0"]
 
@@ -125,32 +125,32 @@ def test_a_switch_needs_the_topology():
     nodes = [*NODES, *(f"m{i:02d}" for i in range(24))]
     for uplink in (False, True):
         fabric = Fabric(nodes, [Fault("switch", tuple(leaf), leaf="leaf-1", uplink=uplink)])
-        _, findings = search(
+        _unused, findings = search(
             fabric, topology={**topology, **{n: f"leaf-{3 + i // 8}" for i, n in enumerate(nodes[24:])}}
         )
         assert subjects(findings) == {("switch", "leaf-1")}
         assert set(findings[0].members) == set(leaf)
         assert ("within the leaf they pass" in findings[0].reason) is uplink
-    _, findings = search(Fabric(nodes, [Fault("switch", tuple(leaf), leaf="leaf-1")]))
+    _unused, findings = search(Fabric(nodes, [Fault("switch", tuple(leaf), leaf="leaf-1")]))
     assert subjects(findings) == {("node", n) for n in leaf}
 
 
 def test_a_leaf_of_four_bad_nodes_or_a_bad_switch():
     topology = {n: f"leaf-{i // 4}" for i, n in enumerate(NODES)}
-    _, findings = search(Fabric(NODES, [Fault("node", (n,)) for n in NODES[4:8]]), topology=topology)
+    _unused, findings = search(Fabric(NODES, [Fault("node", (n,)) for n in NODES[4:8]]), topology=topology)
     assert subjects(findings) == {("switch", "leaf-1")}
     assert {o["id"] for o in findings[0].indistinguishable} == set(NODES[4:8])
 
 
 def test_two_nodes_cannot_be_told_apart():
-    _, findings = search(Fabric(["a", "b"], [Fault("node", ("a",))]))
+    _unused, findings = search(Fabric(["a", "b"], [Fault("node", ("a",))]))
     assert not subjects(findings)
     (finding,) = findings
     assert {o["id"] for o in finding.indistinguishable} == {"a", "b", "a|b"}
 
 
 def test_a_fault_that_is_gone_is_neither_found_nor_cleared():
-    _, findings = search(Fabric(NODES, []))
+    _unused, findings = search(Fabric(NODES, []))
     assert not subjects(findings)
     assert [f.confidence for f in findings] == ["unresolved"]
     assert "not reproduced" in findings[0].reason
@@ -183,7 +183,7 @@ def test_a_clearing_that_was_luck_is_taken_back():
 
 def test_unknown_clears_nobody_and_convicts_nobody():
     fabric = Fabric(NODES, [Fault("node", ("n20",))], broken={"n03": "no sshd on n03"})
-    _, findings = search(fabric)
+    _unused, findings = search(fabric)
     assert subjects(findings) == {("node", "n20")}
     assert subjects(findings, "unresolved") == {("node", "n03")}
     assert "no sshd on n03" in next(f.reason for f in findings if f.id == "n03")

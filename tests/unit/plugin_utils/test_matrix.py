@@ -68,13 +68,13 @@ def test_the_matrix_alone_convicts_nobody():
     cells = matrix(Rails([a_port("h03", 1), a_path("h05", "h06")]))
     diagnosis = diagnose_matrix(cells, FLOOR)
     assert {f.confidence for f in diagnosis.findings} == {"suspected"}
-    asked = [(a, b) for a, b, _ in diagnosis.again if port("h03", 1) in (a, b)]
+    asked = [(a, b) for a, b, _unused in diagnosis.again if port("h03", 1) in (a, b)]
     assert len({p for pair in asked for p in pair} - {port("h03", 1)}) == 2  # two different partners
 
 
 def test_bad_on_one_rail_is_the_port_and_on_all_the_node():
     fabric = Rails([a_port("h03", 1), a_node("h07")])
-    findings, _, readings = fabric.settle(matrix(fabric))
+    findings, _unused, readings = fabric.settle(matrix(fabric))
     assert convicted(findings) == {("nic", port("h03", 1)), ("node", "h07")}
     assert readings == 2
     reasons = {f.id: f.reason for f in findings}
@@ -86,14 +86,14 @@ def test_bad_on_one_rail_is_the_port_and_on_all_the_node():
 
 def test_with_one_rail_the_port_is_not_told_from_its_node():
     fabric = Rails([a_node("h07", rails=1)])
-    findings, _, _ = fabric.settle(matrix(fabric, rails=1))
+    findings, _unused, _unused = fabric.settle(matrix(fabric, rails=1))
     assert convicted(findings) == {("nic", port("h07", 0))}
     assert [o["id"] for o in findings[0].indistinguishable] == ["h07"]
 
 
 def test_a_port_whose_siblings_were_not_measured_may_be_its_node():
     fabric = Rails([a_port("h03", 0)], dead=[port("h03", 1)])
-    findings, _, _ = fabric.settle(matrix(fabric))
+    findings, _unused, _unused = fabric.settle(matrix(fabric))
     (bad,) = [f for f in findings if f.confidence == "convicted"]
     assert bad.id == port("h03", 0) and [o["id"] for o in bad.indistinguishable] == ["h03"]
     assert port("h03", 1) in {f.id for f in findings if f.confidence == "unresolved"}
@@ -104,9 +104,9 @@ def test_a_single_bad_cell_is_a_path():
     cells = matrix(fabric)
     first = diagnose_matrix(cells, FLOOR)
     assert (port("h05", 0), port("h06", 0), "rail0") in first.again
-    ends = {p for a, b, _ in first.again for p in (a, b)} - {port("h05", 0), port("h06", 0)}
+    ends = {p for a, b, _unused in first.again for p in (a, b)} - {port("h05", 0), port("h06", 0)}
     assert len(ends) == 2
-    findings, _, _ = fabric.settle(cells)
+    findings, _unused, _unused = fabric.settle(cells)
     assert convicted(findings) == {fabric.faults[0].subject}
     assert "meets it again with" in findings[0].reason
 
@@ -117,7 +117,7 @@ def test_a_bad_block_of_one_leaf_is_its_switch(kind):
     ports = frozenset(port(n, 0) for n in NODES[4:8])
     by_port = {port(n, r): f"{leaf}-{r}" for n, leaf in topology.items() for r in range(2)}
     fabric = Rails([Fault(kind, ports, ("switch", "leaf-1-0"))])
-    findings, _, _ = fabric.settle(matrix(fabric), by_port)
+    findings, _unused, _unused = fabric.settle(matrix(fabric), by_port)
     assert convicted(findings) == {("switch", "leaf-1-0")}
     assert set(findings[0].members) == ports
     assert f"within the leaf {0 if kind == 'switch' else 6} meet it" in findings[0].reason
@@ -127,7 +127,7 @@ def test_a_topology_by_node():
     topology = {n: f"leaf-{i // 4}" for i, n in enumerate(NODES)}
     ports = frozenset(port(n, r) for n in NODES[4:8] for r in range(2))
     fabric = Rails([Fault("uplink", ports, ("switch", "leaf-1"))])
-    findings, _, _ = fabric.settle(matrix(fabric), topology)
+    findings, _unused, _unused = fabric.settle(matrix(fabric), topology)
     assert convicted(findings) == {("switch", "leaf-1")}
 
 
@@ -135,14 +135,14 @@ def test_a_bad_block_between_two_leaves_is_the_path_between_their_switches():
     topology = {n: f"leaf-{i // 3}" for i, n in enumerate(NODES)}
     left, right = (frozenset(port(n, 0) for n in NODES[s]) for s in (slice(0, 3), slice(3, 6)))
     fabric = Rails([Fault("block", left, ("switch", "leaf-0|leaf-1"), right)])
-    findings, _, _ = fabric.settle(matrix(fabric, rails=1), topology)
+    findings, _unused, _unused = fabric.settle(matrix(fabric, rails=1), topology)
     assert convicted(findings) == {("switch", "leaf-0|leaf-1")}
 
 
 def test_two_leaves_cannot_be_told_apart():
     topology = {n: f"leaf-{i // 6}" for i, n in enumerate(NODES)}
     fabric = Rails([Fault("uplink", frozenset(port(n, 0) for n in NODES[:6]), ("switch", "leaf-0"))])
-    findings, _, _ = fabric.settle(matrix(fabric, rails=1), topology)
+    findings, _unused, _unused = fabric.settle(matrix(fabric, rails=1), topology)
     assert not convicted(findings)
     assert {o["id"] for o in findings[0].indistinguishable} == {"leaf-0", "leaf-1", "leaf-0|leaf-1"}
 
@@ -150,7 +150,7 @@ def test_two_leaves_cannot_be_told_apart():
 def test_a_link_that_breaks_is_bad_and_one_that_cannot_be_measured_is_not():
     breaks = Fault("port", frozenset([port("h03", 0)]), ("nic", port("h03", 0)), breaks=True)
     fabric = Rails([breaks], dead=[port("h09", 1)])
-    findings, _, _ = fabric.settle(matrix(fabric))
+    findings, _unused, _unused = fabric.settle(matrix(fabric))
     assert convicted(findings) == {("nic", port("h03", 0))}
     (silent,) = [f for f in findings if f.confidence == "unresolved"]
     assert silent.id == port("h09", 1) and "none of its 11 cells could be measured: connection refused" in silent.reason
@@ -169,7 +169,7 @@ def test_unmeasured_cells_are_never_good():
 
 def test_nothing_measured_convicts_nobody_and_ends():
     fabric = Rails([], unmeasured=1.0)
-    findings, _, readings = fabric.settle(matrix(fabric))
+    findings, _unused, readings = fabric.settle(matrix(fabric))
     assert readings == 1 and {f.id for f in findings} == {port(n, r) for n in NODES for r in range(2)}
     assert {f.confidence for f in findings} == {"unresolved"}
 
@@ -177,7 +177,7 @@ def test_nothing_measured_convicts_nobody_and_ends():
 def test_a_suspect_that_cannot_be_measured_again_stays_unresolved():
     fabric = Rails([a_port("h03", 0)])
     cells = matrix(fabric)
-    for _ in range(20):
+    for _unused in range(20):
         diagnosis = diagnose_matrix(cells, FLOOR)
         if not diagnosis.again:
             break
@@ -190,7 +190,7 @@ def test_one_good_test_does_not_clear_a_bad_cell():
     """Best of several tries must not hide a link that flaps."""
     a, b = port("h01", 0), port("h02", 0)
     cells = [c for c in matrix(Rails([])) if {c.a, c.b} != {a, b}]
-    cells += [Cell(a, b, "rail0", BAD), *(Cell(a, b, "rail0", WIRE, again=True) for _ in range(ENOUGH_PASSES - 1))]
+    cells += [Cell(a, b, "rail0", BAD), *(Cell(a, b, "rail0", WIRE, again=True) for _unused in range(ENOUGH_PASSES - 1))]
     diagnosis = diagnose_matrix(cells, FLOOR)
     assert [f.confidence for f in diagnosis.findings] == ["suspected"]
     cells.append(Cell(a, b, "rail0", WIRE, again=True))
@@ -200,7 +200,7 @@ def test_one_good_test_does_not_clear_a_bad_cell():
 
 def test_two_nodes_convict_nobody():
     cells = [Cell(port("a", 0), port("b", 0), "rail0", BAD)]
-    for _ in range(10):
+    for _unused in range(10):
         diagnosis = diagnose_matrix(cells, FLOOR)
         if not diagnosis.again:
             break
@@ -239,7 +239,7 @@ def test_what_may_flap():
 def test_a_large_matrix_is_read_in_seconds():
     nodes = [f"h{i:03d}" for i in range(128)]
     fabric = Rails([a_port("h005", 3), a_node("h077", rails=8), a_path("h010", "h020")])
-    findings, cells, _ = fabric.settle(matrix(fabric, rails=8, nodes=nodes))
+    findings, cells, _unused = fabric.settle(matrix(fabric, rails=8, nodes=nodes))
     assert len(cells) > 65_000
     assert convicted(findings) == {fault.subject for fault in fabric.faults}
 
@@ -259,7 +259,7 @@ def test_whatever_comes_back_the_readings_end(seed):
         return Cell(a, b, rail, value, outcome, again)
 
     cells = [measure(*each) for each in pairs(nodes, 2, partners=rng.choice([None, 3]), seed=seed)]
-    for _ in range(60):
+    for _unused in range(60):
         diagnosis = diagnose_matrix(cells, FLOOR, topology=topology)
         if not diagnosis.again:
             break

@@ -317,7 +317,7 @@ def test_errors_during_the_test() -> None:
     found = one(nccl(evidence=xid))
     assert (found["verdict"], found["reason_code"]) == ("WARN", "evidence") and "Xid 63" in found["reason"]
     assert one(nccl(busbw=100.0, evidence=xid))["verdict"] == "FAIL"
-    fatal = {"changes": [{"code": "ecc_uncorrected", "text": "2 new"}]}
+    fatal = {"changes": [{"code": "ecc", "text": "2 new"}]}
     assert one(nccl(evidence=fatal))["reason_code"] == "ecc"
     assert one(nccl(evidence={"changes": "x"}))["verdict"] == "WARN"
     blind = nccl(evidence={"unreadable": ["xid"], "changes": []})

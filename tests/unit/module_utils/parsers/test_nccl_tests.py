@@ -86,7 +86,7 @@ def table(
         lines.append(f"# nccl-tests version {version}{git} nccl-headers=22809 nccl-library=22809")
     if new >= (2, 16, 7):
         lines.append(f"# Collective test starting: {op}_perf")
-    start = "nThread 1 nGpus {g} minBytes {a} maxBytes {b} step: 2(factor) ".format(g=n // hosts, a=sizes[0], b=sizes[-1])
+    start = f"nThread 1 nGpus {n // hosts} minBytes {sizes[0]} maxBytes {sizes[-1]} step: 2(factor) "
     if new < (2, 0):
         lines += [start + "warmup iters: 5 iters: 20 validation: 1", "# NCCL Tests compiled with NCCL 2.4"]
     elif new < (2, 13):
@@ -100,7 +100,7 @@ def table(
         bdf = f"[0000:{rank + 16:02x}:00]" if new >= (2, 15) else f"[0x{rank + 16:02x}]"
         group = " Group  0" if new >= (2, 13, 4) else ""
         pid = f" Pid {3000 + rank:6d}" if new >= (2, 0) else ""
-        lines.append(f"#  Rank {rank:2d}{group}{pid} on {'gpu-%02d' % (rank * hosts // n):>10} device {rank:2d} {bdf} NVIDIA H200")
+        lines.append(f"#  Rank {rank:2d}{group}{pid} on {f'gpu-{rank * hosts // n:02d}':>10} device {rank:2d} {bdf} NVIDIA H200")
     rooted, reduces = op in ("broadcast", "reduce", "gather", "scatter"), "reduce" in op
     if new < (2, 0):
         names = ["bytes", "N", "type", "op"]
@@ -131,7 +131,7 @@ def table(
     return text
 
 
-VERSIONS = ["1.0.0", "2.0.0", "2.9.0", "2.10.0", "2.13.0", "2.13.11", "2.14.0", "2.15.0", "2.16.6", "2.16.7", "2.17.3", "2.17.4", "2.18.2", "2.19.6", "2.20.0"]
+VERSIONS = "1.0.0 2.0.0 2.9.0 2.10.0 2.13.0 2.13.11 2.14.0 2.15.0 2.16.6 2.16.7 2.17.3 2.17.4 2.18.2 2.19.6 2.20.0".split()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -177,10 +177,12 @@ def test_log_lines_of_nccl_inside_a_row() -> None:
 
 def test_options_that_change_the_table() -> None:
     assert parse(table(replace=[("time", "cputime")]))["outcome"] == "measured"
-    repeated = table().split("# Out of")[0] + "\n".join(x for x in table().splitlines() if x.startswith("  ")) + "\n# Out of" + table().split("# Out of")[1]
+    before, after = table().split("# Out of")
+    repeated = before + "\n".join(x for x in table().splitlines() if x.startswith("  ")) + "\n# Out of" + after
     assert len(parse(repeated)["rows"]) == 6
     assert parse(table(replace=[("2(factor)", "8388608(bytes)")], sizes=[8 << 20, 16 << 20, 24 << 20]))["outcome"] == "measured"
-    unchecked = "\n".join(" ".join("N/A" if w == "0" and line.startswith("  ") else w for w in line.split(" ")) for line in table().splitlines())
+    lines = table().splitlines()
+    unchecked = "\n".join(line.replace("  0", "  N/A") if line.startswith("  ") else line for line in lines)
     assert parse(unchecked)["warnings"] == ["the results were not checked (-c 0)"]
 
 
@@ -218,7 +220,10 @@ def test_what_the_caller_asked_for() -> None:
     assert parse(table(), expect_ranks=4, expect_max_bytes=SIZES[-1])["outcome"] == "measured"
 
 
-@pytest.mark.parametrize("text", [None, b"x", 7, [], {}, "", " ", "\0" * 100, "<html>", "{}", "[1]", '{"results": []}', "/etc/passwd", True])
+NOTHING = [None, b"x", 7, [], {}, "", " ", "\0" * 100, "<html>", "{}", "[1]", '{"results": []}', "/etc/passwd", True]
+
+
+@pytest.mark.parametrize("text", NOTHING)
 def test_what_is_no_output_at_all(text: t.Any) -> None:
     assert parse(text)["outcome"] == "error" and parse(text)["reason"]
 
