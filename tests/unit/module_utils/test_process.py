@@ -41,7 +41,7 @@ def test_a_child_left_in_the_background_is_ended_and_does_not_hold_us() -> None:
     begin = time.monotonic()
     result = process.run(["sh", "-c", "sleep 100 & echo $!"], timeout=50)
     assert result.ok and time.monotonic() - begin < 20
-    assert process.start_time(int(result.out)) is None
+    assert process.wait_gone(int(result.out), process.start_time(int(result.out)), 5)
 
 
 def test_missing_and_not_executable(tmp_path) -> None:  # type: ignore[no-untyped-def]
