@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import time
@@ -40,7 +41,7 @@ def test_hosts_have_identities_of_their_own(fleet: Fleet) -> None:
 
 
 def test_files_of_one_host_are_not_those_of_another(fleet: Fleet) -> None:
-    for path in ("/root/x", "/tmp/x", "/var/lib/x", "/usr/x"):
+    for path in [f"{folder}/rig-{os.getpid()}" for folder in ("/root", "/tmp", "/var/lib", "/usr")]:
         assert ssh(fleet, "gpu-01", "touch", path).returncode == 0
         assert ssh(fleet, "gpu-03", "test", "-e", path).returncode == 1
         assert not pathlib.Path(path).exists()
@@ -62,6 +63,18 @@ def test_absences(fleet: Fleet) -> None:
     command = ["ssh", "-F", fleet.ssh_config, "-l", "tester", "gpu-01", "sudo -n id -u"]
     user = subprocess.run(command, check=False, capture_output=True, text=True)
     assert user.stdout == "0\n"
+
+
+def test_a_planted_tree_lies_over_the_hosts_own(fleet: Fleet, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
+    (tmp_path / "infiniband" / "mlx5_0" / "node_guid").write_text("0002:c903:0000:0001\n")
+    fleet.up(4, {**SPECIAL, "gpu-04": Options(overlays=((str(tmp_path), "/sys/class"),))})
+    try:
+        assert ssh(fleet, "gpu-04", "cat", "/sys/class/infiniband/mlx5_0/node_guid").stdout == "0002:c903:0000:0001\n"
+        assert "eth0" in ssh(fleet, "gpu-04", "ls", "/sys/class/net").stdout
+        assert ssh(fleet, "gpu-01", "test", "-e", "/sys/class/infiniband/mlx5_0").returncode == 1
+    finally:
+        fleet.up(3, SPECIAL)
 
 
 def test_ansible_reaches_the_hosts(fleet: Fleet, root: pathlib.Path) -> None:

@@ -44,8 +44,8 @@ Subsystem sftp internal-sftp
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How a host differs from the others. `overlays`: folders of this machine laid over paths of the host, such as
-    {"/sys/class": pathlib.Path("plant/class")}."""
+    """How a host differs from the others. `overlays`: (folder of this machine, path of the host it is laid over),
+    such as ("/tmp/class", "/sys/class")."""
 
     python: bool = True
     sudo: bool = True
@@ -55,7 +55,7 @@ class Options:
 
     def shell(self) -> str:
         """The host.conf that host.sh reads."""
-        overlays = " ".join(shlex.quote(f"{source}:{target}") for target, source in self.overlays)
+        overlays = " ".join(shlex.quote(f"{source}:{target}") for source, target in self.overlays)
         return (
             f"python={'yes' if self.python else 'no'}\nsudo={'yes' if self.sudo else 'no'}\n"
             f"state_size={shlex.quote(self.state_size)}\nstate_dir={shlex.quote(self.state_dir)}\n"
