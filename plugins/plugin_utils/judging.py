@@ -76,4 +76,3 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
         if target in before["stack"]:
             today["stack"].setdefault(target, before["stack"][target])
     return today
-

@@ -259,7 +259,7 @@ def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], dict
         count = int(sample["count"]) if "count" in sample else -(-len(hosts) * int(sample["percent"]) // 100)
     except (TypeError, ValueError) as error:
         raise PlanError(f"{where}: found {sample!r}, expected whole numbers") from error
-    if not count >= 1:
+    if count < 1:
         raise PlanError(f"{where}: found {sample!r}, expected at least one node")
     chosen = set(random.Random(str(seed)).sample(sorted(hosts), min(count, len(hosts))))
     return [h for h in hosts if h in chosen], {"seed": seed, "nodes": sorted(chosen), "of": len(hosts)}

@@ -22,8 +22,9 @@ SYMBOLS = {"FAIL": "x", "UNKNOWN": "diamond", "WARN": "triangle-up", "KNOWN_FAIL
 # From so many dots on, one dot each is slow and says less than a histogram with the abnormal ones named.
 DOTS = 600
 NAMED_NODES = 60
-NAMED_OUTLIERS = 300
+OUTLIERS = 300
 BINS = 48
+FLOOR_LINE = {"dash": "dash", "width": 1.5}
 TIMES = ("s", "ms", "us")
 
 
@@ -43,7 +44,9 @@ def of_check(group: Record) -> Figure | None:
         rows = [r for r in rows if r["kind"] == "gpu"]
     if not rows or len({r["unit"] for r in rows}) > 1:
         return None
-    rows.sort(key=lambda r: r["subject"])
+    shown = {r["node"] for r in rows}
+    without = [r for r in group["rows"] if r["value"] is None and r["node"] not in shown and r["kind"] != "gpu"]
+    rows = sorted(rows + without, key=lambda r: r["subject"])
     return strip(rows) if len(rows) <= DOTS else histogram(rows)
 
 
@@ -53,105 +56,123 @@ def floor_word(unit: str) -> str:
 
 
 def strip(rows: list[Record]) -> Figure:
-    """A dot for each subject, nodes side by side in the order of their names."""
+    """A dot for each subject, nodes side by side in the order of their names; without a value it stands at the bottom."""
     nodes = list(dict.fromkeys(r["node"] for r in rows))
     named = len(nodes) <= NAMED_NODES
     place: dict[str, t.Any] = {n: label(n) if named else i + 1 for i, n in enumerate(nodes)}
-    word = floor_word(rows[0]["unit"])
-    data = []
-    for verdict in ORDER:
-        for simulated in (False, True):
-            of = [r for r in rows if r["verdict"] == verdict and r["simulated"] == simulated]
-            if of:
-                data.append(
-                    {
-                        **_dots(verdict, simulated, len(rows)),
-                        "x": [place[r["node"]] for r in of],
-                        "y": [r["value"] for r in of],
-                        "text": [_hover(r, word) for r in of],
-                    }
-                )
-    floors = {r["node"]: r["floor"] for r in rows if r["floor"] is not None}
-    shapes, annotations = [], []
-    if len(set(floors.values())) == 1:
-        floor = next(iter(floors.values()))
-        shapes = [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": floor, "y1": floor, "line": {"dash": "dash", "width": 1.5}}]
+    unit = _unit(rows)
+    word = floor_word(unit)
+    # What the fleet's own median set holds for single subjects; what an expectation set holds for the node.
+    by_layer = sorted((r for r in rows if r["floor"] is not None), key=lambda r: r["layer"] != "fleet")
+    floor_of = {r["node"]: r["floor"] for r in by_layer}
+    floors = [floor_of[n] for n in nodes if n in floor_of]
+    span = _range([*(r["value"] for r in rows if r["value"] is not None), *floors])
+    data = [
+        {
+            **dots,
+            "x": [place[r["node"]] for r in of],
+            "y": [span[0] if r["value"] is None else r["value"] for r in of],
+            "cliponaxis": False,
+        }
+        for of, dots in _traces(rows, word)
+    ]
+    shapes: list[Figure] = []
+    annotations: list[Figure] = []
+    if len(set(floors)) == 1:
+        shapes = [
+            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": floors[0], "y1": floors[0], "line": dict(FLOOR_LINE)}
+        ]
         annotations = [
-            {"xref": "paper", "x": 1, "xanchor": "right", "y": floor, "yanchor": "bottom", "showarrow": False,
-             "text": f"{word} {number(floor)}"}
+            {"xref": "paper", "x": 1, "xanchor": "right", "y": floors[0], "yanchor": "bottom", "showarrow": False,
+             "text": f"{word} {number(floors[0])}"}
         ]  # fmt: skip
     elif floors:
         # Hardware of more than one kind: each node has its own.
-        line = {"dash": "dash", "width": 1.5, "shape": "hvh"}
-        of = {"type": "scatter", "mode": "lines", "name": word, "meta": "floor", "line": line, "hoverinfo": "skip"}
-        data.append({**of, "x": [place[n] for n in floors], "y": list(floors.values())})
-    values = [r["value"] for r in rows] + list(floors.values())
-    x_axis: Figure = {"title": {"text": "nodes in order of their names"}, "zeroline": False}
+        of = {"type": "scatter", "mode": "lines", "name": word, "meta": "floor", "hoverinfo": "skip"}
+        line = {**FLOOR_LINE, "shape": "hvh"}
+        data.append({**of, "line": line, "x": [place[n] for n in nodes if n in floor_of], "y": floors})
+    x_axis: Figure = {"title": {"text": "nodes in order of their names"}, "zeroline": False, "showgrid": False}
     if named:
-        x_axis = {"type": "category", "categoryorder": "array", "categoryarray": [place[n] for n in nodes], "automargin": True}
-    y_axis = {"title": {"text": label(rows[0]["unit"] or "")}, "range": _range(values), "zeroline": False, "automargin": True}
+        names = [place[n] for n in nodes]
+        x_axis = {"type": "category", "categoryorder": "array", "categoryarray": names, "range": [-0.6, len(names) - 0.4]}
+    y_axis = {"title": {"text": label(unit)}, "range": span, "zeroline": False, "automargin": True}
     return {"data": data, "layout": {"xaxis": x_axis, "yaxis": y_axis, "shapes": shapes, "annotations": annotations}}
 
 
 def histogram(rows: list[Record]) -> Figure:
     """How many subjects have which value, and above it each one that is not a PASS."""
-    word = floor_word(rows[0]["unit"])
-    values = [r["value"] for r in rows]
+    unit = _unit(rows)
+    word = floor_word(unit)
+    values = [r["value"] for r in rows if r["value"] is not None]
+    floors = sorted({r["floor"] for r in rows if r["floor"] is not None and r["layer"] != "fleet"})[:6]
+    span = _range([*values, *floors])
     least, most = min(values), max(values)
     width = (most - least) / BINS or 1.0
     counts = [0] * BINS
     for value in values:
         counts[min(int((value - least) / width), BINS - 1)] += 1
-    centres = [least + (i + 0.5) * width for i in range(BINS)]
     data: list[Figure] = [
         {
-            "type": "bar", "name": f"all {len(rows)}", "meta": "all", "x": centres, "y": counts, "width": width * 0.92,
+            "type": "bar", "name": f"all {len(values)}", "meta": "all", "y": counts, "width": width * 0.92,
+            "x": [least + (i + 0.5) * width for i in range(BINS)],
             "hovertemplate": "%{y} at about %{x:.4g}<extra></extra>",
         }
     ]  # fmt: skip
-    for verdict in ORDER[:-1]:
-        for simulated in (False, True):
-            of = [r for r in rows if r["verdict"] == verdict and r["simulated"] == simulated][:NAMED_OUTLIERS]
-            if of:
-                dots = {**_dots(verdict, simulated, len(of)), "yaxis": "y2", "y": [ORDER.index(verdict)] * len(of)}
-                data.append({**dots, "x": [r["value"] for r in of], "text": [_hover(r, word) for r in of]})
-    floors = sorted({r["floor"] for r in rows if r["floor"] is not None})[:6]
+    for of, dots in _traces([r for r in rows if r["verdict"] != "PASS"], word):
+        level = [ORDER.index(r["verdict"]) for r in of][:OUTLIERS]
+        x = [span[0] if r["value"] is None else r["value"] for r in of[:OUTLIERS]]
+        data.append({**dots, "text": dots["text"][:OUTLIERS], "x": x, "y": level, "yaxis": "y2", "cliponaxis": False})
     shapes = [
-        {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": f, "x1": f, "line": {"dash": "dash", "width": 1.5}}
-        for f in floors
+        {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": f, "x1": f, "line": dict(FLOOR_LINE)} for f in floors
     ]
     annotations = [
-        {"yref": "paper", "y": 1, "yanchor": "bottom", "x": f, "showarrow": False, "text": f"{word} {number(f)}"} for f in floors
+        {"yref": "paper", "y": 0.76, "yanchor": "top", "x": f, "xanchor": "left", "showarrow": False, "text": f"{word} {number(f)}"}
+        for f in floors
     ]
     layout = {
-        "xaxis": {"title": {"text": label(rows[0]["unit"] or "")}, "zeroline": False, "range": _range([*values, *floors])},
+        "xaxis": {"title": {"text": label(unit)}, "zeroline": False, "range": span},
         "yaxis": {"title": {"text": "subjects"}, "domain": [0, 0.76], "automargin": True},
         "yaxis2": {"domain": [0.8, 1], "range": [4.6, -0.6], "visible": False},
         "shapes": shapes,
         "annotations": annotations,
-        "bargap": 0,
     }
     return {"data": data, "layout": layout}
 
 
-def _dots(verdict: str, simulated: bool, count: int) -> Figure:
-    symbol = SYMBOLS[verdict]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        # Hollow is simulated; the word says it too.
-        "name": verdict + (" (simulated)" if simulated else ""),
-        "meta": verdict,
-        "marker": {"symbol": f"{symbol}-open" if simulated else symbol, "size": 9 if count < 200 else 6},
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+def _unit(rows: list[Record]) -> str:
+    return next((r["unit"] for r in rows if r["unit"] and r["value"] is not None), "")
+
+
+def _traces(rows: list[Record], word: str) -> t.Iterator[tuple[list[Record], Figure]]:
+    """The rows of each verdict, and how they are drawn: the worst last, so that nothing lies over it."""
+    for verdict in reversed(ORDER):
+        for simulated in (False, True):
+            of = [r for r in rows if r["verdict"] == verdict and r["simulated"] == simulated]
+            if not of:
+                continue
+            symbol = SYMBOLS[verdict]
+            size = 9 if len(rows) < 200 else 6
+            yield (
+                of,
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    # Hollow is simulated; the word says it too.
+                    "name": verdict + (" (simulated)" if simulated else ""),
+                    "meta": verdict,
+                    "legendrank": ORDER.index(verdict),
+                    "marker": {"symbol": f"{symbol}-open" if simulated else symbol, "size": size, "line": {"width": 2 * simulated}},
+                    "text": [_hover(r, word) for r in of],
+                    "hovertemplate": "%{text}<extra></extra>",
+                },
+            )
 
 
 def _hover(row: Record, word: str) -> str:
     of = f"<br>{word} {number(row['floor'])}" if row["floor"] is not None else ""
     stamp = "<br>simulated" if row["simulated"] else ""
-    value = f"{number(row['value'])} {label(row['unit'] or '')}"
-    return f"{label(row['subject'])}<br>{value} {row['verdict']}{of}{stamp}"
+    value = f"{number(row['value'])} {label(row['unit'] or '')}" if row["value"] is not None else "no value"
+    return f"{label(row['subject'])}<br>{row['verdict']}: {value}{of}{stamp}"
 
 
 def _range(values: list[float]) -> list[float]:

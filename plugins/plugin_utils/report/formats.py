@@ -32,7 +32,18 @@ def number(value: t.Any) -> str:
     """Four significant digits, whole numbers as they are; nothing for None."""
     if value is None:
         return ""
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, int) or value == 0:
+        return f"{value:.0f}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.4g}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration as people say it."""
+    if value is None:
+        return ""
+    if value < 0.1:
+        return "< 0.1 s"
+    return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"
 
 
 def as_json(model: Model) -> str:
@@ -178,8 +189,8 @@ def junit(model: Model) -> str:
         )  # fmt: skip
         for group, row in rows:
             name = f"{group['check']} {group['variant']}".strip() + _simulated(row)
-            seconds = f"{row['duration_s'] or 0:.3f}"
-            case = ElementTree.SubElement(suite, "testcase", name=_xml(name), classname=_xml(row["subject"]), time=seconds)
+            took = f"{row['duration_s'] or 0:.3f}"
+            case = ElementTree.SubElement(suite, "testcase", name=_xml(name), classname=_xml(row["subject"]), time=took)
             tag = tags.get(row["verdict"])
             if tag:
                 ElementTree.SubElement(case, tag, message=f"{row['verdict']}: {_xml(row['reason'])}"[:2000])

@@ -15,7 +15,7 @@ import typing as t
 
 import jinja2
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, number, plain
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, number, plain, seconds
 from markupsafe import Markup
 
 try:
@@ -25,7 +25,7 @@ except ImportError:  # tables without charts are still a report
 
 TEMPLATES = pathlib.Path(__file__).resolve().parent / "templates"
 # A table lists all rows up to `all`; of a longer one what is abnormal, at most so many; lists are cut at `list`.
-LIMITS = {"all": 64, "nodes": 128, "abnormal": 200, "list": 300, "commands": 40, "findings": 12}
+LIMITS = {"all": 64, "nodes": 128, "abnormal": 200, "list": 300, "commands": 4, "warnings": 40, "findings": 12}
 
 
 def render(model: dict[str, t.Any]) -> str:
@@ -34,7 +34,7 @@ def render(model: dict[str, t.Any]) -> str:
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, finalize=_seen,
     )  # fmt: skip
-    environment.filters.update(number=number, left_out=left_out, figure=figure, floor_word=charts.floor_word)
+    environment.filters.update(number=number, seconds=seconds, left_out=left_out, figure=figure, floor_word=charts.floor_word)
     figures = {}
     if get_plotlyjs:
         figures = {

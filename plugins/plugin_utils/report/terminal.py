@@ -40,9 +40,9 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
     lines += _rows(model, shown, width)
     listed = {n["name"] for n in shown}
     rest = [n["verdict"] for n in nodes if n["name"] not in listed]
-    for word in COLOURS:
+    for word, colour in COLOURS.items():
         if rest.count(word):
-            lines.append((f"and {rest.count(word)} nodes with {word}", COLOURS[word]))
+            lines.append((f"and {rest.count(word)} nodes with {word}", colour))
     lines += [(fit(f"note: {plain(note)}", 2 * width), "yellow") for note in model["notes"]]
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]
