@@ -206,7 +206,7 @@ def _drift(found: dict[str, list[Record]], simulated: set[str]) -> list[Record]:
             one = merged.setdefault(key, {**item, "differing": set(), "simulated": False})
             one["differing"] |= {*item["differing"]}
             one["simulated"] = one["simulated"] or bool(simulated & {target, *item["differing"]})
-    rows = [{**one, "differing": sorted(one["differing"])} for one in merged.values()]
+    rows: list[Record] = [{**one, "differing": sorted(one["differing"])} for one in merged.values()]
     return sorted(rows, key=lambda r: (r["severity"] != "fail", r["item"], -len(r["differing"]), r["found"]))
 
 
