@@ -67,11 +67,12 @@ def strip(rows: list[Record]) -> Figure:
     floor_of = {r["node"]: r["floor"] for r in by_layer}
     floors = [floor_of[n] for n in nodes if n in floor_of]
     span = _range([*(r["value"] for r in rows if r["value"] is not None), *floors])
+    bottom = span[0] + 0.04 * (span[1] - span[0])
     data = [
         {
             **dots,
             "x": [place[r["node"]] for r in of],
-            "y": [span[0] if r["value"] is None else r["value"] for r in of],
+            "y": [bottom if r["value"] is None else r["value"] for r in of],
             "cliponaxis": False,
         }
         for of, dots in _traces(rows, word)

@@ -221,7 +221,9 @@ def _commands(latest: dict[Key, Record]) -> list[Record]:
     for m in latest.values():
         if m["command"]:
             ran.setdefault((m["stage"], shlex.join(m["command"])[:2000]), set()).add(node_of(m["subject"]["id"]))
-    found = [{"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()]
+    found: list[Record] = [
+        {"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()
+    ]
     return sorted(found, key=lambda e: (e["stage"], -e["nodes"], e["command"]))[:COMMANDS]
 
 

@@ -1,0 +1,158 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A headless Chromium for tests, driven over a pair of pipes with the DevTools protocol: no port, no driver package."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import pathlib
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+import typing as t
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
+)  # fmt: skip
+
+
+def executable() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+class Browser:
+    """One browser with one page: `open(path)`, then ask it. `requests`, `console` and `dialogs` are what the page did."""
+
+    def __init__(self) -> None:
+        found = executable()
+        if not found:
+            raise RuntimeError("no chromium here: apt-get install chromium")
+        self.profile = tempfile.mkdtemp(prefix="browser-")
+        commands, self._to = os.pipe()
+        self._from, answers = os.pipe()
+        # Chromium reads commands from descriptor 3 and answers on 4; these copies lie above both.
+        high = [os.dup2(fd, 100 + i, inheritable=True) for i, fd in enumerate((commands, answers))]
+        shell = 'exec "$0" "$@" 3<&100 4>&101 100<&- 101>&-'
+        arguments = [found, *FLAGS, f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"]
+        self.process = subprocess.Popen(
+            ["bash", "-c", shell, *arguments], pass_fds=high, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        for fd in (commands, answers, *high):
+            os.close(fd)
+        self._unread = b""
+        self._number = 0
+        self.requests: list[str] = []
+        self.console: list[str] = []
+        self.dialogs: list[str] = []
+        self._loaded = False
+        targets = self._ask("Target.getTargets")["targetInfos"]
+        page = next(target for target in targets if target["type"] == "page")
+        self._session: str | None = self._ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._ask(f"{domain}.enable")
+
+    _session: str | None = None
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._to)
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._from)
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+    def open(self, path: pathlib.Path, wait_for: str = "true", seconds: float = 60) -> None:
+        """Load a file and wait until an expression is true in it."""
+        self.requests.clear()
+        self.console.clear()
+        self.dialogs.clear()
+        self._loaded = False
+        self._ask("Page.navigate", url=path.resolve().as_uri())
+        end = time.monotonic() + seconds
+        while not (self._loaded and self.value(f"Boolean({wait_for})")):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{path} is not ready after {seconds:g} s: {wait_for}; {self.console}")
+            self._read(0.05)
+
+    def size(self, width: int, height: int, phone: bool = False) -> None:
+        self._ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
+
+    def media(self, scheme: str = "light", medium: str = "") -> None:
+        self._ask("Emulation.setEmulatedMedia", media=medium, features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def value(self, expression: str) -> t.Any:
+        """What an expression is worth in the page."""
+        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def picture(self, path: pathlib.Path, full: bool = False) -> None:
+        clip = {}
+        if full:
+            height = self.value("document.documentElement.scrollHeight")
+            width = self.value("innerWidth")
+            clip = {"clip": {"x": 0, "y": 0, "width": width, "height": min(height, 12000), "scale": 1}, "captureBeyondViewport": True}
+        path.write_bytes(base64.b64decode(self._ask("Page.captureScreenshot", format="png", **clip)["data"]))
+
+    def pdf(self, path: pathlib.Path) -> None:
+        answer = self._ask("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def _ask(self, method: str, **params: t.Any) -> dict[str, t.Any]:
+        self._number += 1
+        number = self._number
+        message: dict[str, t.Any] = {"id": number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            for answer in self._read(1):
+                if answer.get("id") == number:
+                    if "error" in answer:
+                        raise RuntimeError(f"{method}: {answer['error']}")
+                    return answer["result"]
+        raise TimeoutError(f"{method}: no answer")
+
+    def _read(self, seconds: float) -> list[dict[str, t.Any]]:
+        """Messages that are there; what the page does on its own is written down."""
+        if not select.select([self._from], [], [], seconds)[0]:
+            return []
+        piece = os.read(self._from, 1 << 20)
+        if not piece:
+            raise RuntimeError(f"the browser ended with status {self.process.wait()}")
+        *whole, self._unread = (self._unread + piece).split(b"\0")
+        messages = [json.loads(text) for text in whole]
+        for message in messages:
+            self._note(message.get("method", ""), message.get("params", {}))
+        return messages
+
+    def _note(self, method: str, params: dict[str, t.Any]) -> None:
+        if method == "Page.loadEventFired":
+            self._loaded = True
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+        elif method == "Runtime.consoleAPICalled":
+            self.console.append(f"{params['type']}: {params['args']}")
+        elif method == "Runtime.exceptionThrown":
+            self.console.append(f"exception: {params['exceptionDetails']}")
+        elif method == "Log.entryAdded":
+            self.console.append(f"{params['entry']['level']}: {params['entry']['text']}")
+        elif method == "Page.javascriptDialogOpening":
+            self.dialogs.append(params["message"])
