@@ -9,7 +9,7 @@ export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR)/.collections
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration lint sanity drill fuzz bench rig-fleet rig-rdma rig-kubernetes clean
+.PHONY: help setup demo test unit integration lint sanity drill drill-governor fuzz bench rig-fleet rig-rdma rig-kubernetes clean
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ sanity: setup ## ansible-test sanity, on a copy
 drill: setup ## Planted faults: none accepted, no healthy node rejected
 	@$(PYTHON) tests/drills/faults.py
 
+drill-governor: setup ## The CPU governor is restored, whatever is killed (soft-RoCE guests, root)
+	@$(PYTHON) tests/drills/governor.py
+
 INPUTS ?= 50000
 fuzz: setup ## Broken input for every reader of tools: make fuzz INPUTS=1000000
 	@$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS)
@@ -54,7 +57,7 @@ rig-fleet: setup ## Sixteen sshd hosts in network namespaces
 	@tests/rigs/fleet/fleet up 16
 
 rig-rdma: setup ## Soft-RoCE guests with real perftest
-	@tests/rigs/rdma/guests up
+	@tests/rigs/rdma/rdma up 4
 
 rig-kubernetes: setup ## A real Kubernetes with real kubelets
 	@tests/rigs/kubernetes/rig up

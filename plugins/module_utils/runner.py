@@ -16,6 +16,7 @@ import zlib
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor  # noqa: F401: registers its lease
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session, SessionError
 
 Probe = t.Callable[[t.Dict[str, t.Any], Node], t.Iterable[t.Dict[str, t.Any]]]

@@ -27,6 +27,7 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import sys
 import time
@@ -105,7 +106,7 @@ class Ledger:
 
     def undo(self) -> list[str]:
         """End recorded processes and give leases back, last first; returns what was done. Safe to repeat."""
-        done = []
+        done, unknown = [], []
         here = boot_id()
         for entry in reversed(self.entries()):
             if entry["kind"] in ("process", "session"):
@@ -117,9 +118,23 @@ class Ledger:
                         done.append(f"ended process {pid}")
             elif entry["kind"] in LEASES:
                 done.append(LEASES[entry["kind"]](entry))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
+            else:
+                # Of another version of the collection: whoever knows this lease gives it back.
+                unknown.append(entry)
+                done.append(f"left a lease of unknown kind {entry['kind']!r} in {self.path}")
+        if unknown:
+            self._rewrite(unknown[::-1])
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)
         return done
+
+    def _rewrite(self, entries: list[dict[str, t.Any]]) -> None:
+        with open(self.path + ".new", "w", encoding="utf-8") as target:
+            target.writelines(json.dumps(entry) + "\n" for entry in entries)
+            target.flush()
+            os.fsync(target.fileno())
+        os.replace(self.path + ".new", self.path)
 
 
 def _survivors(entry: dict[str, t.Any]) -> list[tuple[int, int]]:
@@ -198,6 +213,7 @@ class Session:
         try:
             self._acquire(wait_for_lock_s)
             self.undone = self.ledger.undo()
+            self._remove_abandoned()
             os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.result_path)  # an earlier attempt's result is not ours
@@ -223,6 +239,14 @@ class Session:
         os.close(alive_read)
         os.close(self.lock.handle)  # the guardian's copy keeps the lock
         self._done_pipe, self._alive_pipe = done_read, alive_write
+        self._await_signature()
+
+    def _await_signature(self) -> None:
+        """Until the guardian has signed the lock, a collect would take it for dead."""
+        end = time.monotonic() + 5
+        while self.lock.holder().get("run_id") != self.run_id and time.monotonic() < end:
+            if select.select([self._done_pipe], [], [], 0.005)[0]:
+                return
 
     def wait(self, seconds: float) -> bool:
         """Wait for the probe's end; False when `seconds` passed first. Ends the process when our own output is gone:
@@ -290,6 +314,13 @@ class Session:
                 os.close(self.lock.handle)
                 return
             time.sleep(0.05)
+
+    def _remove_abandoned(self) -> None:
+        """Results of sessions whose guardian died before it could remove them, by a power cut for example."""
+        for name in os.listdir(self.state_dir):
+            folder = os.path.join(self.state_dir, name)
+            if name != self.run_id and os.path.isdir(folder) and time.time() - os.stat(folder).st_mtime > 2 * KEEP_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _remove_result(self) -> None:
         for remove, path in (

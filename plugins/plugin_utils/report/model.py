@@ -71,7 +71,7 @@ def build(plan: Record, measurements: list[Record], judgement: t.Any) -> Model:
         "versions": _versions(plan, latest),
         "raw": [{"path": path, "sha256": digest} for path, digest in raw],
         # One number for all evidence: that of the lines that `sha256sum` prints, sorted by file.
-        "fingerprint": hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in raw).encode()).hexdigest(),
+        "fingerprint": hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in raw).encode(errors="backslashreplace")).hexdigest(),
     }
 
 

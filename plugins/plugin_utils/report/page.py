@@ -24,8 +24,9 @@ except ImportError:  # tables without charts are still a report
     get_plotlyjs = None
 
 TEMPLATES = pathlib.Path(__file__).resolve().parent / "templates"
-# A table lists all rows up to `all`; of a longer one what is abnormal, at most so many; lists are cut at `list`.
-LIMITS = {"all": 64, "nodes": 128, "abnormal": 200, "list": 300, "commands": 4, "warnings": 40, "findings": 12}
+# How much of a large fleet the page shows (report.json has all): a check of up to `all` rows is listed whole, of a longer
+# one what is abnormal and `rows` of it; `nodes` likewise, with `abnormal` cards; other lists are cut at `list`.
+LIMITS = {"all": 64, "nodes": 128, "abnormal": 100, "rows": 40, "list": 300, "commands": 4, "warnings": 40, "findings": 12}
 
 
 def render(model: dict[str, t.Any]) -> str:
