@@ -16,8 +16,8 @@ import zlib
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor  # noqa: F401: registers its lease
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session, SessionError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Session, SessionError
 
 Probe = t.Callable[[t.Dict[str, t.Any], Node], t.Iterable[t.Dict[str, t.Any]]]
 
@@ -54,6 +54,9 @@ COMMON: dict[str, dict[str, t.Any]] = {
         },
     },
 }
+
+# Whichever module runs next on a node gives back what any other has left.
+LEASES.setdefault("governor", governor.undo)
 
 RAW_LIMIT = 1 << 20
 # How long after its deadline the guardian may need to end everything.

@@ -60,7 +60,7 @@ def test_measured_hardware_is_known() -> None:
     found = chosen(shipped(), H200X4)
     assert (found[GIB].value, found["plateau"].value) == (354, 367)
     gemm = chosen(shipped(), {"gpu": "NVIDIA H200", "shape": "8192x8192x8192", "type": "bf16"}, "gemm", "bf16")
-    assert 690 <= gemm[None].value <= 720
+    assert 654 <= gemm[None].value <= 720  # what thirteen healthy H200 gave
 
 
 def test_nvls_and_gpu_count_are_part_of_the_key() -> None:

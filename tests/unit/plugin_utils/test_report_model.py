@@ -1,0 +1,142 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The model of a report: nothing is lost, nothing is said twice, and nothing is judged anew."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import time
+import typing as t
+
+import pytest
+import report_samples as samples
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page, terminal
+
+
+def build(verdicts: list[dict[str, t.Any]], measurements: t.Any = (), **plan: t.Any) -> dict[str, t.Any]:
+    names = sorted({v["subject"]["id"].split("/")[0] for v in verdicts})
+    stages = sorted({v["stage"] for v in verdicts})
+    return report.build(samples.plan(names, stages, **plan), list(measurements), samples.judgement(verdicts))
+
+
+def test_the_worst_nodes_come_first_and_show_their_worst_stage() -> None:
+    made = build(
+        [
+            samples.verdict("a", "stack", "facts"),
+            samples.verdict("b", "stack", "facts", "WARN"),
+            samples.verdict("c", "stack", "facts", "UNKNOWN"),
+            samples.verdict("d", "stack", "facts"),
+            samples.verdict("d", "gemm", "bf16", "FAIL", part="GPU-1"),
+            samples.verdict("e", "stack", "facts"),
+            samples.verdict("e", "nccl_node", "all_reduce", "SKIPPED"),
+        ]
+    )
+    assert [(n["name"], n["verdict"]) for n in made["nodes"]] == [
+        ("d", "FAIL"), ("c", "UNKNOWN"), ("b", "WARN"), ("a", "PASS"), ("e", "PASS"),
+    ]  # fmt: skip
+    assert made["nodes"][0]["stages"] == {"gemm": "FAIL", "nccl_node": "", "stack": "PASS"}
+
+
+def test_a_node_says_the_reason_of_its_gpu_once_with_the_tools_output() -> None:
+    reason = "a/gpu/G1: too slow"
+    verdicts = [
+        samples.verdict("a", "gemm", "bf16", "FAIL", part="G1", reason=reason),
+        samples.verdict("a", "gemm", "bf16", "FAIL", reason=reason, findings=["xid 79"]),
+    ]
+    findings = build(verdicts, [samples.measurement("a", "gemm", "bf16")])["nodes"][0]["findings"]
+    assert [(f["reason"], f["raw"], f["evidence"]) for f in findings] == [(reason, "raw/a/gemm-bf16-1.txt", ["xid 79"])]
+
+
+def test_a_pair_and_a_group_convict_no_node() -> None:
+    pair = samples.verdict("a/nic/m0/1|b/nic/m0/1", "rdma", "read_bw", "FAIL")
+    pair["subject"]["kind"] = "pair"
+    made = build([samples.verdict("a", "rdma", "ports"), samples.verdict("b", "rdma", "ports"), pair])
+    assert [(n["name"], n["verdict"]) for n in made["nodes"]] == [
+        ("a/nic/m0/1|b/nic/m0/1", "FAIL"), ("a", "PASS"), ("b", "PASS"),
+    ]  # fmt: skip
+
+
+def test_a_target_without_any_check_is_named() -> None:
+    plan = samples.plan(["a", "b", "cluster"], ["stack"])
+    verdicts = [samples.verdict("a", "stack", "facts"), samples.verdict("cluster/n1", "stack", "facts")]
+    assert report.build(plan, [], samples.judgement(verdicts))["not_measured_by_plan"] == ["b"]
+
+
+def test_the_latest_attempt_is_shown_and_all_raw_files_are_bound() -> None:
+    first = samples.measurement("a", "gemm", "bf16", duration_s=1.0, raw="raw/1.txt", raw_sha256="1" * 64)
+    second = samples.measurement("a", "gemm", "bf16", duration_s=2.0, raw="raw/2.txt", raw_sha256="2" * 64, attempt=2)
+    made = build([samples.verdict("a", "gemm", "bf16")], [second, first])
+    assert made["stages"][0]["checks"][0]["rows"][0]["duration_s"] == 2.0
+    listed = f"{'1' * 64}  raw/1.txt\n{'2' * 64}  raw/2.txt\n"
+    assert made["fingerprint"] == hashlib.sha256(listed.encode()).hexdigest()
+
+
+def test_drift_is_one_row_for_each_deviating_value_with_both_sides() -> None:
+    item = {"item": "driver", "found": "570", "expected": "580", "basis": "majority", "agree": 5, "of": 7, "severity": "fail"}
+    drift = {n: [{**item, "agreeing": ["c", "d"], "differing": ["a", "b"]}] for n in ("a", "b")}
+    verdicts = [samples.verdict("a", "stack", "facts", "FAIL", simulated=True)]
+    made = report.build(samples.plan(["a"], ["stack"]), [], samples.judgement(verdicts, drift=drift))
+    assert [(d["item"], d["differing"], d["agreeing"], d["simulated"]) for d in made["drift"]] == [
+        ("driver", ["a", "b"], ["c", "d"], True)
+    ]
+
+
+def test_average_bandwidth_is_shown_apart_from_what_is_gated_on() -> None:
+    metrics = {name: {"value": 1.0, "unit": "GB/s"} for name in ("busbw", "avg_busbw", "out_of_bounds", "algbw")}
+    verdict = samples.verdict("a", "nccl_node", "all_reduce", value=1.0, unit="GB/s", metric="busbw")
+    row = build([verdict], [samples.measurement("a", "nccl_node", "all_reduce", metrics=metrics)])["stages"][0]["checks"][0]["rows"][0]
+    assert (set(row["ungated"]), set(row["other"])) == ({"avg_busbw", "out_of_bounds"}, {"algbw"})
+
+
+def test_an_expectation_that_differs_between_hosts_is_two() -> None:
+    given = {"expectation": "e", "unit": "GB/s", "metric": "busbw", "layer": "host"}
+    verdicts = [samples.verdict(n, "s", "c", expected=v, floor=v * 0.95, **given) for n, v in (("a", 1.0), ("b", 2.0), ("c", 2.0))]
+    assert [e["expected"] for e in build(verdicts)["expectations"]] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(("accepted", "word"), [(True, "ACCEPTED"), (False, "NOT ACCEPTED")])
+def test_every_format_is_written_whole_and_says_the_same(tmp_path: pathlib.Path, accepted: bool, word: str) -> None:
+    verdicts = [samples.verdict("a", "stack", "facts", "PASS" if accepted else "FAIL")]
+    made = build(verdicts, [samples.measurement("a", "stack", "facts")])
+    paths = report.write(tmp_path, made)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in paths)
+    assert [p.name for p in paths] == ["report.html", "report.md", "report.json", "report.junit.xml", "report.prom"]
+    text = {p.name: p.read_text(encoding="utf-8") for p in paths}
+    read = json.loads(text["report.json"])
+    assert (read["schema"], read["accepted"], read["counts"]) == ("report/v1", accepted, made["counts"])
+    assert f"<strong>{'✓' if accepted else '✕'} {word}</strong>" in text["report.html"]
+    assert text["report.md"].startswith(f"# {word}: ")
+    assert f'simulated="false",partial="false"}} {int(accepted)}\n' in text["report.prom"]
+    assert ('failures="1"' in text["report.junit.xml"]) is not accepted
+    assert f"{word}: because" in [line for line, _colour in terminal.coloured(made)]
+
+
+def test_without_plotly_the_report_has_its_tables_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = report.build(*samples.fleet(3, 1))
+    monkeypatch.setattr(page, "get_plotlyjs", None)
+    text = page.render(made)
+    assert "pip install plotly" in text
+    assert "478" in text or "47" in text
+    assert "<script" not in text
+
+
+def test_an_empty_run_has_a_report() -> None:
+    made = report.build(samples.plan([], []), [], samples.judgement([], why="the plan is empty"))
+    assert "NOT ACCEPTED" in page.render(made)
+
+
+def test_two_thousand_nodes_take_seconds_and_a_page_of_a_few_megabytes(tmp_path: pathlib.Path) -> None:
+    run = samples.fleet(2000, 20)
+    begin = time.monotonic()
+    made = report.build(*run)
+    paths = report.write(tmp_path, made)
+    lines = terminal.coloured(made, 120)
+    assert time.monotonic() - begin < 20, "it takes 3 s on a machine with nothing else to do"
+    assert paths[0].stat().st_size < 9e6
+    assert len(lines) < 500
+    assert sum(len(g["rows"]) for s in made["stages"] for g in s["checks"]) == 40_000
