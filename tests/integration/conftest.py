@@ -13,6 +13,7 @@ from rigs.rdma.rdma import Guests, Options
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "browser: needs chromium")
     config.addinivalue_line("markers", "fleet: needs the fleet rig (root)")
     config.addinivalue_line("markers", "rdma: needs the soft-RoCE guests (root, minutes)")
 

@@ -34,7 +34,7 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
     shown = nodes if len(nodes) <= ALL_NODES else [n for n in nodes if n["findings"]][:ABNORMAL_NODES]
     lines: list[Line] = [("", None)]
     if model["partial"]:
-        lines.append((fit(f"PARTIAL: {left_out(model)}", 2 * width), "yellow"))
+        lines.append((fit(f"PARTIAL: {_line(left_out(model))}", 2 * width), "yellow"))
     if model["simulated"]:
         lines.append(("SIMULATED: results marked with * come from simulated tools, not from hardware", "yellow"))
     lines += _rows(model, shown, width)
@@ -43,7 +43,7 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
     for word, colour in COLOURS.items():
         if rest.count(word):
             lines.append((f"and {rest.count(word)} nodes with {word}", colour))
-    lines += [(fit(f"note: {plain(note)}", 2 * width), "yellow") for note in model["notes"]]
+    lines += [(fit(f"note: {_line(note)}", 2 * width), "yellow") for note in model["notes"]]
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]
     word = "ACCEPTED" if model["accepted"] else "NOT ACCEPTED"

@@ -1,0 +1,129 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Runs to report on: a healthy fleet with a few faults of any size, and one whose nodes send whatever could do harm."""
+
+from __future__ import annotations
+
+import random
+import types
+import typing as t
+
+RUN = "20261121T061718Z-65e3c5"
+PARTS = {"FAIL": 0, "UNKNOWN": 0, "WARN": 0, "KNOWN_FAIL": 0, "SKIPPED": 0, "PASS": 0}
+
+# Each does harm somewhere when it is shown as it came: HTML, attributes, scripts, Markdown, XML, labels, terminals.
+HOSTILE = [
+    "<script>window.harm=1</script>",
+    "</script><script>window.harm=1</script>",
+    "<img src=x onerror=window.harm=1>",
+    "<img src=http://192.0.2.1/beacon>",
+    '"><svg onload=window.harm=1>',
+    "' onmouseover='window.harm=1",
+    "<a href='javascript:window.harm=1'>click</a>",
+    "{{ 7 * 7 }}{% raw %}",
+    "](javascript:window.harm=1) [x](http://192.0.2.1/)",
+    "| a | b |\n|---|---|\n# heading\n```\ncode",
+    "http://192.0.2.1/link www.example.org",
+    "\x1b[2J\x1b]0;title\x07\x1b[31mred",
+    "\x00\x08\x0b\x1f\x7f\x9b\ufffe\uffff\ud800",
+    "right\u202eto left\u2066 zero\u200bwidth",
+    'quote " backslash \\ newline \n "} 1\nforged_metric 1',
+    "&lt;b&gt; &amp; ]]> <!-- --> <![CDATA[",
+    "=cmd()|' /C calc'!A0",
+    "節点-漢字-é-🙂",
+]
+
+
+def verdict(node: str, stage: str, check: str, word: str = "PASS", part: str = "", **fields: t.Any) -> dict[str, t.Any]:
+    subject = {"kind": "gpu" if part else "node", "id": f"{node}/gpu/{part}" if part else node, "members": []}
+    return {
+        "schema": "verdict/v1", "run_id": RUN, "stage": stage, "check": check, "variant": "", "subject": subject,
+        "verdict": word, "value": None, "unit": None, "floor": None, "layer": None, "source": None, "confidence": None,
+        "reason_code": None, "reason": f"{node}: as it should be", "metric": None, "expected": None, "date": None,
+        "expectation": None, "attempt": 1, "simulated": False, "findings": [], "ticket": None, "expires": None, "of": None,
+        **fields,
+    }  # fmt: skip
+
+
+def measurement(node: str, stage: str, check: str, **fields: t.Any) -> dict[str, t.Any]:
+    return {
+        "schema": "measurement/v1", "run_id": RUN, "stage": stage, "check": check, "variant": "",
+        "subject": {"kind": "node", "id": node, "members": []}, "plane": "ssh", "target": node, "attempt": 1,
+        "outcome": "measured", "reason_code": None, "reason": None, "metrics": {}, "series": [], "context": {}, "evidence": {},
+        "command": ["tool", "-n", "20"], "tool_version": "2.19.6", "started_at": "2026-11-21T06:17:28Z", "duration_s": 12.3,
+        "raw": f"raw/{node}/{stage}-{check}-1.txt", "raw_sha256": "a" * 64, "simulated": False, **fields,
+    }  # fmt: skip
+
+
+def plan(nodes: t.Iterable[str], stages: t.Iterable[str], **fields: t.Any) -> dict[str, t.Any]:
+    return {
+        "schema": "plan/v1", "run_id": RUN, "created_at": "2026-11-21T06:17:18Z", "collection_version": "0.1.0",
+        "ansible_version": "2.19.14", "python_version": "3.11.7", "mode": "run", "partial": False, "left_out": [],
+        "skipped_stages": [], "stages": [{"name": s, "role": s} for s in stages], "items": [], "sample": {}, "notes": [],
+        "targets": {n: {"plane": "ssh"} for n in nodes}, **fields,
+    }  # fmt: skip
+
+
+def judgement(verdicts: list[dict[str, t.Any]], **fields: t.Any) -> types.SimpleNamespace:
+    """What the verdict engine would hand over, as far as a report reads it."""
+    counts = {word: sum(v["verdict"] == word for v in verdicts) for word in PARTS}
+    accepted = bool(verdicts) and not counts["FAIL"] and not counts["UNKNOWN"]
+    coverage = {"planned": len(verdicts), "measured": len(verdicts) - counts["UNKNOWN"], "skipped": 0, "ratio": 1.0, "unknown": []}
+    given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
+    return types.SimpleNamespace(**{**given, "drift": {}, **fields})
+
+
+def fleet(nodes: int, checks: int, seed: int = 1) -> tuple[dict[str, t.Any], list[dict[str, t.Any]], types.SimpleNamespace]:
+    """`nodes` x `checks` verdicts with a number each: 2 % WARN, 1 % FAIL, some without a value."""
+    rng = random.Random(seed)
+    names = [f"node{n:04}" for n in range(1, nodes + 1)]
+    stages = [f"stage{s}" for s in range((checks + 4) // 5)]
+    verdicts, measurements = [], []
+    for i in range(checks):
+        stage, check = stages[i // 5], f"check{i}"
+        for name in names:
+            value, word = rng.gauss(478, 3), "PASS"
+            dice = rng.random()
+            if dice < 0.01:
+                value, word = value * 0.8, "FAIL"
+            elif dice < 0.03:
+                value, word = value * 0.93, "WARN"
+            given: dict[str, t.Any] = {"value": value, "unit": "GB/s", "floor": 455.0, "layer": "shipped", "metric": "busbw"}
+            if dice > 0.999:
+                given, word = {"reason_code": "timeout"}, "UNKNOWN"
+            reason = f"{name}: busbw {value:.1f} GB/s" if word != "PASS" else f"{name}: as it should be"
+            expected = {"expectation": f"e{i}", "expected": 479.0, "source": "vendor", "date": "2026-11", "confidence": "vendor"}
+            verdicts.append(verdict(name, stage, check, word, reason=reason, **expected, **given))
+            metrics = {"busbw": {"value": value, "unit": "GB/s"}, "avg_busbw": {"value": 300.0, "unit": "GB/s"}}
+            measurements.append(measurement(name, stage, check, metrics=metrics))
+    return plan(names, stages), measurements, judgement(verdicts)
+
+
+def hostile() -> tuple[dict[str, t.Any], list[dict[str, t.Any]], types.SimpleNamespace]:
+    """Every text that a node can send is one of HOSTILE, in every place a report shows."""
+    words = list(PARTS)
+    verdicts, measurements, drift = [], [], {}
+    for i, text in enumerate(HOSTILE):
+        given = {
+            "value": 400.0 + i, "unit": "GB/s", "floor": 455.0, "layer": "shipped", "metric": "busbw", "reason": f"{text}: {text}",
+            "findings": [text], "source": text, "expectation": text, "expected": 480.0, "date": "2026-11", "ticket": text,
+            "expires": "2027-01-01", "simulated": i % 2 == 0, "variant": text,
+        }  # fmt: skip
+        verdicts.append(verdict(text, "nccl_node", "all_reduce", words[i % len(words)], **given))
+        verdicts.append(verdict(text, "nccl_node", "all_reduce", "FAIL", part=text, **given))
+        verdicts.append(verdict(text, "stack", "facts", "WARN", reason=text))
+        measurements.append(
+            measurement(
+                text, "nccl_node", "all_reduce", variant=text, command=[text, text], tool_version=text, raw=text,
+                evidence={"changes": [{"code": "xid", "text": text}], "unreadable": [text]},
+                metrics={"avg_busbw": {"value": 1.0, "unit": text}, text: {"value": 2.0, "unit": text}},
+            )
+        )  # fmt: skip
+        item = {"item": text, "found": text, "expected": text, "basis": "majority", "agree": 3, "of": 4, "severity": "fail"}
+        drift[text] = [{**item, "agreeing": [text], "differing": [text]}]
+    of = plan(HOSTILE, ["stack", "nccl_node"], partial=True, left_out=HOSTILE, skipped_stages=["gemm"])
+    of["targets"]["idle\x1b[2J<b>"] = {"plane": "ssh"}
+    of["sample"] = {"nccl_node": {"seed": 7, "nodes": HOSTILE, "of": 40}}
+    return of, measurements, judgement(verdicts, notes=HOSTILE, drift=drift, why=" ".join(HOSTILE))
