@@ -10,6 +10,7 @@ import pathlib
 import typing as t
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError, write_atomically
@@ -32,10 +33,10 @@ class ActionModule(ActionBase):
                 write_atomically(path, text)
         except (RunError, OSError, ValueError) as error:
             return {"failed": True, "msg": str(error)}
+        Display().display(f"{path}: read it, remove its 'proposed: true', and name it in acceptance_expectation_files")
         return {
             "changed": before != text,
             "path": str(path),
             "count": text.count("\n- id:") + text.count("\n  - id:"),
-            "msg": f"{path}: read it, remove its 'proposed: true', and name it in acceptance_expectation_files",
             "diff": {"before": before, "after": text, "before_header": str(path), "after_header": str(path)},
         }

@@ -263,7 +263,7 @@ class Session:
                     process.wait_gone(holder.get("pid", 0), holder.get("started"), 5)
                 return True
             if events:
-                os._exit(1)
+                raise SystemExit(1)  # so that Ansible's own temporary files go too
             if time.monotonic() >= end:
                 return False
 
@@ -431,6 +431,8 @@ class Guardian:
                 break
             time.sleep(0.02)
         undone = self.session.ledger.undo()
+        if how == "connection lost":
+            _remove_payload()
         if how in ("connection lost", "interrupted"):
             self.session._remove_result()  # nobody will come for it: a resume measures again
         else:
@@ -451,6 +453,14 @@ class Guardian:
                 return
             time.sleep(5)
         self.session._remove_result()
+
+
+def _remove_payload() -> None:
+    """Remove the folder that Ansible unpacked the module into: a killed module could not."""
+    for path in sys.path:
+        folder = os.path.dirname(path)
+        if path.endswith("_payload.zip") and os.path.basename(folder).startswith("ansible_"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _inode(path: str) -> int | None:
