@@ -444,15 +444,28 @@ class Guardian:
             os.rmdir(self.session.state_dir)
 
     def _outstay(self, until: float) -> None:
-        """A detached result that nobody collects is removed in the end, if it still is ours."""
+        """A result that nobody has taken is removed in the end, if it still is ours: of an attached probe as soon as its module is
+        gone, of a detached one after a while."""
+        ours = _version(self.session.result_path)
+        poll = select.poll()
         if self.attached:
-            return
-        ours = _inode(self.session.result_path)
+            poll.register(self.alive, select.POLLHUP)
         while time.monotonic() < until and not self.told_to_end:
-            if ours is None or _inode(self.session.result_path) != ours:
+            if ours is None or _version(self.session.result_path) != ours:
                 return
-            time.sleep(5)
-        self.session._remove_result()
+            if poll.poll(5000 if not self.attached else 1000):
+                break
+        if _version(self.session.result_path) == ours:
+            self.session._remove_result()
+
+
+def _version(path: str) -> tuple[int, int] | None:
+    """Which file stands at a path, and when it was last written to; numbers of files alone are given away again."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _remove_payload() -> None:
@@ -461,13 +474,6 @@ def _remove_payload() -> None:
         folder = os.path.dirname(path)
         if path.endswith("_payload.zip") and os.path.basename(folder).startswith("ansible_"):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _inode(path: str) -> int | None:
-    try:
-        return os.stat(path).st_ino
-    except FileNotFoundError:
-        return None
 
 
 class _Probe:
