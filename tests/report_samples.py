@@ -10,6 +10,8 @@ import random
 import types
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.matrix import Cell
+
 RUN = "20261121T061718Z-65e3c5"
 PARTS = {"FAIL": 0, "UNKNOWN": 0, "WARN": 0, "KNOWN_FAIL": 0, "SKIPPED": 0, "PASS": 0}
 
@@ -127,3 +129,22 @@ def hostile() -> tuple[dict[str, t.Any], list[dict[str, t.Any]], types.SimpleNam
     of["targets"]["idle\x1b[2J<b>"] = {"plane": "ssh"}
     of["sample"] = {"nccl_node": {"seed": 7, "nodes": HOSTILE, "of": 40}}
     return of, measurements, judgement(verdicts, notes=HOSTILE, drift=drift, why=" ".join(HOSTILE))
+
+
+def pairs(nodes: int, rails: int = 2, seed: int = 1) -> list[Cell]:
+    """All pairs of `nodes` on each rail: node 3 slow on rail 0, one bad path, one link that broke, one not measured."""
+    rng = random.Random(seed)
+    cells = []
+    for rail in range(rails):
+        ports = [f"n{n:04}/nic/mlx5_{rail}/1" for n in range(nodes)]
+        for i, a in enumerate(ports):
+            for j in range(i + 1, nodes):
+                value = rng.gauss(391, 1)
+                if rail == 0 and 3 in (i, j):
+                    value = 190.0
+                elif (i, j) == (5, 9):
+                    value = 300.0
+                cells.append(Cell(a, ports[j], str(rail), value))
+        cells[-1] = Cell(*ports[-2:], str(rail), None, "failed", reason="the client lost its link")
+        cells[-2] = Cell(ports[-3], ports[-1], str(rail), None, "unknown", reason="<b>partner never came</b>")
+    return cells

@@ -13,7 +13,7 @@ import zlib
 
 import pytest
 import report_samples as samples
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model, page
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, model, page
 from rigs.browser import Browser, executable
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(not executable(), reason="no chromium here: apt-get install chromium")]
@@ -46,10 +46,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
     for name, run in runs.items():
         made[name] = folder / f"{name}.html"
         made[name].write_text(page.render(model.build(*run)), encoding="utf-8")
+    rounds = [{"round": i, "pairs": 6, "started_at": None, "seconds": 5.0, "slowest": samples.HOSTILE[0]} for i in range(11)]
+    matrices = [heatmap.build(f"{n} nodes", samples.pairs(n), 380.0, rounds=rounds, simulated=n == 12) for n in (12, 100, 300)]
+    made["pairs"] = folder / "pairs.html"
+    made["pairs"].write_text(page.render(model.build(*samples.fleet(12, 1), matrices={"stage0": matrices})), encoding="utf-8")
     return made
 
 
-@pytest.mark.parametrize("name", ["small", "large", "hostile"])
+@pytest.mark.parametrize("name", ["small", "large", "hostile", "pairs"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_draws_all_without_a_request_or_an_error(browser: Browser, pages: dict[str, pathlib.Path], name: str, scheme: str) -> None:
     browser.size(1280, 900)
@@ -57,7 +61,9 @@ def test_it_draws_all_without_a_request_or_an_error(browser: Browser, pages: dic
     browser.open(pages[name], DRAWN)
     charts = browser.value("document.querySelectorAll('script.figure').length")
     assert charts > 0
-    assert browser.value("document.querySelectorAll('.plot .main-svg').length") >= charts
+    browser.value("document.querySelectorAll('details').forEach((d) => { d.open = true })")
+    undrawn = "[...document.querySelectorAll('.plot')].filter((p) => !p.querySelector('.main-svg')).length"
+    assert browser.value(f"new Promise((done) => setTimeout(() => done({undrawn}), 500))") == 0
     assert browser.requests == [pages[name].resolve().as_uri()]
     assert browser.console == []
 
@@ -80,7 +86,7 @@ def test_nothing_that_a_node_sent_runs(browser: Browser, pages: dict[str, pathli
     assert "\\x1b[2J" in text
 
 
-@pytest.mark.parametrize("name", ["small", "large", "hostile"])
+@pytest.mark.parametrize("name", ["small", "large", "hostile", "pairs"])
 def test_a_phone_scrolls_in_one_direction_only(browser: Browser, pages: dict[str, pathlib.Path], name: str) -> None:
     browser.size(375, 800, phone=True)
     browser.media("light")

@@ -147,7 +147,9 @@ class Browser:
         if method == "Page.loadEventFired":
             self._loaded = True
         elif method == "Network.requestWillBeSent":
-            self.requests.append(params["request"]["url"])
+            # A data: address is the page's own, as the picture that a heat map is.
+            if not params["request"]["url"].startswith("data:"):
+                self.requests.append(params["request"]["url"])
         elif method == "Runtime.consoleAPICalled":
             self.console.append(f"{params['type']}: {params['args']}")
         elif method == "Runtime.exceptionThrown":

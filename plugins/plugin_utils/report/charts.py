@@ -106,34 +106,46 @@ def histogram(rows: list[Record]) -> Figure:
     word = floor_word(unit)
     values = [r["value"] for r in rows if r["value"] is not None]
     floors = sorted({r["floor"] for r in rows if r["floor"] is not None and r["layer"] != "fleet"})[:6]
-    span = _range([*values, *floors])
+    figure = bars(bins(values), floors, unit, "subjects", top=0.76)
+    layout = figure["layout"]
+    for of, dots in _traces([r for r in rows if r["verdict"] != "PASS"], word):
+        level = [ORDER.index(r["verdict"]) for r in of][:OUTLIERS]
+        x = [layout["xaxis"]["range"][0] if r["value"] is None else r["value"] for r in of[:OUTLIERS]]
+        figure["data"].append({**dots, "text": dots["text"][:OUTLIERS], "x": x, "y": level, "yaxis": "y2", "cliponaxis": False})
+    layout["yaxis2"] = {"domain": [0.8, 1], "range": [4.6, -0.6], "visible": False}
+    return figure
+
+
+def bins(values: list[float]) -> Record:
+    """Values counted in equal steps: {"least", "width", "counts"}."""
     least, most = min(values), max(values)
     width = (most - least) / BINS or 1.0
     counts = [0] * BINS
     for value in values:
         counts[min(int((value - least) / width), BINS - 1)] += 1
-    data: list[Figure] = [
+    return {"least": least, "width": width, "counts": counts}
+
+
+def bars(of: Record, floors: list[float], unit: str, what: str, top: float = 1.0) -> Figure:
+    """What `bins` counted, with the floors drawn in, up to a share of the height."""
+    least, width, counts = of["least"], of["width"], of["counts"]
+    ends = [least, least + width * len(counts), *floors]
+    word = floor_word(unit)
+    data = [
         {
-            "type": "bar", "name": f"all {len(values)}", "meta": "all", "y": counts, "width": width * 0.92,
-            "x": [least + (i + 0.5) * width for i in range(BINS)],
+            "type": "bar", "name": f"all {sum(counts)}", "meta": "all", "y": counts, "width": width * 0.92,
+            "x": [least + (i + 0.5) * width for i in range(len(counts))],
             "hovertemplate": "%{y} at about %{x:.4g}<extra></extra>",
         }
     ]  # fmt: skip
-    for of, dots in _traces([r for r in rows if r["verdict"] != "PASS"], word):
-        level = [ORDER.index(r["verdict"]) for r in of][:OUTLIERS]
-        x = [span[0] if r["value"] is None else r["value"] for r in of[:OUTLIERS]]
-        data.append({**dots, "text": dots["text"][:OUTLIERS], "x": x, "y": level, "yaxis": "y2", "cliponaxis": False})
-    shapes = [
-        {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": f, "x1": f, "line": dict(FLOOR_LINE)} for f in floors
-    ]
+    shapes = [{"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": f, "x1": f, "line": dict(FLOOR_LINE)} for f in floors]
     annotations = [
-        {"yref": "paper", "y": 0.76, "yanchor": "top", "x": f, "xanchor": "left", "showarrow": False, "text": f"{word} {number(f)}"}
+        {"yref": "paper", "y": top, "yanchor": "top", "x": f, "xanchor": "left", "showarrow": False, "text": f"{word} {number(f)}"}
         for f in floors
     ]
     layout = {
-        "xaxis": {"title": {"text": label(unit)}, "zeroline": False, "range": span},
-        "yaxis": {"title": {"text": "subjects"}, "domain": [0, 0.76], "automargin": True},
-        "yaxis2": {"domain": [0.8, 1], "range": [4.6, -0.6], "visible": False},
+        "xaxis": {"title": {"text": label(unit)}, "zeroline": False, "range": _range(ends)},
+        "yaxis": {"title": {"text": what}, "domain": [0, top], "automargin": True},
         "shapes": shapes,
         "annotations": annotations,
     }

@@ -33,8 +33,13 @@ UNGATED = ("avg_busbw", "out_of_bounds")
 COMMANDS = 200
 
 
-def build(plan: Record, measurements: list[Record], judgement: t.Any) -> Model:
-    """One model (report/v1) from the plan, the measurements of a run and what the verdict engine said of them."""
+def build(
+    plan: Record, measurements: list[Record], judgement: t.Any, matrices: t.Mapping[str, list[Record]] | None = None
+) -> Model:
+    """One model (report/v1) from the plan, the measurements of a run and what the verdict engine said of them.
+
+    `matrices` are by stage what report/heatmap.py made of its pair tests.
+    """
     latest: dict[Key, Record] = {}
     for m in measurements:
         key = (m["stage"], m["check"], m["variant"], m["subject"]["id"])
@@ -61,7 +66,7 @@ def build(plan: Record, measurements: list[Record], judgement: t.Any) -> Model:
         "notes": judgement.notes,
         "nodes": nodes,
         "not_measured_by_plan": _without_checks(plan, nodes),
-        "stages": [_stage(name, verdicts, latest) for name in stages],
+        "stages": [{**_stage(name, verdicts, latest), "matrices": (matrices or {}).get(name, [])} for name in stages],
         "warnings": _warnings(verdicts),
         "waivers": [_waiver(v) for v in verdicts if v["verdict"] == "KNOWN_FAIL"],
         "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),

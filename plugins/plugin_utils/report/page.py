@@ -14,7 +14,7 @@ import pathlib
 import typing as t
 
 import jinja2
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts, heatmap
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, number, plain, seconds
 from markupsafe import Markup
 
@@ -36,7 +36,8 @@ def render(model: dict[str, t.Any]) -> str:
         undefined=jinja2.StrictUndefined, finalize=_seen,
     )  # fmt: skip
     environment.filters.update(number=number, seconds=seconds, left_out=left_out, figure=figure, floor_word=charts.floor_word)
-    figures = {}
+    environment.globals.update(heatmap=heatmap.figure, distribution=heatmap.distribution)
+    figures: dict[tuple[str, str, str], t.Any] = {}
     if get_plotlyjs:
         figures = {
             (stage["name"], group["check"], group["variant"]): charts.of_check(group)
@@ -47,7 +48,7 @@ def render(model: dict[str, t.Any]) -> str:
         model=model,
         figures=figures,
         limits=LIMITS,
-        library=Markup(get_plotlyjs()) if get_plotlyjs and any(figures.values()) else "",
+        library=Markup(get_plotlyjs()) if get_plotlyjs and (any(figures.values()) or any(s["matrices"] for s in model["stages"])) else "",
         has_charts=bool(get_plotlyjs),
     )
 

@@ -14,13 +14,14 @@
       const of = colour(trace.meta);
       if (trace.type === "bar") trace.marker = { color: of };
       else if (trace.mode === "lines") trace.line.color = of;
-      else trace.marker.color = of;
+      else { trace.marker.color = of; if (trace.marker.symbol === "x-thin") trace.marker.line.color = of; }
     }
     const axis = { color: colour("soft"), gridcolor: colour("line"), linecolor: colour("line"), fixedrange: true };
     for (const name of Object.keys(layout)) if (/^[xy]axis/.test(name)) Object.assign(layout[name], axis);
     for (const shape of layout.shapes || []) shape.line.color = colour("floor");
     const plot = document.getElementById(script.dataset.plot);
     const room = width || plot.clientWidth;
+    if (!room) return; // in a part that is still closed
     Object.assign(layout, {
       width: room, height: layout.height || (room < 500 ? 300 : 280), autosize: false, hovermode: "closest",
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -49,6 +50,9 @@
 
   queue(scripts);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  document.addEventListener("toggle", (event) => {
+    for (const script of event.target.querySelectorAll("script.figure")) if (!drawn.has(script)) draw(script);
+  }, true);
   addEventListener("beforeprint", () => paper(true));
   addEventListener("afterprint", () => paper(false));
   let width = innerWidth, pause;

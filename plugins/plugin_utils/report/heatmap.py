@@ -1,0 +1,218 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pair tests in the report: a heat map for each rail, the worst pairs, distributions, and the timetable of the rounds.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.matrix import Cell, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts
+
+Record = t.Dict[str, t.Any]
+Grid = t.List[t.List[float | None]]
+
+# Up to so many ports a rail has one cell for each pair; above it blocks of pairs, of which the worst can be opened.
+PORTS = 128
+BLOCKS = 64
+OPEN = 24
+WORST = 50
+# Vermilion under the floor and blue above it, which colour-blind people tell apart; bad cells have a mark besides.
+COLOURS = ("#8c1d04", "#d1501f", "#f3b48f", "#f4f2ee", "#a9c8e2", "#2f6da3")
+
+
+def build(
+    title: str,
+    cells: t.Iterable[Cell],
+    floor: float | t.Mapping[str, float],
+    *,
+    better: str = "higher",
+    unit: str = "Gb/s",
+    rounds: t.Sequence[Record] = (),
+    simulated: bool = False,
+) -> Record:
+    """What the page and report.json show of one test between pairs (one check and variant).
+
+    `cells` are those of plugin_utils/matrix.py; a pair that was tested more than once shows its worst test. `floor` is one
+    number or one for each rail, a limit where `better` is `lower`. `rounds` are `{"round", "pairs", "started_at",
+    "seconds", "slowest"}`, the last three None where not known. KeyError for a rail without a floor.
+    """
+    rails: dict[str, dict[tuple[str, str], Cell]] = {}
+    for cell in cells:
+        pair = (cell.a, cell.b) if cell.a < cell.b else (cell.b, cell.a)
+        tests = rails.setdefault(cell.rail, {})
+        if pair not in tests or _badness(cell, better) > _badness(tests[pair], better):
+            tests[pair] = cell
+    return {
+        "title": title,
+        "unit": unit,
+        "better": better,
+        "simulated": simulated,
+        "rails": [_rail(name, rails[name], _floor(floor, name), better) for name in sorted(rails)],
+        "worst": _worst(rails, floor, better),
+        "rounds": [dict(r) for r in rounds],
+    }
+
+
+def _floor(floor: float | t.Mapping[str, float], rail: str) -> float:
+    return floor if isinstance(floor, (int, float)) else floor[rail]
+
+
+def _badness(cell: Cell, better: str) -> float:
+    """The more the worse: a link that broke before any number, and any number before what was not measured."""
+    if cell.outcome == "failed":
+        return math.inf
+    if cell.value is None or cell.outcome != "measured":
+        return -math.inf
+    return -cell.value if better == "higher" else cell.value
+
+
+def _misses(cell: Cell, floor: float, better: str) -> bool:
+    return cell.outcome != "unknown" and _badness(cell, better) > (-floor if better == "higher" else floor)
+
+
+def _rail(name: str, tests: dict[tuple[str, str], Cell], floor: float, better: str) -> Record:
+    ports = sorted({port for pair in tests for port in pair})
+    nodes = [node_of(port) for port in ports]
+    values = [c.value for c in tests.values() if c.outcome == "measured" and c.value is not None]
+    rail: Record = {
+        "rail": name,
+        "floor": floor,
+        # One port of each node: its name says enough.
+        "ports": nodes if len(set(nodes)) == len(nodes) else ports,
+        "tests": len(tests),
+        "below": sum(_misses(c, floor, better) for c in tests.values()),
+        "failed": sum(c.outcome == "failed" for c in tests.values()),
+        "unknown": sum(c.outcome == "unknown" for c in tests.values()),
+        "spread": {"min": min(values), "median": statistics.median(values), "max": max(values)} if values else None,
+        "histogram": charts.bins(values) if values else None,
+        "size": 1,
+        "blocks": [],
+        "more_blocks": 0,
+    }
+    place = {port: i for i, port in enumerate(ports)}
+    if len(ports) <= PORTS:
+        every = range(len(ports))
+        return {**rail, "grid": _grid(rail["ports"], rail["ports"], place, tests, floor, better, every, every)}
+    size = math.ceil(len(ports) / BLOCKS)
+    of_block: dict[tuple[int, int], list[Cell]] = {}
+    for (a, b), cell in tests.items():
+        of_block.setdefault((place[a] // size, place[b] // size), []).append(cell)
+    count = math.ceil(len(ports) / size)
+    values_of: Grid = [[None] * count for _ in range(count)]
+    for (i, j), members in of_block.items():
+        values_of[i][j] = values_of[j][i] = max(members, key=lambda c: _badness(c, better)).value
+    spans = [range(i * size, min((i + 1) * size, len(ports))) for i in range(count)]
+    names = [f"{rail['ports'][s[0]]} to {rail['ports'][s[-1]]}" for s in spans]
+    bad = {key: sum(_misses(c, floor, better) for c in members) for key, members in of_block.items()}
+    unmeasured = {key: sum(c.outcome == "unknown" for c in members) for key, members in of_block.items()}
+    marks = [[i, j, f"{bad[i, j]} of {len(of_block[i, j])} pairs miss the floor"] for i, j in sorted(bad) if bad[i, j]]
+    unknown = [[i, j, f"{n} pairs were not measured"] for (i, j), n in sorted(unmeasured.items()) if n and not bad[i, j]]
+    opened = sorted((key for key in bad if bad[key] or unmeasured[key]), key=lambda k: (-bad[k], -unmeasured[k], k))
+    blocks = []
+    for i, j in opened[:OPEN]:
+        inside = {(c.a, c.b): c for c in of_block[i, j]}
+        rows, columns = ([rail["ports"][n] for n in spans[k]] for k in (i, j))
+        told = f"{bad[i, j]} miss the floor, {unmeasured[i, j]} not measured, of {len(inside)}"
+        grid = _grid(rows, columns, place, inside, floor, better, spans[i], spans[j])
+        blocks.append({"name": f"{names[i]} with {names[j]}: {told}", "grid": grid})
+    whole = {"rows": names, "columns": names, "values": values_of, "bad": marks, "unknown": unknown}
+    return {**rail, "grid": whole, "size": size, "blocks": blocks, "more_blocks": max(0, len(opened) - OPEN)}
+
+
+def _grid(
+    rows: list[str],
+    columns: list[str],
+    place: dict[str, int],
+    tests: t.Mapping[t.Any, Cell],
+    floor: float,
+    better: str,
+    row_span: range,
+    column_span: range,
+) -> Record:
+    """Values by row and column (None: not tested or without a number), and the marks [row, column, text] upon them."""
+    values: Grid = [[None] * len(columns) for _ in rows]
+    bad, unknown = [], []
+    for cell in tests.values():
+        for a, b in ((place[cell.a], place[cell.b]), (place[cell.b], place[cell.a])):
+            if a in row_span and b in column_span:
+                i, j = a - row_span.start, b - column_span.start
+                values[i][j] = cell.value
+                if _misses(cell, floor, better):
+                    bad.append([i, j, "the link broke" if cell.outcome == "failed" else "misses the floor"])
+                elif cell.outcome == "unknown" or cell.value is None:
+                    unknown.append([i, j, cell.reason or "not measured"])
+    return {"rows": rows, "columns": columns, "values": values, "bad": sorted(bad), "unknown": sorted(unknown)}
+
+
+def _worst(rails: dict[str, dict[tuple[str, str], Cell]], floor: float | t.Mapping[str, float], better: str) -> list[Record]:
+    """The worst pairs of all rails: those that miss the floor, the furthest first, then those without a measurement."""
+    found = [
+        (c, _floor(floor, rail))
+        for rail, tests in rails.items()
+        for c in tests.values()
+        if c.outcome == "unknown" or _misses(c, _floor(floor, rail), better)
+    ]
+
+    def order(of: tuple[Cell, float]) -> tuple[float, str, str]:
+        cell, limit = of
+        if cell.outcome != "measured" or cell.value is None:
+            return (-math.inf if cell.outcome == "failed" else math.inf, cell.a, cell.b)
+        return (cell.value / limit if better == "higher" else limit / cell.value if cell.value else 0.0, cell.a, cell.b)
+
+    return [
+        {
+            "a": c.a, "b": c.b, "rail": c.rail, "value": c.value, "floor": limit, "reason": c.reason,
+            "word": {"measured": "misses the floor", "failed": "the link broke", "unknown": "not measured"}[c.outcome],
+        }
+        for c, limit in sorted(found, key=order)[:WORST]
+    ]  # fmt: skip
+
+
+def figure(grid: Record, floor: float, unit: str, better: str) -> charts.Figure:
+    """A heat map of a grid, in which bad cells are crossed and unmeasured ones are diamonds."""
+    rows, columns = ([charts.label(name) for name in grid[side]] for side in ("rows", "columns"))
+    low, high = (0.5 * floor, 1.2 * floor) if better == "higher" else (0.6 * floor, 2 * floor)
+    middle = (floor - low) / (high - low)
+    under, above = COLOURS[:3], COLOURS[3:]
+    if better == "lower":
+        under, above = tuple(reversed(above)), tuple(reversed(under))
+    # The colour changes at the floor, not gradually around it.
+    scale = [[middle * i / 2, colour] for i, colour in enumerate(under)]
+    scale += [[middle + (1 - middle) * i / 2, colour] for i, colour in enumerate(above)]
+    data: list[charts.Figure] = [
+        {
+            "type": "heatmap", "x": columns, "y": rows, "z": grid["values"], "zmin": low, "zmax": high, "colorscale": scale,
+            "xgap": 1 if len(rows) <= 64 else 0, "ygap": 1 if len(rows) <= 64 else 0, "hoverongaps": False,
+            "hovertemplate": f"%{{y}}<br>%{{x}}<br>%{{z:.4g}} {charts.label(unit)}<extra></extra>",
+            "colorbar": {"thickness": 10, "title": {"text": charts.label(unit), "side": "right"}},
+        }
+    ]  # fmt: skip
+    for kind, name, symbol, meta in (("bad", "misses the floor", "x-thin", "mark"), ("unknown", "not measured", "diamond-open", "UNKNOWN")):
+        marks = grid[kind]
+        if marks:
+            size = max(3, min(9, 420 // max(len(rows), len(columns))))
+            data.append(
+                {
+                    "type": "scatter", "mode": "markers", "name": name, "meta": meta,
+                    "x": [columns[j] for _i, j, _text in marks], "y": [rows[i] for i, _j, _text in marks],
+                    "text": [f"{rows[i]}<br>{columns[j]}<br>{charts.label(text)}" for i, j, text in marks],
+                    "marker": {"symbol": symbol, "size": size, "line": {"width": 1.5}}, "hovertemplate": "%{text}<extra></extra>",
+                }
+            )  # fmt: skip
+    axis = {"type": "category", "categoryorder": "array", "showgrid": False, "automargin": True}
+    x_axis = {**axis, "categoryarray": columns, "range": [-0.5, len(columns) - 0.5]}
+    y_axis = {**axis, "categoryarray": rows, "range": [len(rows) - 0.5, -0.5]}
+    return {"data": data, "layout": {"xaxis": x_axis, "yaxis": y_axis, "height": 360 if len(rows) <= 16 else 560}}
+
+
+def distribution(rail: Record, unit: str) -> charts.Figure | None:
+    """How many pairs of a rail have which value."""
+    return charts.bars(rail["histogram"], [rail["floor"]], unit, "pairs") if rail["histogram"] else None
