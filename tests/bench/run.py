@@ -1,0 +1,244 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Figures, measured side by side in one run: python tests/bench/run.py [FIGURE]. One JSON line each, progress on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = ROOT / "tests/bench"
+sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests  # noqa: E402
+from rigs.fleet.fleet import Fleet  # noqa: E402
+from rigs.simulated import nodes  # noqa: E402
+
+BIN = pathlib.Path(sys.executable).parent
+HOSTS, FORKS, ROUNDS, LONG = (int(os.environ.get(f"BENCH_{n}", d)) for n, d in (("HOSTS", 64), ("FORKS", 16), ("ROUNDS", 3), ("LONG", 20)))
+
+
+def show(figure: str, value: float | None, unit: str, goal: str, compared_with: str, holds: bool | None) -> None:
+    line = {"figure": figure, "value": value, "unit": unit, "goal": goal, "compared_with": compared_with, "holds": holds}
+    print(json.dumps(line), flush=True)
+
+
+def say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+class Bench:
+    """A fleet with instant tools, and commands timed against it with cold connections."""
+
+    def __init__(self, fleet: Fleet, folder: pathlib.Path) -> None:
+        self.fleet, self.folder, self.sockets = fleet, folder, folder / "cp"
+        fleet.up(HOSTS)
+        for number, host in enumerate(fleet.hosts, 1):
+            plant = fleet.plant(host)
+            nodes.planted(plant / "slow", number)
+            for tool in nodes.TOOLS.iterdir():
+                shutil.copy(HERE / "instant/replay", plant / "bin" / tool.name)
+        self.vars = folder / "vars.json"
+        variables = {
+            **nodes.tools_at("/opt/simulated/bin"),
+            "acceptance_simulated": True,
+            "acceptance_results_dir": str(folder / "results"),
+            "bench_results": str(folder / "fetched"),
+        }
+        self.vars.write_text(json.dumps(variables))
+
+    def seconds(self, *argv: str, verdict: bool = False) -> float:
+        """Wall time of an Ansible command. A stage may end with 2 (not accepted: no expectation for a simulated size)."""
+        self._cold()
+        env = {**os.environ, "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.sockets), "ANSIBLE_FORKS": str(FORKS), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        with open(self.folder / "log", "wb") as log:
+            began = time.monotonic()
+            rc = subprocess.run(argv, cwd=ROOT, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False).returncode
+            took = time.monotonic() - began
+        if rc not in ((0, 2) if verdict else (0,)):
+            raise SystemExit(f"{' '.join(argv)} ended with {rc}:\n{(self.folder / 'log').read_text(errors='replace')[-3000:]}")
+        if verdict:
+            self._measured()
+        say(f"{took:.2f} s {' '.join(argv[:4])}")
+        return took
+
+    def stage(self) -> float:
+        return self.seconds(str(BIN / "ansible-playbook"), "acceptance.yml", "-i", str(self.fleet.inventory), "--tags", "nccl_node", "-e", f"@{self.vars}", verdict=True)
+
+    def bare(self) -> float:
+        return self.seconds(str(BIN / "ansible"), "-i", str(self.fleet.inventory), "fleet", "-m", "command", "-a", "true")
+
+    def eight(self) -> float:
+        return self.seconds(str(BIN / "ansible-playbook"), "tests/bench/eight_tasks.yml", "-i", str(self.fleet.inventory), "-e", f"@{self.vars}")
+
+    def tool_takes(self, seconds: int) -> None:
+        for host in self.fleet.hosts:
+            (self.fleet.plant(host) / "seconds").write_text(str(seconds))
+
+    def _cold(self) -> None:
+        self.sockets.mkdir(exist_ok=True)
+        for socket in self.sockets.iterdir():
+            subprocess.run(["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "x"], capture_output=True, check=False)
+        shutil.rmtree(self.sockets)
+
+    def _measured(self) -> None:
+        """A stage that failed early would be fast: every host must have a measured record."""
+        run = max((self.folder / "results").glob("*/journal*"), key=lambda p: p.stat().st_mtime)
+        text = "".join(p.read_text() for p in ([run] if run.is_file() else sorted(run.rglob("*.jsonl"))))
+        missing = [h for h in self.fleet.hosts if f'"{h}"' not in text]
+        if missing or "measured" not in text:
+            raise SystemExit(f"not measured: {missing[:5]}; {text[:600]}; {(self.folder / 'log').read_text(errors='replace')[-2000:]}")
+
+    def close(self) -> None:
+        self._cold()
+
+
+@contextlib.contextmanager
+def fleet_bench() -> t.Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="gb") as folder:
+        fleet = Fleet.reserve()
+        bench = None
+        try:
+            bench = Bench(fleet, pathlib.Path(folder))
+            say("warming up")
+            bench.stage()
+            yield bench
+        finally:
+            if bench:
+                bench.close()
+            fleet.down()
+
+
+def stage_overhead() -> None:
+    with fleet_bench() as bench:
+        pairs = [(bench.bare(), bench.stage()) for _ in range(ROUNDS)]
+    bare, stage = (statistics.median(p[i] for p in pairs) for i in (0, 1))
+    ratio = stage / bare
+    show("stage_overhead", round(ratio, 3), "ratio", "<= 1.15", f"ansible -m command -a true, {HOSTS} hosts, forks {FORKS}: {bare:.2f} s against {stage:.2f} s", ratio <= 1.15)
+
+
+def stage_speedup() -> None:
+    with fleet_bench() as bench:
+        pairs = [(bench.eight(), bench.stage()) for _ in range(ROUNDS)]
+    eight, stage = (statistics.median(p[i] for p in pairs) for i in (0, 1))
+    ratio = eight / stage
+    show("stage_speedup", round(ratio, 3), "ratio", ">= 5", f"a playbook of 8 tasks, {HOSTS} hosts, forks {FORKS}: {eight:.2f} s against {stage:.2f} s", ratio >= 5)
+
+
+def stage_long() -> None:
+    with fleet_bench() as bench:
+        instant = bench.stage()
+        bench.tool_takes(LONG)
+        took = bench.stage()
+    ratio = took / (LONG + instant)
+    show("stage_long", round(ratio, 3), "ratio", "<= 1.25", f"{LONG} s + the instant stage of {instant:.2f} s, {HOSTS} hosts, forks {FORKS}: {took:.2f} s", ratio <= 1.25)
+
+
+def nccl_text(rows: int) -> str:
+    """A whole output of two ranks with rows that all differ: sizes by a step of 1 KiB, busbw equal to algbw."""
+    largest = 1024 * rows
+    lines = [
+        "# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809",
+        "# Collective test starting: all_reduce_perf",
+        f"# nThread 1 nGpus 2 minBytes 1024 maxBytes {largest} step: 1024(bytes) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0",
+        *(f"#  Rank {i:2d} Group  0 Pid   3230 on  simulated device {i:2d} [0000:{26 + i:02x}:00] NVIDIA H200" for i in (0, 1)),
+        "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong ",
+    ]
+    for n in range(1, rows + 1):
+        out, inplace = 100 + n / 100, 90 + n / 100
+        half = "{0:8.2f} {1:7.2f} {1:7.2f} {2:7d}"
+        lines.append(f"{1024 * n:12d} {256 * n:12d}  float     sum      -1  {half.format(n / 10, out, 0)} {half.format(n / 9, inplace, 0)}")
+    lines += ["# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 195.000", "# Collective test concluded: all_reduce_perf"]
+    return "\n".join(lines) + "\n"
+
+
+def nccl_parse() -> None:
+    rows = 20000
+    text = nccl_text(rows)
+
+    def bare() -> int:
+        found = []
+        for line in text.split("\n"):
+            if line and line[0] != "#":
+                words = line.split()
+                found.append([int(words[0]), int(words[1]), words[2], words[3], int(words[4]), *map(float, words[5:])])
+        return len(found)
+
+    def ours() -> int:
+        parsed = nccl_tests.parse(text, 0)
+        if parsed["outcome"] != "measured":
+            raise SystemExit(f"not measured: {parsed['reason']}")
+        return len(parsed["rows"])
+
+    took: dict[str, list[float]] = {"bare": [], "ours": []}
+    for _ in range(7):
+        for name, of in (("bare", bare), ("ours", ours)):
+            began = time.process_time()
+            assert of() == rows
+            took[name].append(time.process_time() - began)
+    fast, slow = statistics.median(took["bare"]), statistics.median(took["ours"])
+    show("nccl_parse", round(fast / slow, 3), "ratio", ">= 0.5", f"split and float of {rows} rows: {fast:.3f} s against {slow:.3f} s", fast / slow >= 0.5)
+
+
+def localise() -> None:
+    subprocess.run([sys.executable, str(HERE / "localise.py")], check=True)
+
+
+def gpu_overhead() -> None:
+    goal, what = "<= 1.05 x tool + 3 s", "the time of all_reduce_perf itself"
+    smi, perf = shutil.which("nvidia-smi"), shutil.which("all_reduce_perf")
+    if not smi or subprocess.run([smi, "-L"], capture_output=True, check=False).returncode != 0:
+        show("gpu_overhead", None, "s", goal, f"{what}; not measured: no working nvidia-smi", None)
+        return
+    if not perf:
+        show("gpu_overhead", None, "s", goal, f"{what}; not measured: all_reduce_perf is not in PATH", None)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {
+            "ansible_connection": "local", "ansible_python_interpreter": sys.executable, "acceptance_become": False,
+            "acceptance_results_dir": f"{folder}/results", "acceptance_state_dir": f"{folder}/state",
+            "nccl_node_binary_dir": str(pathlib.Path(perf).parent), "nccl_node_sizes": ["8M:1G"],
+        }  # fmt: skip
+        gpus = subprocess.run([smi, "-L"], capture_output=True, text=True, check=True).stdout.count("GPU ")
+        began = time.monotonic()
+        subprocess.run([perf, "-b", "8M", "-e", "1G", "-f", "2", "-g", str(gpus), "-n", "20", "-w", "5"], check=True, stdout=sys.stderr)
+        tool = time.monotonic() - began
+        began = time.monotonic()
+        done = subprocess.run(
+            [str(BIN / "ansible-playbook"), "acceptance.yml", "-i", "gpu-node,", "--tags", "nccl_node", "-e", json.dumps(variables)],
+            cwd=ROOT, stdout=sys.stderr, check=False,
+        )  # fmt: skip
+        took = time.monotonic() - began
+    measured = done.returncode in (0, 2)
+    show("gpu_overhead", round(took, 2), "s", goal, f"{what}: {tool:.2f} s on {gpus} GPUs", measured and took <= 1.05 * tool + 3)
+
+
+FIGURES: dict[str, t.Callable[[], None]] = {
+    f.__name__: f for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, gpu_overhead)
+}
+
+
+def main() -> int:
+    names = sys.argv[1:] or list(FIGURES)
+    if unknown := [n for n in names if n not in FIGURES]:
+        print(f"unknown figure {unknown[0]}; there are {', '.join(FIGURES)}", file=sys.stderr)
+        return 2
+    for name in names:
+        say(name)
+        FIGURES[name]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
