@@ -61,7 +61,12 @@ class Bench:
     def seconds(self, *argv: str, verdict: bool = False) -> float:
         """Wall time of an Ansible command. A stage may end with 2 (not accepted: no expectation for a simulated size)."""
         self._cold()
-        env = {**os.environ, "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.sockets), "ANSIBLE_FORKS": str(FORKS), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        env = {
+            **os.environ,
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.sockets),
+            "ANSIBLE_FORKS": str(FORKS),
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+        }
         with open(self.folder / "log", "wb") as log:
             began = time.monotonic()
             rc = subprocess.run(argv, cwd=ROOT, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False).returncode
@@ -74,13 +79,25 @@ class Bench:
         return took
 
     def stage(self) -> float:
-        return self.seconds(str(BIN / "ansible-playbook"), "acceptance.yml", "-i", str(self.fleet.inventory), "--tags", "nccl_node", "-e", f"@{self.vars}", verdict=True)
+        return self.seconds(
+            str(BIN / "ansible-playbook"),
+            "acceptance.yml",
+            "-i",
+            str(self.fleet.inventory),
+            "--tags",
+            "nccl_node",
+            "-e",
+            f"@{self.vars}",
+            verdict=True,
+        )
 
     def bare(self) -> float:
         return self.seconds(str(BIN / "ansible"), "-i", str(self.fleet.inventory), "fleet", "-m", "command", "-a", "true")
 
     def eight(self) -> float:
-        return self.seconds(str(BIN / "ansible-playbook"), "tests/bench/eight_tasks.yml", "-i", str(self.fleet.inventory), "-e", f"@{self.vars}")
+        return self.seconds(
+            str(BIN / "ansible-playbook"), "tests/bench/eight_tasks.yml", "-i", str(self.fleet.inventory), "-e", f"@{self.vars}"
+        )
 
     def tool_takes(self, seconds: int) -> None:
         for host in self.fleet.hosts:
@@ -125,7 +142,14 @@ def stage_overhead() -> None:
         pairs = [(bench.bare(), bench.stage()) for _ in range(ROUNDS)]
     bare, stage = (statistics.median(p[i] for p in pairs) for i in (0, 1))
     ratio = stage / bare
-    show("stage_overhead", round(ratio, 3), "ratio", "<= 1.15", f"ansible -m command -a true, {HOSTS} hosts, forks {FORKS}: {bare:.2f} s against {stage:.2f} s", ratio <= 1.15)
+    show(
+        "stage_overhead",
+        round(ratio, 3),
+        "ratio",
+        "<= 1.15",
+        f"ansible -m command -a true, {HOSTS} hosts, forks {FORKS}: {bare:.2f} s against {stage:.2f} s",
+        ratio <= 1.15,
+    )
 
 
 def stage_speedup() -> None:
@@ -133,7 +157,14 @@ def stage_speedup() -> None:
         pairs = [(bench.eight(), bench.stage()) for _ in range(ROUNDS)]
     eight, stage = (statistics.median(p[i] for p in pairs) for i in (0, 1))
     ratio = eight / stage
-    show("stage_speedup", round(ratio, 3), "ratio", ">= 5", f"a playbook of 8 tasks, {HOSTS} hosts, forks {FORKS}: {eight:.2f} s against {stage:.2f} s", ratio >= 5)
+    show(
+        "stage_speedup",
+        round(ratio, 3),
+        "ratio",
+        ">= 5",
+        f"a playbook of 8 tasks, {HOSTS} hosts, forks {FORKS}: {eight:.2f} s against {stage:.2f} s",
+        ratio >= 5,
+    )
 
 
 def stage_long() -> None:
@@ -142,7 +173,14 @@ def stage_long() -> None:
         bench.tool_takes(LONG)
         took = bench.stage()
     ratio = took / (LONG + instant)
-    show("stage_long", round(ratio, 3), "ratio", "<= 1.25", f"{LONG} s + the instant stage of {instant:.2f} s, {HOSTS} hosts, forks {FORKS}: {took:.2f} s", ratio <= 1.25)
+    show(
+        "stage_long",
+        round(ratio, 3),
+        "ratio",
+        "<= 1.25",
+        f"{LONG} s + the instant stage of {instant:.2f} s, {HOSTS} hosts, forks {FORKS}: {took:.2f} s",
+        ratio <= 1.25,
+    )
 
 
 def nccl_text(rows: int) -> str:
@@ -151,7 +189,7 @@ def nccl_text(rows: int) -> str:
     lines = [
         "# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809",
         "# Collective test starting: all_reduce_perf",
-        f"# nThread 1 nGpus 2 minBytes 1024 maxBytes {largest} step: 1024(bytes) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0",
+        f"# nThread 1 nGpus 2 minBytes 1024 maxBytes {largest} step: 1024(bytes) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0",  # noqa: E501
         *(f"#  Rank {i:2d} Group  0 Pid   3230 on  simulated device {i:2d} [0000:{26 + i:02x}:00] NVIDIA H200" for i in (0, 1)),
         "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong ",
     ]
@@ -188,7 +226,14 @@ def nccl_parse() -> None:
             assert of() == rows
             took[name].append(time.process_time() - began)
     fast, slow = statistics.median(took["bare"]), statistics.median(took["ours"])
-    show("nccl_parse", round(fast / slow, 3), "ratio", ">= 0.5", f"split and float of {rows} rows: {fast:.3f} s against {slow:.3f} s", fast / slow >= 0.5)
+    show(
+        "nccl_parse",
+        round(fast / slow, 3),
+        "ratio",
+        ">= 0.5",
+        f"split and float of {rows} rows: {fast:.3f} s against {slow:.3f} s",
+        fast / slow >= 0.5,
+    )
 
 
 def localise() -> None:
