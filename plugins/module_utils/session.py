@@ -294,6 +294,7 @@ class Session:
             return {"observations": [], "end": None, "fault": None, "running": False}
         running = end is None and self._guardian_lives()
         if end is None and not running:
+            fault = fault or _full_disk(self.state_dir)
             self._replace_guardian()
         if not running:
             self._remove_result()
@@ -436,7 +437,8 @@ class Guardian:
         if how in ("connection lost", "interrupted"):
             self.session._remove_result()  # nobody will come for it: a resume measures again
         else:
-            append(self.session.result_path, {"end": how, "undone": undone})
+            with contextlib.suppress(OSError):  # a full disk: the module finds no end and says why
+                append(self.session.result_path, {"end": how, "undone": undone})
         with contextlib.suppress(OSError):
             self.session.lock.remove()
         os.close(self.session.lock.handle)
@@ -466,6 +468,15 @@ def _version(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_ino, found.st_mtime_ns
+
+
+def _full_disk(folder: str) -> str | None:
+    """Whether there is no room where a result could not be written, in the words of the system."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return None
+    return f"{folder}: {os.strerror(errno.ENOSPC)}" if disk.f_bavail * disk.f_frsize < 1 << 16 else None
 
 
 def _remove_payload() -> None:

@@ -480,6 +480,8 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
     zeros = sum(1 for r in result["ranks"] if r["rank"] == 0)
     if len(headers) > 1 or (zeros > 1 and zeros * headers[0][0] * headers[0][1] == len(result["ranks"])):
         raise _Bad("not_mpi", f"{max(len(headers), zeros)} tests ran alone and printed a table each: the binary is built without MPI")
+    if len(result["_ops"]) > 1:
+        raise _Bad("bad_output", f"outputs of several tests are mixed: {', '.join(sorted(result['_ops']))}")
     if not rows:
         raise _Bad("incomplete_output", "the table has no rows")
     if not result["_footers"]:

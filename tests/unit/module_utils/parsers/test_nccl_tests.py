@@ -208,6 +208,7 @@ def test_options_that_change_the_table() -> None:
         (lambda s: s.replace("150.5 ", "150.5 FAILED"), "min_bw"),
         (lambda s: s.replace("#\n# Using", "# Reducing maxBytes to 16777216 due to memory limitation\n#\n# Using"), "incomplete_output"),
         (lambda s: s.replace("minBytes", "minimum"), "incomplete_output"),
+        (lambda s: s + "# Collective test concluded: broadcast_perf\n", "bad_output"),
     ],
 )
 def test_broken(change: t.Callable[[str], str], code: str) -> None:
