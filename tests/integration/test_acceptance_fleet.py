@@ -242,7 +242,7 @@ def test_installed_collection_with_a_stage_of_a_team(healthy: Fleet, tmp_path: p
     galaxy = str(ROOT / ".venv/bin/ansible-galaxy")
     subprocess.run([galaxy, "collection", "build", "--output-path", tmp_path], cwd=ROOT, check=True, capture_output=True)
     archive = next(tmp_path.glob("gpufleet-acceptance-*.tar.gz"))
-    subprocess.run([galaxy, "collection", "install", archive, "-p", tmp_path / "here", "--no-deps"], check=True, capture_output=True)
+    subprocess.run([galaxy, "collection", "install", archive, "-p", tmp_path / "here", "--no-deps"], cwd=tmp_path, check=True, capture_output=True)
     (tmp_path / "ansible.cfg").write_text("[defaults]\n")
     role = tmp_path / "work/roles/disk"
     (role / "defaults").mkdir(parents=True)
