@@ -242,7 +242,10 @@ def test_installed_collection_with_a_stage_of_a_team(healthy: Fleet, tmp_path: p
     galaxy = str(ROOT / ".venv/bin/ansible-galaxy")
     subprocess.run([galaxy, "collection", "build", "--output-path", tmp_path], cwd=ROOT, check=True, capture_output=True)
     archive = next(tmp_path.glob("gpufleet-acceptance-*.tar.gz"))
-    subprocess.run([galaxy, "collection", "install", archive, "-p", tmp_path / "here", "--no-deps"], cwd=tmp_path, check=True, capture_output=True)
+    # The checkout on Python's path would count as installed already.
+    bare = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    install = [galaxy, "collection", "install", archive, "-p", tmp_path / "here", "--no-deps"]
+    subprocess.run(install, cwd=tmp_path, env=bare, check=True, capture_output=True)
     (tmp_path / "ansible.cfg").write_text("[defaults]\n")
     role = tmp_path / "work/roles/disk"
     (role / "defaults").mkdir(parents=True)
@@ -267,8 +270,8 @@ def test_installed_collection_with_a_stage_of_a_team(healthy: Fleet, tmp_path: p
         [*arguments, "-e", json.dumps({**stages, "acceptance_expectations": [entry]})], cwd=tmp_path / "work", check=False,
         capture_output=True, text=True, stdin=subprocess.DEVNULL,
         env={
-            **os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "here"), "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
-            "ANSIBLE_ROLES_PATH": str(tmp_path / "work/roles"), "PYTHONPATH": "",
+            **bare, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "here"), "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
+            "ANSIBLE_ROLES_PATH": str(tmp_path / "work/roles"),
         },
     )  # fmt: skip
     found = finish(tmp_path / "results", done.returncode, done.stdout + done.stderr)
