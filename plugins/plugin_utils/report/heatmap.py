@@ -106,7 +106,7 @@ def _rail(name: str, tests: dict[tuple[str, str], Cell], floor: float, better: s
     for (a, b), cell in tests.items():
         of_block.setdefault((place[a] // size, place[b] // size), []).append(cell)
     count = math.ceil(len(ports) / size)
-    values_of: Grid = [[None] * count for _ in range(count)]
+    values_of: Grid = [[None] * count for _unused in range(count)]
     for (i, j), members in of_block.items():
         values_of[i][j] = values_of[j][i] = max(members, key=lambda c: _badness(c, better)).value
     spans = [range(i * size, min((i + 1) * size, len(ports))) for i in range(count)]
@@ -138,7 +138,7 @@ def _grid(
     column_span: range,
 ) -> Record:
     """Values by row and column (None: not tested or without a number), and the marks [row, column, text] upon them."""
-    values: Grid = [[None] * len(columns) for _ in rows]
+    values: Grid = [[None] * len(columns) for _unused in rows]
     bad, unknown = [], []
     for cell in tests.values():
         for a, b in ((place[cell.a], place[cell.b]), (place[cell.b], place[cell.a])):
