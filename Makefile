@@ -9,7 +9,7 @@ export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR)/.collections
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration lint sanity drill drill-governor fuzz bench rig-fleet rig-rdma rig-kubernetes clean
+.PHONY: help setup demo test unit integration lint sanity drill drill-governor fuzz bench rig-fleet rig-rdma clean
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,9 +58,6 @@ rig-fleet: setup ## Sixteen sshd hosts in network namespaces
 
 rig-rdma: setup ## Soft-RoCE guests with real perftest
 	@tests/rigs/rdma/rdma up 4
-
-rig-kubernetes: setup ## A real Kubernetes with real kubelets
-	@tests/rigs/kubernetes/rig up
 
 clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .collections .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -39,6 +39,10 @@ class Done(t.NamedTuple):
     def of(self, host: str) -> set[str]:
         return {v["verdict"] for v in self.verdicts if v["subject"]["id"].split("/")[0] == host}
 
+    def good(self, host: str) -> bool:
+        """Judged at all, and nothing worse than a WARN; a node without a verdict is not a good one."""
+        return bool(self.of(host)) and self.of(host) <= {"PASS", "WARN"}
+
     def codes(self, host: str) -> set[str]:
         return {v["reason_code"] for v in self.verdicts if v["subject"]["id"].split("/")[0] == host and v["reason_code"]}
 
@@ -84,7 +88,7 @@ def finish(results: pathlib.Path, status: int, output: str) -> Done:
 def run(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "acceptance.yml", **environment: str) -> Done:
     done = subprocess.run(
         command(fleet, results, playbook, *more), cwd=ROOT, env={**os.environ, **environment}, check=False, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=600,
     )  # fmt: skip
     return finish(results, done.returncode, done.stdout)
 
@@ -108,7 +112,10 @@ def nothing_left(fleet: Fleet, hosts: t.Iterable[str], seconds: float = 20) -> N
 def test_a_healthy_fleet_is_accepted_and_left_as_it_was(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     done = run(healthy, tmp_path, "--limit", "gpu-01:gpu-02:gpu-03:gpu-04:gpu-05:gpu-06:gpu-07:gpu-08")
     assert done.status == 0, done.output[-3000:]
-    assert done.folder and {v["verdict"] for v in done.verdicts} <= {"PASS", "WARN"}
+    assert done.folder and all(done.good(host) for host in healthy.hosts[:8])
+    planned = json.loads((done.folder / "plan.json").read_text())["items"]
+    judged = {(v["stage"], v["check"], v["variant"], v["subject"]["id"]) for v in done.verdicts}
+    assert planned and {(i["stage"], i["check"], i["variant"], i["subject"]["id"]) for i in planned} <= judged
     assert all(v["simulated"] for v in done.verdicts) and all(not list(VERDICT.iter_errors(v)) for v in done.verdicts)
     journal = [json.loads(line) for line in (done.folder / "journal.jsonl").read_text().splitlines()]
     assert all(measurement.problem(m) is None for m in journal)
@@ -128,7 +135,7 @@ def test_a_fleet_with_faults(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     finally:
         healthy.heal("gpu-13")
     assert done.status != 0
-    assert done.of("gpu-01") <= {"PASS", "WARN"} and done.of("gpu-14") <= {"PASS", "WARN"}, done.output[-3000:]
+    assert done.good("gpu-01") and done.good("gpu-14"), done.output[-3000:]
     assert "timeout" in done.codes("gpu-09") and "bad_output" in done.codes("gpu-10") | done.codes("gpu-12")
     assert "FAIL" in done.of("gpu-11")
     assert done.of("gpu-13") == {"UNKNOWN"} and done.codes("gpu-13") == {"unreachable"}
@@ -149,6 +156,7 @@ def test_kill_9_of_the_controller_and_resume(healthy: Fleet, tmp_path: pathlib.P
         stdin=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     while not list(tmp_path.glob("*/controller.json")):
+        assert running.poll() is None
         time.sleep(0.05)
     time.sleep(source.uniform(0.5, 8))
     if source.random() < 0.5:
@@ -162,7 +170,7 @@ def test_kill_9_of_the_controller_and_resume(healthy: Fleet, tmp_path: pathlib.P
         journal.write(b'{"half": "written')
     done = run(healthy, tmp_path, "-e", f"run_id={run_id}", *limit, playbook="playbooks/resume.yml")
     assert "half-written" in done.output and done.status != 0
-    assert done.of("gpu-02") >= {"FAIL"} and all(done.of(h) <= {"PASS", "WARN"} for h in ("gpu-01", "gpu-03", "gpu-04"))
+    assert done.of("gpu-02") >= {"FAIL"} and all(done.good(h) for h in ("gpu-01", "gpu-03", "gpu-04"))
     assert not [v for v in done.verdicts if v["verdict"] == "UNKNOWN"]
     nothing_left(healthy, healthy.hosts[:4])
 
@@ -174,6 +182,7 @@ def test_a_second_run_on_a_held_node_is_refused_by_name(healthy: Fleet, tmp_path
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     while not list(healthy.var_lib("gpu-01").glob("gpufleet-acceptance/*/nccl_node.jsonl")):
+        assert first.poll() is None
         time.sleep(0.1)
     second = run(healthy, tmp_path / "second", "--limit", "gpu-01", "--tags", "nccl_node")
     assert second.status != 0 and second.codes("gpu-01") == {"busy_run"}
