@@ -31,7 +31,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from .localise import LEAF_WITNESSES, Finding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import LEAF_WITNESSES, Finding
 
 FLAP_SHARE, FLAP_CHANCE = 0.5, 0.01  # what fails half of its tests is told from what does not with so much error
 BLOCK_SHARE = 3 / 4  # of the cells between two leaves, from which on the block is bad

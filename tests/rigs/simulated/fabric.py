@@ -21,7 +21,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.localise import Finding, GroupTest, Localiser, Result
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import Finding, GroupTest, Localiser, Result
 
 HEALTHY, FLOOR, SLOW = 380.0, 342.0, 0.6  # busbw in GB/s; the floor is 0.90 of the healthy value
 

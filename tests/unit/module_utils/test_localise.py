@@ -9,7 +9,7 @@ import os
 import random
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.localise import Finding, Localiser, Result
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import Finding, Localiser, Result
 from rigs.simulated.fabric import FLOOR, KINDS, Fabric, Fault, play, scenario
 
 NODES = [f"n{i:02d}" for i in range(24)]

@@ -34,12 +34,13 @@ Repeats: a link that fails a share s of its tests passes r of them with (1-s)^r;
 10. That holds as far as the repetitions are independent, so a repetition is a launch of its own: cycles within one
 launch all see a link that changes its state slowly in the same state, and half of its tests would then clear it. The
 first repetition below the floor settles the test; the others may be left out.
+
+This module util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import random
 from collections import Counter
@@ -155,7 +156,7 @@ class _Evidence:
 
     def edges(self, nodes: Sequence[int]) -> Iterable[tuple[int, int]]:
         """The paths that a ring over `nodes` uses, the one that closes it last."""
-        inner = list(itertools.pairwise(nodes))
+        inner = list(zip(nodes, nodes[1:]))
         return inner if len(nodes) == 2 else [*inner, (nodes[-1], nodes[0])]
 
     def leaves(self, nodes: Iterable[int]) -> set[str]:
@@ -258,7 +259,7 @@ class _Evidence:
             return [(a, b) for a, b in self.edges(nodes) if not self.path_good(a, b)]
         mask = sum(1 << n for n in nodes)
         missing = {n: mask & ~self.paths[n] & ~(1 << n) for n in nodes}
-        if sum(bits.bit_count() for bits in missing.values()) > 2 * limit:
+        if sum(bin(bits).count("1") for bits in missing.values()) > 2 * limit:
             return None
         return [(a, b) for a in nodes for b in nodes if a < b and missing[a] >> b & 1]
 
@@ -556,7 +557,7 @@ class Localiser:
         elif missing := self._missing_slots(node):
             # Two partners where there are slots enough: a bad path to one of them then looks like no bad node.
             partners = self._partners(node, 2 if len(missing) >= 4 else 1, again=True)
-            for part, partner in zip(_even_parts(missing, len(partners)), partners, strict=True):
+            for part, partner in zip(_even_parts(missing, len(partners)), partners):
                 for slot in part:
                     self._test((node, partner), "gpu", (slot,))
         elif len(accusers) < 2 or self._thin_slots(node):
