@@ -1,0 +1,44 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A probe's way through a pod: request from a file, the probe under its guardian, the answer as a frame in the log.
+
+    python3 payload.zip REQUEST
+
+REQUEST is JSON: {"probe": name of a file in probes/, "params": validated options of its module, "hold": whether to stay until
+told to end}. Who we are stands in the environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, runner
+
+
+def main() -> None:
+    """Ends with status 0 once the frame is written, whatever the probe saw: a low number is no fault of the pod."""
+    nonce = frame.nonce_of(os.environ["GPUFLEET_SECRET"], os.environ["GPUFLEET_POD_UID"])
+    # The tools that we start must not be told how to speak for us.
+    del os.environ["GPUFLEET_SECRET"]
+    # The first process of a container has no default for SIGTERM.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
+    with open(sys.argv[1], encoding="utf-8") as source:
+        request = json.load(source)
+    frame.write(_answer(request), nonce, sys.stdout.fileno())
+    while request.get("hold"):
+        signal.pause()
+
+
+def _answer(request: dict[str, t.Any]) -> dict[str, t.Any]:
+    try:
+        return runner.answer(request)
+    except Exception as error:  # whatever went wrong must reach the controller as one line, not as silence
+        fault = f"{type(error).__name__}: {error}"[:500]
+        return {"state": "done", "observations": [], "end": None, "fault": fault, "undone": []}
