@@ -1,0 +1,380 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the RDMA devices of a node are and how their ports stand, from sysfs alone.
+
+Every kind of device lacks some of the files: what is not there is None, and no reason to fail.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import fnmatch
+import os
+import re
+import socket
+import struct
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
+
+Port = t.Dict[str, t.Any]
+CLASS = "/sys/class/infiniband"
+# PCI: vendor of GPUs, and the classes of display and 3D controllers.
+NVIDIA, GPU_CLASSES = "0x10de", ("0x0300", "0x0302")
+MODULES = ("mlx5_ib", "mlx5_core", "rdma_rxe", "ib_uverbs", "ib_umad", "rdma_ucm", "nvidia_peermem", "nv_peer_mem", "irdma", "bnxt_re")
+_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
+# PCI Express capability, its device control register and the bit for relaxed ordering; extended capability of ACS.
+_PCI_EXPRESS, _DEVICE_CONTROL, _RELAXED = 0x10, 8, 0x10
+_ACS, _ACS_CONTROL = 0x000D, 6
+# One counter in as many places as drivers put it.
+COUNTERS = ("counters", "hw_counters")
+
+
+def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+    """One observation of the node: its ports in `context`, what is wrong with them in `context.findings`."""
+    for wanted in params["checks"]:
+        devices = read_devices(node, params["devices"])
+        if not devices:
+            there = ", ".join(names(node)) or "none"
+            asked = f" that match {', '.join(params['devices'])}" if params["devices"] else ""
+            reason = f"no RDMA devices{asked}; there are: {there}. Is the driver loaded?"
+            yield observation.failed(wanted["check"], "no_rdma", reason, variant=wanted["variant"])
+            continue
+        ports = [port for device in devices for port in device["ports"]]
+        for port in ports:
+            port["gid"], port["gid_problem"] = _chosen(port, params)
+        yield observation.measured(
+            wanted["check"],
+            variant=wanted["variant"],
+            raw="\n".join([*netdev_table(ports), "", *gid_lines(ports), ""]),
+            context={
+                "devices": [{k: v for k, v in device.items() if k != "ports"} for device in devices],
+                "ports": ports,
+                "table": netdev_table(ports),
+                "gpus": gpu_affinity(node, devices),
+                "modules": {name: os.path.isdir(node.path(f"/sys/module/{name}")) for name in MODULES},
+                "findings": findings(devices, ports),
+                "warnings": warnings(devices),
+            },
+        )
+
+
+def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
+    """The checks of a call that names none."""
+    return [{"check": "ports", "variant": ""}]
+
+
+# Devices -------------------------------------------------------------------------------------------------------------
+
+
+def names(node: Node) -> list[str]:
+    """All RDMA devices in the order of their names, numbers as numbers: this order numbers the rails."""
+    try:
+        found = os.listdir(node.path(CLASS))
+    except OSError:
+        return []
+    return sorted(found, key=lambda name: [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", name)])
+
+
+def read_devices(node: Node, patterns: t.Sequence[str] = ()) -> list[dict[str, t.Any]]:
+    """The devices whose names match, each with its `ports`."""
+    chosen = [n for n in names(node) if not patterns or any(fnmatch.fnmatchcase(n, p) for p in patterns)]
+    return [_device(node, name) for name in chosen]
+
+
+def _device(node: Node, name: str) -> dict[str, t.Any]:
+    path = f"{CLASS}/{name}"
+    real = os.path.realpath(node.path(path + "/device"))
+    pci = os.path.basename(real) if re.match(r"^[0-9a-f]{4,8}:", os.path.basename(real)) else None
+    hardware = _pci(node, path + "/device", real) if pci else {}
+    try:
+        numbers = sorted(int(n) for n in os.listdir(node.path(f"{path}/ports")) if n.isdigit())
+    except OSError:
+        numbers = []
+    driver = _link(node, path + "/device/driver") or ("rdma_rxe" if node.read(path + "/parent") else None)
+    return {
+        "device": name,
+        "driver": driver,
+        "firmware": node.read(path + "/fw_ver") or None,
+        "board": node.read(path + "/board_id") or None,
+        "type": node.read(path + "/hca_type") or None,
+        "description": node.read(path + "/node_desc") or None,
+        "guid": node.read(path + "/node_guid") or None,
+        "pci": pci,
+        "pci_path": real if pci else None,
+        "numa_node": _number(node.read(path + "/device/numa_node")),
+        **{k: hardware.get(k) for k in ("part_number", "serial_number", "pcie", "relaxed_ordering", "acs")},
+        "ports": [_port(node, path, name, number) for number in numbers],
+    }
+
+
+def _port(node: Node, path: str, device: str, number: int) -> Port:
+    folder = f"{path}/ports/{number}"
+    layer = node.read(folder + "/link_layer") or "unknown"
+    gids = gid.table(node, folder, layer)
+    netdev = _netdev(node, path, number, gids)
+    rate = re.match(r"([\d.]+)\s*Gb/sec\s*(?:\((\d+)X\s*(\w+)\))?", node.read(folder + "/rate") or "")
+    address, prefix = _interface(netdev) if netdev and node.root == "/" else (None, None)
+    return {
+        "device": device,
+        "port": number,
+        "state": _word(node.read(folder + "/state")),
+        "physical": _word(node.read(folder + "/phys_state")),
+        "link_layer": layer,
+        "rate_gbps": float(rate.group(1)) if rate else None,
+        "width": int(rate.group(2)) if rate and rate.group(2) else None,
+        "speed": rate.group(3) if rate else None,
+        "lid": node.read(folder + "/lid") or None,
+        "netdev": netdev,
+        "netdev_up": node.read(f"/sys/class/net/{netdev}/operstate") == "up" if netdev else None,
+        "mtu": _number(node.read(f"/sys/class/net/{netdev}/mtu")) if netdev else None,
+        "address": address,
+        "prefix": prefix,
+        "gids": gids,
+        "counters": counters(node, device, number),
+    }
+
+
+def _netdev(node: Node, path: str, number: int, gids: list[gid.Gid]) -> str | None:
+    """The network device of a port: as its GIDs name it, as its driver does, or the one of its PCI function."""
+    for g in gids:
+        if g["netdev"]:
+            return str(g["netdev"])
+    parent = node.read(path + "/parent")
+    if parent:
+        return parent
+    try:
+        found = sorted(os.listdir(node.path(path + "/device/net")))
+    except OSError:
+        return None
+    same = [n for n in found if (_number(node.read(f"/sys/class/net/{n}/dev_port")) or 0) + 1 == number]
+    return next(iter(same or found), None)
+
+
+def _interface(netdev: str) -> tuple[str | None, int | None]:
+    """IPv4 address and length of the prefix of a network device (netdevice(7))."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for request in (_SIOCGIFADDR, _SIOCGIFNETMASK):
+            try:
+                answer = fcntl.ioctl(asked.fileno(), request, struct.pack("256s", netdev.encode()[:15]))
+            except OSError:
+                return None, None
+            found.append(answer[20:24])
+    return socket.inet_ntoa(found[0]), bin(int.from_bytes(found[1], "big")).count("1")
+
+
+def counters(node: Node, device: str, port: int) -> dict[str, int]:
+    """All counters of a port that are numbers; which there are depends on the driver."""
+    found = {}
+    for folder in COUNTERS:
+        path = f"{CLASS}/{device}/ports/{port}/{folder}"
+        try:
+            listed = os.listdir(node.path(path))
+        except OSError:
+            continue
+        for name in listed:
+            value = _number(node.read(f"{path}/{name}"))
+            if value is not None and name != "lifespan":
+                found[name] = value
+    return found
+
+
+def port_state(node: Node, device: str, port: int) -> str | None:
+    """`ACTIVE`, `DOWN` …, None where there is no such device or port."""
+    return _word(node.read(f"{CLASS}/{device}/ports/{port}/state"))
+
+
+def _word(text: str | None) -> str | None:
+    """`4: ACTIVE` -> `ACTIVE`."""
+    return text.partition(":")[2].strip() or text if text else None
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return int(text or "")
+    except ValueError:
+        return None
+
+
+def _link(node: Node, path: str) -> str | None:
+    try:
+        return os.path.basename(os.readlink(node.path(path)))
+    except OSError:
+        return None
+
+
+# PCI -----------------------------------------------------------------------------------------------------------------
+
+
+def _pci(node: Node, path: str, real: str) -> dict[str, t.Any]:
+    config = _bytes(real + "/config")
+    product = _bytes(real + "/vpd")
+    pcie = {
+        side: {"speed": _gigatransfers(node.read(f"{path}/{side}_link_speed")), "width": _number(node.read(f"{path}/{side}_link_width"))}
+        for side in ("current", "max")
+    }
+    control = _capability(config, _PCI_EXPRESS)
+    relaxed = None
+    if control and len(config) >= control + _DEVICE_CONTROL + 2:
+        relaxed = bool(int.from_bytes(config[control + _DEVICE_CONTROL : control + _DEVICE_CONTROL + 2], "little") & _RELAXED)
+    return {
+        "part_number": _keyword(product, b"PN"),
+        "serial_number": _keyword(product, b"SN"),
+        "pcie": pcie,
+        "relaxed_ordering": relaxed,
+        "acs": _acs(real),
+    }
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as source:
+            return source.read(4096)
+    except OSError:
+        return b""
+
+
+def _gigatransfers(text: str | None) -> float | None:
+    found = re.match(r"[\d.]+", text or "")
+    return float(found.group(0)) if found else None
+
+
+def _capability(config: bytes, wanted: int) -> int:
+    """Offset of a capability in the configuration space, 0 where it is not there or may not be read (needs root)."""
+    offset = config[0x34] if len(config) > 64 else 0
+    for _step in range(48):
+        if offset < 64 or offset + 1 >= len(config):
+            return 0
+        if config[offset] == wanted:
+            return offset
+        offset = config[offset + 1]
+    return 0
+
+
+def _acs(real: str) -> dict[str, int] | None:
+    """ACS control word of each bridge above a device that has it; None where configuration spaces may not be read."""
+    found: dict[str, int] = {}
+    readable = False
+    bridge = os.path.dirname(real)
+    while re.match(r"^[0-9a-f]{4,8}:", os.path.basename(bridge)):
+        config = _bytes(bridge + "/config")
+        readable = readable or len(config) > 256
+        offset = 256
+        for _step in range(96):
+            header = int.from_bytes(config[offset : offset + 4], "little")
+            if header and header & 0xFFFF == _ACS:
+                found[os.path.basename(bridge)] = int.from_bytes(config[offset + _ACS_CONTROL : offset + _ACS_CONTROL + 2], "little")
+            offset = header >> 20
+            if offset < 256:
+                break
+        bridge = os.path.dirname(bridge)
+    return found if readable else None
+
+
+def _keyword(product: bytes, word: bytes) -> str | None:
+    """A field of the vital product data (PCI 3.0, appendix I): keyword, length, text."""
+    at = product.find(word)
+    if at < 0 or at + 3 > len(product):
+        return None
+    text = product[at + 3 : at + 3 + product[at + 2]].decode("ascii", "replace").strip("\0 ")
+    return text if text.isprintable() and text else None
+
+
+def gpu_affinity(node: Node, devices: list[dict[str, t.Any]]) -> dict[str, list[str]]:
+    """The closest devices of each GPU (by PCI address): those that share the most bridges with it."""
+    found = {}
+    folder = node.path("/sys/bus/pci/devices")
+    try:
+        slots = sorted(os.listdir(folder))
+    except OSError:
+        return {}
+    nics = {d["device"]: d["pci_path"] for d in devices if d["pci_path"]}
+    for slot in slots:
+        if not (node.read(f"/sys/bus/pci/devices/{slot}/class") or "").startswith(GPU_CLASSES):
+            continue
+        if node.read(f"/sys/bus/pci/devices/{slot}/vendor") != NVIDIA:
+            continue
+        own = os.path.realpath(f"{folder}/{slot}")
+        shared = {name: len(os.path.commonpath([own, path])) for name, path in nics.items()}
+        found[slot] = sorted(name for name, depth in shared.items() if depth == max(shared.values()))
+    return found
+
+
+# What is wrong -------------------------------------------------------------------------------------------------------
+
+
+def _chosen(port: Port, params: dict[str, t.Any]) -> tuple[gid.Gid | None, str]:
+    if port["link_layer"] == "InfiniBand":
+        return None, ""
+    return gid.choose(
+        port["gids"], params["network"], params["roce_version"], params["address_family"], params["link_local"], params["gid_index"]
+    )
+
+
+def findings(devices: list[dict[str, t.Any]], ports: list[Port]) -> list[dict[str, str]]:
+    """[{"code", "part", "text"}] of what is wrong on this node alone."""
+    found = []
+
+    def find(code: str, port: Port, text: str) -> None:
+        part = f"nic/{port['device']}/{port['port']}"
+        found.append({"code": code, "part": part, "text": f"{port['device']} port {port['port']}: {text}"})
+
+    active = [p for p in ports if p["state"] == "ACTIVE"]
+    for port in ports:
+        if port["state"] != "ACTIVE":
+            find("port_down", port, f"the port is {port['state'] or 'without a state'} ({port['physical'] or 'physical state unknown'})")
+        elif port["link_layer"] != "InfiniBand" and port["gid"] is None:
+            find("no_gid", port, port["gid_problem"])
+    for name, unit in (("rate_gbps", "Gb/s"), ("width", "lanes")):
+        best = max((p[name] for p in active if p[name]), default=None)
+        for port in active:
+            if best and port[name] and port[name] < best:
+                find("link_slow", port, f"{port[name]:g} {unit}, its siblings have {best:g}")
+    mtus = {p["mtu"] for p in active if p["mtu"]}
+    if len(mtus) > 1:
+        for port in active:
+            if port["mtu"] and port["mtu"] < max(mtus):
+                find("mtu", port, f"the MTU is {port['mtu']}, siblings have {max(mtus)}")
+    for device in devices:
+        pcie = device["pcie"] or {}
+        now, most = pcie.get("current", {}), pcie.get("max", {})
+        low = [k for k in ("speed", "width") if now.get(k) and most.get(k) and now[k] < most[k]]
+        if low and device["ports"]:
+            said = ", ".join(f"{k} {now[k]:g} of {most[k]:g}" for k in low)
+            find("pcie_width", device["ports"][0], f"its PCIe link is not what it can be: {said}")
+    for board in {d["board"] for d in devices if d["board"]}:
+        alike = [d for d in devices if d["board"] == board and d["firmware"]]
+        versions = sorted({d["firmware"] for d in alike})
+        if len(versions) > 1:
+            told = ", ".join(f"{d['device']} {d['firmware']}" for d in alike)
+            find("firmware", alike[0]["ports"][0], f"devices of board {board} have different firmware: {told}")
+    return found
+
+
+def warnings(devices: list[dict[str, t.Any]]) -> list[str]:
+    """Worth a look, and no finding."""
+    others = sorted({f"{d['device']} ({d['driver'] or 'driver unknown'})" for d in devices if not (d["driver"] or "").startswith("mlx5")})
+    return [f"not of the driver mlx5: {', '.join(others)}"] if others else []
+
+
+def netdev_table(ports: list[Port]) -> list[str]:
+    """What ibdev2netdev prints."""
+    return [
+        f"{p['device']} port {p['port']} ==> {p['netdev'] or 'no netdev'} ({'Up' if p['state'] == 'ACTIVE' else 'Down'})" for p in ports
+    ]
+
+
+def gid_lines(ports: list[Port]) -> list[str]:
+    """The GID table of every port, with the chosen one marked."""
+    return [
+        f"{p['device']} {p['port']} {g['index']:>3} {g['gid']} {g['address']} {g['type']} {g['netdev'] or '-'}"
+        + (" *" if p["gid"] and p["gid"]["index"] == g["index"] else "")
+        for p in ports
+        for g in p["gids"]
+    ]
