@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every program of the cluster, built from Go modules of pinned versions, once per content of modules/."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+from rigs import common
+
+HERE = pathlib.Path(__file__).resolve().parent
+MODULES = HERE / "modules"
+PROGRAMS = {  # program: (folder of modules/, package)
+    "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": ("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-controller-manager": ("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    "kube-scheduler": ("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    "kube-proxy": ("kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"),
+    "kubelet": ("kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
+    "containerd": ("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
+    "containerd-shim-runc-v2": ("containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
+    "ctr": ("containerd", "github.com/containerd/containerd/v2/cmd/ctr"),
+    "coredns": ("coredns", "github.com/coredns/coredns"),
+    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "mpi-operator": ("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),
+    "volcano-controller-manager": ("volcano", "volcano.sh/volcano/cmd/controller-manager"),
+    "volcano-scheduler": ("volcano", "volcano.sh/volcano/cmd/scheduler"),
+}
+MANIFESTS = {  # folder of modules/: (Go module, files of it that the rig applies or reads)
+    "mpi-operator": ("github.com/kubeflow/mpi-operator", "manifests/base/kubeflow.org_mpijobs.yaml"),
+    "volcano": ("volcano.sh/volcano", "config/crd/volcano/bases/*.yaml"),
+    "kwok": ("sigs.k8s.io/kwok", "kustomize/stage/*/*/*.yaml"),
+}
+FLAGS = ("-trimpath", "-mod=readonly", "-tags", "no_btrfs no_zfs no_devmapper")
+
+
+def programs() -> pathlib.Path:
+    """The folder with all of PROGRAMS and, under manifests/, the MANIFESTS. What an interrupted build made is kept."""
+    target = common.CACHE / "kubernetes" / f"programs-{_version()}"
+    with common.locked(target.with_name("lock")):
+        target.mkdir(exist_ok=True)
+        missing = [name for name in PROGRAMS if not (target / name).exists()]
+        folders = [folder for folder in MANIFESTS if not (target / "manifests" / folder).exists()]
+        if not missing and not folders:
+            return target
+        go = _go()
+        for number, name in enumerate(missing, 1):
+            print(f"building {name}, {number} of {len(missing)}", file=sys.stderr)
+            folder, package = PROGRAMS[name]
+            new = target / f".{name}.new"
+            common.run(
+                "nice", go, "build", *FLAGS, "-ldflags", _linker_flags(folder), "-o", new, package,
+                cwd=MODULES / folder, env=_environment(),
+            )  # fmt: skip
+            new.rename(target / name)
+        for folder in folders:
+            module, pattern = MANIFESTS[folder]
+            common.run(go, "mod", "download", module, cwd=MODULES / folder, env=_environment())
+            source = pathlib.Path(
+                common.run(go, "list", "-m", "-f", "{{.Dir}}", module, cwd=MODULES / folder, env=_environment()).strip()
+            )
+            new = target / f".{folder}.new"
+            shutil.rmtree(new, ignore_errors=True)
+            for file in source.glob(pattern):
+                copy = new / file.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(file.read_bytes())
+            (target / "manifests").mkdir(exist_ok=True)
+            new.rename(target / "manifests" / folder)
+    return target
+
+
+def _version() -> str:
+    """Changes with what is built and how, not with how this file is written."""
+    digest = hashlib.sha256(repr((PROGRAMS, MANIFESTS, FLAGS)).encode())
+    for path in sorted(path for path in MODULES.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(MODULES)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _linker_flags(folder: str) -> str:
+    flags = "-s -w"
+    if folder == "kubernetes":  # a client asks the API server for its version
+        found = re.search(r"^\tk8s\.io/kubernetes v((\d+)\.(\d+)\.\d+)", (MODULES / folder / "go.mod").read_text(), re.M)
+        assert found, "modules/kubernetes/go.mod names no version of k8s.io/kubernetes"
+        full, major, minor = found.groups()
+        where = "k8s.io/component-base/version"
+        flags += f" -X {where}.gitVersion=v{full} -X {where}.gitMajor={major} -X {where}.gitMinor={minor}"
+    return flags
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+
+
+def _go() -> str:
+    path = f"{os.environ.get('PATH', '')}:/usr/local/go/bin:/usr/lib/go/bin"
+    go = shutil.which("go", path=path)
+    if go is None:
+        raise common.RigError("the programs of the cluster are built with Go, 1.21 or newer, which is not here: https://go.dev/dl")
+    found = re.search(r"go1\.(\d+)", common.run(go, "version", cwd="/"))
+    if not found or int(found[1]) < 21:  # from there on Go fetches the version that go.mod asks for
+        raise common.RigError(f"{go} is older than Go 1.21, which the programs of the cluster are built with: https://go.dev/dl")
+    return go

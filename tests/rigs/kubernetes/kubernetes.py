@@ -1,0 +1,699 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real Kubernetes on this machine, without Docker: control plane, kubelets that run containers, kwok nodes (README.md)."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+
+from rigs import common
+from rigs.kubernetes import api, build, image
+
+HERE = pathlib.Path(__file__).resolve().parent
+PACKAGES = {
+    "ip": "iproute2",
+    "unshare": "util-linux",
+    "openssl": "openssl",
+    "runc": "runc",
+    "iptables": "iptables",
+    "/usr/lib/cni/ptp": "containernetworking-plugins",
+}
+INSTANCES = 8
+MOST_NODES = 15
+MOST_KWOK = 5000
+GPUS = 8
+PRODUCT = "NVIDIA-H200"
+START_LIMIT_S = 180.0
+CONTROL = "control"
+GPU_LABELS = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": PRODUCT, "nvidia.com/gpu.count": str(GPUS)}
+KWOK_STAGES = (
+    "node/fast/node-initialize",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease",
+    "pod/fast/pod-ready",
+    "pod/fast/pod-complete",
+    "pod/fast/pod-delete",
+)
+OPERATORS = {"mpi-operator": "kubeflow.org/v2beta1/mpijobs", "volcano": "batch.volcano.sh/v1alpha1/jobs"}
+
+
+class Kubernetes:
+    """A cluster: a control machine at 10.233.INSTANCE.2, nodes kube-01 … at .11 and up, and nodes kwok-0001 … that exist in the
+    API only. Instances do not see each other."""
+
+    def __init__(self, instance: int = 0) -> None:
+        if not 0 <= instance < INSTANCES:
+            raise common.RigError(f"instance {instance}: from 0 to {INSTANCES - 1}")
+        self.instance = instance
+        self.state = common.STATE / "kubernetes" / str(instance)
+        self.pki = self.state / "pki"
+        self.kubeconfig = self.state / "admin.kubeconfig"
+        self.server = f"https://{self.address(CONTROL)}:6443"
+        self.bridge = f"gfk{instance}br"
+        self._reserved: t.IO[str] | None = None
+        self._api: api.Api | None = None
+
+    @classmethod
+    def reserve(cls) -> Kubernetes:
+        """An instance nobody else uses, ours until this process ends. For tests, which may run side by side."""
+        for instance in range(1, INSTANCES):
+            cluster = cls(instance)
+            cluster.state.mkdir(parents=True, exist_ok=True)
+            handle = open(cluster.state / "reserved", "a", encoding="ascii")  # noqa: SIM115 - held while we live
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                handle.close()
+                continue
+            cluster._reserved = handle
+            cluster.down()  # what a killed owner left
+            return cluster
+        raise common.RigError(f"{INSTANCES - 1} clusters are in use")
+
+    # Names -------------------------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> str:
+        """Name of the tester image, which every node has."""
+        return image.TESTER
+
+    @property
+    def bare_image(self) -> str:
+        """Name of an image with a shell and its small tools only: no python3, no GPU tools, no MPI."""
+        return image.BARE
+
+    @property
+    def nodes(self) -> list[str]:
+        """Nodes with a kubelet that were put up, running or not."""
+        return sorted(path.parent.name for path in self.state.glob("kube-*/machine-id"))
+
+    def folder(self, machine: str) -> pathlib.Path:
+        """What the machine sees as /rig."""
+        return self.state / machine
+
+    def plant(self, node: str) -> pathlib.Path:
+        """The node.conf of the node's simulated GPUs, which its containers see as /opt/simulated/node.conf."""
+        return self.folder(node) / "node.conf"
+
+    def address(self, machine: str) -> str:
+        return f"10.233.{self.instance}.{2 if machine == CONTROL else 10 + _index(machine)}"
+
+    def pods(self, node: str) -> str:
+        """The addresses of the node's pods."""
+        return f"10.234.{16 * self.instance + _index(node)}.0/24"
+
+    def link(self, machine: str) -> str:
+        """Our end of the machine's cable."""
+        return f"gfk{self.instance}v{0 if machine == CONTROL else _index(machine):02d}"
+
+    def _cgroup(self, machine: str) -> str:
+        return f"gfk{self.instance}-{machine}"
+
+    # Up and down -------------------------------------------------------------------------------------------------
+
+    def up(self, nodes: int = 2, kwok: int = 0, operators: t.Collection[str] = tuple(OPERATORS)) -> dict[str, float]:
+        """Exactly these nodes, operators of OPERATORS, and all else a cluster has; what runs stays as it is.
+        Returns the seconds the steps took."""
+        common.need_root("kubernetes")
+        if not 0 <= nodes <= MOST_NODES or not 0 <= kwok <= MOST_KWOK:
+            raise common.RigError(f"{nodes} nodes and {kwok} kwok nodes: at most {MOST_NODES} and {MOST_KWOK} fit")
+        if unknown := set(operators) - set(OPERATORS):
+            raise common.RigError(f"operators {', '.join(sorted(unknown))}: known are {', '.join(OPERATORS)}")
+        common.need_packages(PACKAGES)
+        took = {}
+        began = time.monotonic()
+        programs = build.programs()
+        images = image.archives(programs) if nodes else []
+        took["build"] = time.monotonic() - began
+        names = [f"kube-{number:02d}" for number in range(1, nodes + 1)]
+        with common.locked(self.state / "lock"):
+            began = time.monotonic()
+            for node in sorted(set(self.nodes) - set(names)):
+                self._remove_node(node)
+            machines = [CONTROL, *names]
+            self._authority(names)
+            for machine in machines:
+                self._machine(machine, programs)
+            self._network(machines)
+            self._start_control()
+            for node in names:
+                self._start_containerd(node, programs)
+            self._wait_api()
+            took["api"] = time.monotonic() - began
+            self._start_controllers()
+            for node in names:
+                self._images(node, images)
+                self._start_kubelet(node)
+            self._extend(programs / "manifests", operators)
+            self._kwok_nodes(kwok)
+            self._wait_nodes(names)
+            took["all"] = time.monotonic() - began
+        return took
+
+    def down(self) -> None:
+        """End every process, remove every link, cgroup and file; nothing left of a killed `up` either."""
+        common.need_root("kubernetes")
+        with common.locked(self.state / "lock"):
+            self._remove({path.parent.name for path in self.state.glob("*/machine-id")} | set(self._leftovers()))
+            if self.bridge in common.links():
+                common.ip_batch([f"link del {self.bridge}"])
+            for path in self.state.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name not in ("lock", "reserved"):
+                    path.unlink()
+        self._api = None
+
+    def status(self) -> dict[str, str]:
+        """Machine or its program -> up or down; and node -> Ready or what it is instead, where the API server answers."""
+        found = {}
+        for machine in [CONTROL, *self.nodes]:
+            if not self.folder(machine).exists():
+                continue
+            found[machine] = "up" if self.init(machine) else "down"
+            running = self.programs(machine)
+            for path in sorted(self.folder(machine).glob("*.command")):
+                found[f"{machine} {path.stem}"] = "up" if path.stem in running else "down"
+        try:
+            for node in self.api.items("/api/v1/nodes"):
+                found[f"node {node['metadata']['name']}"] = "Ready" if _ready(node) else "NotReady"
+        except (common.RigError, OSError):
+            found["API"] = "no answer"
+        return found
+
+    # The machines ------------------------------------------------------------------------------------------------
+
+    def init(self, machine: str) -> int | None:
+        """Process 1 of the machine, by its number on this one."""
+        return common.recorded(self.folder(machine) / "init")
+
+    def _machine(self, machine: str, programs: pathlib.Path) -> None:
+        """Namespaces, root and process 1, unless they are there with these programs."""
+        folder = self.folder(machine)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        seed = f"{self.instance} {machine} {(self.pki / 'ca.crt').read_text()}"
+        (folder / "machine-id").write_text(hashlib.sha256(seed.encode()).hexdigest()[:32] + "\n")
+        (folder / "resolv.conf").write_text(f"nameserver {self.address(CONTROL)}\n")
+        command = [str(HERE / "machine.sh"), str(folder), machine, self._cgroup(machine), str(programs)]
+        kept = folder / "machine"
+        if self.init(machine) and kept.exists() and shlex.split(kept.read_text()) == command:
+            return
+        self._stop(machine)
+        kept.write_text(shlex.join(command) + "\n")
+        with open(folder / "machine.log", "ab") as log:
+            started = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        common.record(folder / "launcher", started.pid)
+        until = time.monotonic() + 20
+        while not self.init(machine):
+            if started.poll() is not None or time.monotonic() > until:
+                raise common.RigError(f"{machine} did not start: {_tail(folder / 'machine.log')}")
+            time.sleep(0.02)
+
+    def _stop(self, machine: str) -> None:
+        """Processes end with process 1 of their namespace, mounts with the last process; then the links and cgroups go."""
+        folder = self.folder(machine)
+        common.end([path for path in (folder / "launcher", folder / "init", folder / "init.new") if path.exists()])
+        self._end_cgroup(machine)
+        if self.link(machine) in common.links():
+            common.ip_batch([f"link del {self.link(machine)}"])
+
+    def _end_cgroup(self, machine: str) -> None:
+        """The machine's branch of each hierarchy, with what a killed `up` may have left in it."""
+        until = time.monotonic() + 20
+        for branch in (*pathlib.Path("/sys/fs/cgroup").glob(self._cgroup(machine)), *pathlib.Path("/sys/fs/cgroup").glob(f"*/{self._cgroup(machine)}")):
+            while branch.exists():
+                for folder, _folders, _files in os.walk(branch, topdown=False):
+                    with contextlib.suppress(OSError):  # busy for a moment after its last process
+                        for pid in pathlib.Path(folder, "cgroup.procs").read_text().split():
+                            with contextlib.suppress(ProcessLookupError):
+                                os.kill(int(pid), signal.SIGKILL)
+                        os.rmdir(folder)
+                if branch.exists() and time.monotonic() > until:
+                    raise common.RigError(f"the cgroup {branch} does not end")
+                time.sleep(0.02)
+
+    def _leftovers(self) -> list[str]:
+        """Machines of which only cgroups or folders are left."""
+        prefix = f"gfk{self.instance}-"
+        there = [*pathlib.Path("/sys/fs/cgroup").glob(f"{prefix}*"), *pathlib.Path("/sys/fs/cgroup").glob(f"*/{prefix}*")]
+        return [path.name.removeprefix(prefix) for path in there]
+
+    def _remove(self, machines: t.Iterable[str]) -> None:
+        for machine in machines:
+            self._stop(machine)
+            if self.folder(machine).exists():
+                shutil.rmtree(self.folder(machine))
+
+    def _remove_node(self, node: str) -> None:
+        self._remove([node])
+        with contextlib.suppress(common.RigError):  # the API server may be down
+            self.api.delete(f"/api/v1/nodes/{node}")
+
+    def _network(self, machines: t.Sequence[str]) -> None:
+        there = common.links()
+        lines = []
+        if self.bridge not in there:
+            lines += [
+                f"link add {self.bridge} type bridge",
+                f"addr add 10.233.{self.instance}.1/24 dev {self.bridge}",
+                f"link set {self.bridge} up",
+            ]
+        new = [machine for machine in machines if self.link(machine) not in there]
+        for machine in new:
+            lines.append(f"link add {self.link(machine)} type veth peer name eth0 netns {self.init(machine)}")
+            lines.append(f"link set {self.link(machine)} master {self.bridge} up")
+        common.ip_batch(lines)
+        for machine in new:
+            lines = ["link set lo up", f"addr add {self.address(machine)}/24 dev eth0", "link set eth0 up"]
+            lines.append(f"route add default via 10.233.{self.instance}.1")
+            self.inside(machine, "ip", "-batch", "-", input="\n".join(lines) + "\n")
+            if machine != CONTROL:
+                self.inside(machine, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        # Everybody finds the pods of every node without this machine's forwarding anything.
+        routes = {node: f"route replace {self.pods(node)} via {self.address(node)}" for node in machines if node != CONTROL}
+        for machine in machines:
+            others = [line for node, line in routes.items() if node != machine]
+            if others:
+                self.inside(machine, "ip", "-batch", "-", input="\n".join(others) + "\n")
+        common.ip_batch(list(routes.values()))
+
+    def inside(self, machine: str, *argv: t.Any, **options: t.Any) -> str:
+        """Output of a command that must succeed, in the machine's namespaces and cgroups."""
+        return common.run(*self.enter(machine, *argv), **options)
+
+    def enter(self, machine: str, *argv: t.Any) -> list[str]:
+        """The argument list that runs a command in the machine's namespaces and cgroups."""
+        init = self.init(machine)
+        if init is None:
+            raise common.RigError(f"{machine} is not up")
+        join = 'for tasks in $(ls -d /sys/fs/cgroup/init/cgroup.procs /sys/fs/cgroup/*/cgroup.procs 2>/dev/null); do echo 0 > "$tasks"; done 2>/dev/null; exec "$@"'
+        return [
+            "nsenter", "-t", str(init), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
+            "env", "-i", "PATH=/opt/rig/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
+            "sh", "-c", join, "sh", *map(str, argv),
+        ]  # fmt: skip
+
+    def processes(self, machine: str) -> dict[int, list[str]]:
+        """Every process of the machine itself, not of its containers: number on this machine -> its command line."""
+        init = self.init(machine)
+        if init is None:
+            return {}
+        space = os.readlink(f"/proc/{init}/ns/pid")
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and int(entry.name) != init and os.readlink(entry / "ns/pid") == space:
+                    words = (entry / "cmdline").read_bytes().decode(errors="replace").rstrip("\0")
+                    if words:  # a zombie has none
+                        found[int(entry.name)] = words.split("\0")
+        return found
+
+    def programs(self, machine: str) -> dict[str, int]:
+        """The machine's running programs: name -> number on this machine."""
+        commands = {shlex.split(path.read_text())[0]: path.stem for path in self.folder(machine).glob("*.command")}
+        return {commands[argv[0]]: pid for pid, argv in self.processes(machine).items() if argv[0] in commands}
+
+    def _program(self, machine: str, name: str, *arguments: t.Any, variables: dict[str, str] | None = None, program: str = "") -> None:
+        """Start it, unless it runs with these very arguments."""
+        command = [program or f"/opt/rig/bin/{name}", *map(str, arguments)]
+        kept = self.folder(machine) / f"{name}.command"
+        if kept.exists() and shlex.split(kept.read_text()) != command:
+            self.kill(machine, name)
+        kept.write_text(shlex.join(command) + "\n")
+        if name not in self.programs(machine):
+            self._spawn(machine, name, variables or {})
+
+    def _spawn(self, machine: str, name: str, variables: dict[str, str]) -> None:
+        folder = self.folder(machine)
+        command = shlex.split((folder / f"{name}.command").read_text())
+        words = [f"{variable}={value}" for variable, value in variables.items()]
+        (folder / "logs").mkdir(exist_ok=True)
+        with open(folder / "logs" / f"{name}.log", "ab") as log:
+            subprocess.Popen(
+                self.enter(machine, "env", *words, *command),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        until = time.monotonic() + 10
+        while name not in self.programs(machine):
+            if time.monotonic() > until:
+                raise common.RigError(f"{name} on {machine} did not start: {_tail(folder / 'logs' / f'{name}.log')}")
+            time.sleep(0.02)
+
+    # What runs on them -------------------------------------------------------------------------------------------
+
+    @property
+    def api(self) -> api.Api:
+        """The API server, as an administrator."""
+        if self._api is None:
+            if not (self.pki / "admin.crt").exists():
+                raise common.RigError("the cluster is not up")
+            self._api = api.Api(self.address(CONTROL), 6443, self.pki, "admin")
+        return self._api
+
+    def _authority(self, nodes: t.Sequence[str]) -> None:
+        api.authority(self.pki)
+        control = self.folder(CONTROL)
+        control.mkdir(mode=0o700, parents=True, exist_ok=True)
+        addresses = [f"IP:{address}" for address in (self.address(CONTROL), "127.0.0.1", "10.96.0.1")]
+        names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"]
+        api.issue(self.pki, "apiserver", "/CN=kube-apiserver", [*addresses, *(f"DNS:{name}" for name in names)])
+        api.issue(self.pki, "kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client")
+        for file in ("ca.crt", "sa.key", "sa.pub", "apiserver.crt", "apiserver.key", "kubelet-client.crt", "kubelet-client.key"):
+            shutil.copy(self.pki / file, control / file)
+        for user, subject in (
+            ("admin", "/O=system:masters/CN=rig-admin"),
+            ("kube-controller-manager", "/CN=system:kube-controller-manager"),
+            ("kube-scheduler", "/CN=system:kube-scheduler"),
+            ("kube-proxy", "/CN=system:kube-proxy"),
+        ):
+            api.issue(self.pki, user, subject)
+            _write(control / f"{user}.kubeconfig", api.kubeconfig(self.server, self.pki, user))
+        _write(self.kubeconfig, api.kubeconfig(self.server, self.pki, "admin"))
+        for node in nodes:
+            folder = self.folder(node)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            api.issue(self.pki, node, f"/O=system:nodes/CN=system:node:{node}")
+            shutil.copy(self.pki / "ca.crt", folder / "ca.crt")
+            _write(folder / "kubelet.kubeconfig", api.kubeconfig(self.server, self.pki, node))
+            _write(folder / "kube-proxy.kubeconfig", api.kubeconfig(self.server, self.pki, "kube-proxy"))
+
+    def _start_control(self) -> None:
+        here = self.address(CONTROL)
+        (self.folder(CONTROL) / "etcd").mkdir(mode=0o700, exist_ok=True)
+        self._program(
+            CONTROL, "etcd", "--data-dir=/rig/etcd", "--listen-client-urls=http://127.0.0.1:2379",
+            "--advertise-client-urls=http://127.0.0.1:2379", "--listen-peer-urls=http://127.0.0.1:2380",
+            "--initial-advertise-peer-urls=http://127.0.0.1:2380", "--initial-cluster=default=http://127.0.0.1:2380",
+            "--unsafe-no-fsync", "--log-level=warn",
+        )  # fmt: skip
+        self._program(
+            CONTROL, "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", f"--bind-address={here}", f"--advertise-address={here}",
+            "--secure-port=6443", "--tls-cert-file=/rig/apiserver.crt", "--tls-private-key-file=/rig/apiserver.key",
+            "--client-ca-file=/rig/ca.crt", "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+            f"--service-cluster-ip-range={SERVICES}", "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            "--service-account-key-file=/rig/sa.pub", "--service-account-signing-key-file=/rig/sa.key", "--allow-privileged=true",
+            "--kubelet-client-certificate=/rig/kubelet-client.crt", "--kubelet-client-key=/rig/kubelet-client.key",
+            "--kubelet-preferred-address-types=InternalIP",
+        )  # fmt: skip
+
+    def _wait_api(self) -> None:
+        self._wait("the API server", lambda: self.api.request("GET", "/readyz") == "ok", CONTROL, "kube-apiserver")
+
+    def _start_controllers(self) -> None:
+        for name, more in (
+            (
+                "kube-controller-manager",
+                ("--service-account-private-key-file=/rig/sa.key", "--root-ca-file=/rig/ca.crt", "--use-service-account-credentials=true",
+                 "--allocate-node-cidrs=false", f"--node-monitor-grace-period={GRACE_S}s", "--node-monitor-period=2s",
+                 "--kube-api-qps=200", "--kube-api-burst=400"),
+            ),
+            ("kube-scheduler", ()),
+        ):  # fmt: skip
+            login = f"/rig/{name}.kubeconfig"
+            self._program(
+                CONTROL, name, f"--kubeconfig={login}", f"--authentication-kubeconfig={login}", f"--authorization-kubeconfig={login}",
+                "--leader-elect=false", "--bind-address=127.0.0.1", *more,
+            )  # fmt: skip
+        (self.folder(CONTROL) / "Corefile").write_text(
+            f"cluster.local 10.in-addr.arpa {{\n    bind {self.address(CONTROL)}\n    errors\n"
+            "    kubernetes cluster.local 10.in-addr.arpa {\n        kubeconfig /rig/admin.kubeconfig rig\n        pods insecure\n"
+            "        ttl 1\n    }\n}\n"
+        )
+        self._program(CONTROL, "coredns", "-conf", "/rig/Corefile")
+
+    def _start_containerd(self, node: str, programs: pathlib.Path) -> None:
+        folder = self.folder(node)
+        if not self.plant(node).exists():
+            self.plant(node).write_text(f'NAME="{PRODUCT.replace("-", " ")}" IDENTITY={_index(node)}\n')
+        spec = json.loads(common.run(programs / "ctr", "oci", "spec"))
+        spec["process"]["rlimits"] = []  # to raise a limit takes CAP_SYS_RESOURCE, which root may lack
+        # As a GPU runtime does it, the node brings its devices into every container: here the description of simulated ones.
+        spec["mounts"].append(
+            {"destination": "/opt/simulated/node.conf", "type": "bind", "source": "/rig/node.conf", "options": ["rbind", "ro"]}
+        )
+        _write(folder / "base-spec.json", json.dumps(spec))
+        _write(folder / "containerd.toml", CONTAINERD)
+        (folder / "cni").mkdir(exist_ok=True)
+        ipam = {"type": "host-local", "ranges": [[{"subnet": self.pods(node)}]], "routes": [{"dst": "0.0.0.0/0"}]}
+        plugins = [{"type": "ptp", "ipMasq": False, "ipam": ipam}, {"type": "portmap", "capabilities": {"portMappings": True}}]
+        _write(folder / "cni" / "10-rig.conflist", json.dumps({"cniVersion": "1.0.0", "name": "rig", "plugins": plugins}))
+        self._program(node, "containerd", "--config=/rig/containerd.toml")
+
+    def _images(self, node: str, archives: t.Sequence[tuple[str, pathlib.Path]]) -> None:
+        ctr = ("ctr", "-n", "k8s.io", "images")
+        socket = self.folder(node) / "containerd.sock"
+        self._wait("containerd", socket.is_socket, node, "containerd")
+        there = self.inside(node, "ctr", "-a", "/rig/containerd.sock", *ctr[1:], "ls", "-q").split()
+        for name, archive in archives:
+            if name not in there:
+                with open(archive, "rb") as handle:
+                    self.inside(node, "ctr", "-a", "/rig/containerd.sock", *ctr[1:], "import", "--local", "-", stdin=handle)
+
+    def _start_kubelet(self, node: str) -> None:
+        folder = self.folder(node)
+        config = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "address": self.address(node),
+            "authentication": {"x509": {"clientCAFile": "/rig/ca.crt"}, "webhook": {"enabled": True}, "anonymous": {"enabled": False}},
+            "authorization": {"mode": "Webhook"}, "clusterDNS": [self.address(CONTROL)], "clusterDomain": "cluster.local",
+            "containerRuntimeEndpoint": "unix:///rig/containerd.sock", "cgroupDriver": "cgroupfs", "failSwapOn": False,
+            "failCgroupV1": False, "localStorageCapacityIsolation": False, "oomScoreAdj": 0, "resolvConf": "/etc/resolv.conf",
+            "volumePluginDir": "/var/lib/volume-plugins", "nodeStatusUpdateFrequency": "4s", "nodeStatusReportFrequency": "1m",
+            "nodeLeaseDurationSeconds": 16, "evictionHard": {"memory.available": "50Mi"}, "imageGCHighThresholdPercent": 100,
+            "healthzPort": 0, "serializeImagePulls": False, "maxPods": 250,
+        }  # fmt: skip
+        _write(folder / "kubelet.json", json.dumps(config))
+        labels = ",".join(f"{key}={value}" for key, value in GPU_LABELS.items())
+        self._program(
+            node, "kubelet", "--config=/rig/kubelet.json", "--kubeconfig=/rig/kubelet.kubeconfig", f"--hostname-override={node}",
+            f"--node-ip={self.address(node)}", "--cert-dir=/var/lib/kubelet/pki", f"--node-labels={labels}",
+        )  # fmt: skip
+        proxy = {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
+            "clientConnection": {"kubeconfig": "/rig/kube-proxy.kubeconfig"}, "hostnameOverride": node, "clusterCIDR": "10.234.0.0/16",
+            "healthzBindAddress": "127.0.0.1:10256", "metricsBindAddress": "127.0.0.1:10249",
+            # The table of connections is the whole machine's: leave it.
+            "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        }  # fmt: skip
+        _write(folder / "kube-proxy.json", json.dumps(proxy))
+        self._program(node, "kube-proxy", "--config=/rig/kube-proxy.json")
+
+    def _extend(self, manifests: pathlib.Path, operators: t.Collection[str]) -> None:
+        """Operators and kwok: the definitions of their resources first, then their programs."""
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for operator in OPERATORS:
+            if operator in operators:
+                for file in sorted((manifests / operator).rglob("*.yaml")):
+                    self.api.create(definitions, file.read_text())
+            else:  # left of an earlier `up`
+                for name in self.programs(CONTROL):
+                    if name.startswith(operator):
+                        self.kill(CONTROL, name)
+                        (self.folder(CONTROL) / f"{name}.command").unlink()
+        for operator in operators:
+            group, resource = OPERATORS[operator].rsplit("/", 1)
+            self._wait(
+                f"the API of {operator}",
+                lambda group=group, resource=resource: resource in json.dumps(self.api.request("GET", f"/apis/{group}")),
+                CONTROL, "kube-apiserver",
+            )  # fmt: skip
+        login = {"KUBECONFIG": "/rig/admin.kubeconfig"}
+        if "mpi-operator" in operators:
+            self.api.create("/api/v1/namespaces", _namespace("mpi-operator"))
+            self._program(
+                CONTROL, "mpi-operator", "--kubeConfig=/rig/admin.kubeconfig", "--namespace=", "--lock-namespace=mpi-operator",
+                "--kube-api-qps=100", "--kube-api-burst=200", variables=login,
+            )  # fmt: skip
+        if "volcano" in operators:
+            self.api.create("/api/v1/namespaces", _namespace("volcano-system"))
+            queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}, "spec": {"weight": 1}}
+            self._wait(
+                "the API of Volcano's queues",
+                lambda: "queues" in json.dumps(self.api.request("GET", "/apis/scheduling.volcano.sh/v1beta1")),
+                CONTROL, "kube-apiserver",
+            )  # fmt: skip
+            self.api.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
+            _write(self.folder(CONTROL) / "volcano-scheduler.conf", VOLCANO_SCHEDULER)
+            for name, more in (
+                ("volcano-controller-manager", "--controllers=gc-controller,job-controller,pg-controller,queue-controller"),
+                ("volcano-scheduler", "--scheduler-conf=/rig/volcano-scheduler.conf"),
+            ):
+                self._program(
+                    CONTROL, name, "--kubeconfig=/rig/admin.kubeconfig", "--leader-elect=false", "--logtostderr", more, variables=login
+                )
+        stages = "---\n".join((manifests / "kwok/kustomize/stage" / f"{stage}.yaml").read_text() for stage in KWOK_STAGES)
+        _write(self.folder(CONTROL) / "stages.yaml", stages)
+        self._program(
+            CONTROL, "kwok", "--kubeconfig=/rig/admin.kubeconfig", "--config=/rig/stages.yaml", "--manage-all-nodes=false",
+            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-ip=127.0.0.1", "--node-port=10251",
+            "--server-address=127.0.0.1:10247", "--cidr=10.244.0.0/16", "--node-lease-duration-seconds=40",
+        )  # fmt: skip
+
+    def _kwok_nodes(self, count: int) -> None:
+        wanted = {f"kwok-{number:04d}" for number in range(1, count + 1)}
+        there = {node["metadata"]["name"] for node in self.api.items("/api/v1/nodes?labelSelector=type%3Dkwok")}
+        for name in sorted(there - wanted):
+            self.api.delete(f"/api/v1/nodes/{name}")
+        for name in sorted(wanted - there):
+            self.api.create("/api/v1/nodes", _kwok_node(name))
+
+    def _wait_nodes(self, names: t.Sequence[str]) -> None:
+        for node in names:
+            self._wait(f"node {node}", lambda node=node: _ready(self.api.request("GET", f"/api/v1/nodes/{node}")), node, "kubelet")
+            path = f"/api/v1/nodes/{node}/status"
+            self.api.request(
+                "PATCH", path, [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(GPUS)}], "application/json-patch+json"
+            )
+        for node in names:
+            self._wait(
+                f"the GPUs of {node}",
+                lambda node=node: self.api.request("GET", f"/api/v1/nodes/{node}")["status"]["allocatable"].get("nvidia.com/gpu") == str(GPUS),
+                node, "kubelet",
+            )  # fmt: skip
+
+    def _wait(self, what: str, there: t.Callable[[], bool], machine: str, program: str) -> None:
+        """Until it is there, while the program it comes from runs."""
+        until = time.monotonic() + START_LIMIT_S
+        while True:
+            with contextlib.suppress(api.ApiError):
+                if there():
+                    return
+            if time.monotonic() > until or program not in self.programs(machine):
+                log = self.folder(machine) / "logs" / f"{program}.log"
+                raise common.RigError(f"{what} did not come: {log}: {_tail(log)}")
+            time.sleep(0.1)
+
+    # Faults ------------------------------------------------------------------------------------------------------
+
+    def kill(self, machine: str, program: str) -> None:
+        """SIGKILL to one program: ("control", "kube-apiserver"), ("kube-02", "kubelet")."""
+        pid = self.programs(machine).get(program)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            until = time.monotonic() + 20
+            while self.programs(machine).get(program) == pid:
+                if time.monotonic() > until:
+                    raise common.RigError(f"{program} on {machine} does not end")
+                time.sleep(0.02)
+
+    def cut(self, machine: str) -> None:
+        """Pull the cable: nothing is refused, nothing arrives."""
+        common.ip_batch([f"link set {self.link(machine)} down"])
+
+    def heal(self, machine: str) -> None:
+        common.ip_batch([f"link set {self.link(machine)} up"])
+
+
+SERVICES = "10.96.0.0/16"
+GRACE_S = 30  # a node that is silent for so long is NotReady; Kubernetes' own 50 s cost tests too much
+VOLCANO_SCHEDULER = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+CONTAINERD = f"""\
+version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.nri.v1.nri"]
+[grpc]
+  address = "/rig/containerd.sock"
+[ttrpc]
+  address = "/run/containerd/containerd.ttrpc.sock"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{image.PAUSE}"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    base_runtime_spec = "/rig/base-spec.json"
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["/usr/lib/cni"]
+    conf_dir = "/rig/cni"
+"""
+
+
+def _index(node: str) -> int:
+    return int(node.rsplit("-", 1)[1])
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+def _tail(path: pathlib.Path) -> str:
+    return path.read_text(errors="replace")[-800:] if path.exists() else "no log"
+
+
+def _ready(node: dict[str, t.Any]) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", []))
+
+
+def _namespace(name: str) -> dict[str, t.Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _kwok_node(name: str) -> dict[str, t.Any]:
+    capacity = {"cpu": "128", "memory": "2Ti", "pods": "250", "nvidia.com/gpu": str(GPUS), "rdma/hca_shared_devices_a": "63"}
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "type": "kwok", **GPU_LABELS}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
+        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
+        "status": {"capacity": capacity, "allocatable": capacity},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="kubernetes", description="A real Kubernetes on this machine.")
+    parser.add_argument("--instance", type=int, default=0, help=f"several clusters side by side, from 0 (default) to {INSTANCES - 1}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="exactly these nodes")
+    up.add_argument("--nodes", type=int, default=2, metavar="N", help="nodes that run containers (2)")
+    up.add_argument("--kwok", type=int, default=0, metavar="N", help="nodes that exist in the API only (0)")
+    up.add_argument("--without", action="append", default=[], choices=sorted(OPERATORS), help="leave an operator out")
+    commands.add_parser("down", help="remove the cluster")
+    commands.add_parser("status", help="one line per machine, program and node")
+    arguments = parser.parse_args()
+    try:
+        cluster = Kubernetes(arguments.instance)
+        began = time.monotonic()
+        if arguments.command == "up":
+            took = cluster.up(arguments.nodes, arguments.kwok, [name for name in OPERATORS if name not in arguments.without])
+            steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in took.items())
+            print(f"{arguments.nodes} nodes and {arguments.kwok} kwok nodes ({steps}): {cluster.kubeconfig}\nimage {cluster.image}")
+        elif arguments.command == "down":
+            cluster.down()
+            print(f"down in {time.monotonic() - began:.1f} s")
+        else:
+            status = cluster.status()
+            for name, state in status.items():
+                print(f"{name}: {state}")
+            return 0 if status and set(status.values()) <= {"up", "Ready"} else 1
+    except common.RigError as error:
+        print(f"kubernetes: {error}", file=sys.stderr)
+        return 1
+    return 0
