@@ -85,7 +85,7 @@ def collect(
     parts: dict[str, t.Callable[[], Facts]] = {
         "system": lambda: _system(node),
         "firmware": lambda: _firmware(node),
-        "gpu": lambda: _gpus(seen, links, params["expected_gpus"]),
+        "gpu": lambda: _gpus(seen, links, params["gpu_count"]),
         "software": lambda: _software(node),
         "python": lambda: _python(node, params),
         "environment": environment,

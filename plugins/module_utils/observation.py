@@ -21,6 +21,7 @@ FIELDS: dict[str, t.Any] = {
     "variant": "",
     "part": "",
     "members": [],
+    "subject": None,
     "outcome": None,
     "reason_code": None,
     "reason": None,

@@ -46,9 +46,9 @@ class Result:
         return self.rc == 0 and not self.timed_out and self.missing is None
 
 
-def prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int) -> bool:
     """prctl(2); a kernel that does not know the option is no error, the ledger still has the pid."""
-    _libc.prctl(option, value, 0, 0, 0)
+    return bool(_libc.prctl(option, value, 0, 0, 0) == 0)
 
 
 def start_time(pid: int) -> int | None:

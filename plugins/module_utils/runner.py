@@ -9,12 +9,12 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import base64
-import secrets
+import importlib
+import os
 import time
 import typing as t
 import zlib
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Session, SessionError
@@ -69,21 +69,37 @@ def main(
     default_stage: str,
     default_checks: t.Callable[[dict[str, t.Any]], list[dict[str, str]]] | None = None,
 ) -> None:
-    """Run `probe` under a guardian and return what it saw: {"observations": [...], "state": "done"|"running", ...}.
+    """A probe module: its arguments from Ansible, its answer to Ansible.
 
     `default_checks` makes the list of checks from the other options where a module is used alone.
     """
+    from ansible.module_utils.basic import AnsibleModule  # a pod has no Ansible
+
     module = AnsibleModule(argument_spec=dict(options, **COMMON), supports_check_mode=True)
     params = dict(module.params)
     if default_checks and not params["checks"]:
         params["checks"] = default_checks(params)
-    common = {name: params.pop(name) for name in COMMON}
     if module.check_mode:
+        params = {name: value for name, value in params.items() if name not in COMMON}
         module.exit_json(changed=False, observations=[], state="check_mode", would_run=params)
+    module.exit_json(**perform(probe, params, default_stage))
+
+
+def answer(request: dict[str, t.Any]) -> dict[str, t.Any]:
+    """perform() for a request that came without Ansible: {"probe": file in probes/, "params": validated options}."""
+    found = importlib.import_module(f"{__package__}.probes.{request['probe']}")
+    return perform(found.probe, request["params"], request["probe"])
+
+
+def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[str, t.Any]:
+    """Run `probe` under a guardian and return what it saw: {"observations": [...], "state": "done"|"running"|"refused",
+    "end", "fault", "undone"}. `params` are the validated options of a probe module, COMMON among them."""
+    params = dict(params)
+    common = {name: params.pop(name) for name in COMMON}
     run = common["run"] or {}
     session = Session(
         common["state_dir"],
-        run.get("run_id") or time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3),
+        run.get("run_id") or time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + os.urandom(3).hex(),
         run.get("stage") or default_stage,
         common["timeout"] + GUARDIAN_GRACE_S,
     )
@@ -94,17 +110,20 @@ def main(
             session.start(lambda: probe(params, node), common["lock_wait"])
         found = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
     except SessionError as error:
-        module.exit_json(changed=False, observations=[], state="refused", reason_code=error.reason_code, reason=error.reason)
+        return {
+            "changed": False, "observations": [], "state": "refused",
+            "reason_code": error.reason_code, "reason": error.reason,
+        }  # fmt: skip
     for observation in found["observations"]:
         _pack(observation)
-    module.exit_json(
-        changed=False,
-        observations=found["observations"],
-        state="running" if found["running"] else "done",
-        end=found["end"],
-        fault=found["fault"],
-        undone=session.undone,
-    )
+    return {
+        "changed": False,
+        "observations": found["observations"],
+        "state": "running" if found["running"] else "done",
+        "end": found["end"],
+        "fault": found["fault"],
+        "undone": session.undone,
+    }
 
 
 def _await(session: Session, phase: str, timeout: float, grace: float) -> dict[str, t.Any]:

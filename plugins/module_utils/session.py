@@ -25,7 +25,6 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import select
 import shutil
 import signal
@@ -104,13 +103,14 @@ class Ledger:
                     found.append(entry)
         return found
 
-    def undo(self) -> list[str]:
-        """End recorded processes and give leases back, last first; returns what was done. Safe to repeat."""
+    def undo(self, processes: bool = True) -> list[str]:
+        """End recorded processes and give leases back, last first; returns what was done. Safe to repeat. Whoever has ended
+        all processes already says so: looking for them reads all of /proc."""
         done, unknown = [], []
         here = boot_id()
         for entry in reversed(self.entries()):
             if entry["kind"] in ("process", "session"):
-                if entry.get("boot_id") == here:
+                if processes and entry.get("boot_id") == here:
                     for pid, started in _survivors(entry):
                         process.kill_group(pid, started, signal.SIGKILL)
                         process.kill(pid, started, signal.SIGKILL)
@@ -363,13 +363,14 @@ class Guardian:
         self.probe = 0
         self.attached = True
         self.told_to_end = False
+        self.subreaper = False
 
     def guard(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]]) -> None:
         """Does not return."""
         self._leave_terminal()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._on_term)
-        process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
+        self.subreaper = process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
         me = os.getpid()
         self.session.lock.sign(
             run_id=self.session.run_id, stage=self.session.stage, pid=me, started=process.start_time(me)
@@ -431,7 +432,7 @@ class Guardian:
             if not left:
                 break
             time.sleep(0.02)
-        undone = self.session.ledger.undo()
+        undone = self.session.ledger.undo(processes=not self.subreaper or bool(left))
         if how == "connection lost":
             _remove_payload()
         if how in ("connection lost", "interrupted"):
@@ -500,7 +501,7 @@ class _Probe:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             for handle in (*self.pipes, self.session.lock.handle):
                 os.close(handle)
-            os.environ[MARK] = mark = secrets.token_hex(16)
+            os.environ[MARK] = mark = os.urandom(16).hex()
             self.session.ledger.record("session", mark=mark)
             for observation in probe():
                 append(self.session.result_path, observation)

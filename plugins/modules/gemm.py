@@ -45,7 +45,7 @@ options:
     description: Environment variables for the workload.
     type: dict
     default: {}
-  expected_gpus:
+  gpu_count:
     description: How many GPUs the node must have. A node with another number is an error. V(0) says that it has none.
     type: int
   nvidia_smi:
@@ -133,7 +133,7 @@ OPTIONS = {
     "warmup_seconds": {"type": "float", "default": 1.0},
     "python": {"type": "str", "default": ""},
     "env": {"type": "dict", "default": {}},
-    "expected_gpus": {"type": "int"},
+    "gpu_count": {"type": "int"},
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "test_timeout": {"type": "float", "default": 300.0},
 }

@@ -63,7 +63,7 @@ options:
     description: Environment variables, C(NCCL_ALGO) for example.
     type: dict
     default: {}
-  expected_gpus:
+  gpu_count:
     description: How many GPUs the node must have. A node with another number is an error. V(0) says that it has none.
     type: int
   nvidia_smi:
@@ -159,7 +159,7 @@ OPTIONS = {
     "binary_suffix": {"type": "str", "default": ""},
     "extra_args": {"type": "list", "elements": "str", "default": []},
     "env": {"type": "dict", "default": {}},
-    "expected_gpus": {"type": "int"},
+    "gpu_count": {"type": "int"},
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "test_timeout": {"type": "float", "default": 300.0},
 }

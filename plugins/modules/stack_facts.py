@@ -38,7 +38,7 @@ options:
     type: list
     elements: str
     default: [/, /tmp]
-  expected_gpus:
+  gpu_count:
     description: How many GPUs the node must have. A node with another number is an error. V(0) says that it has none.
     type: int
   nvidia_smi:
@@ -136,7 +136,7 @@ OPTIONS = {
         ],
     },
     "disks": {"type": "list", "elements": "str", "default": ["/", "/tmp"]},
-    "expected_gpus": {"type": "int"},
+    "gpu_count": {"type": "int"},
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
 }
 

@@ -32,8 +32,8 @@ RAW_LIMIT = 16 << 20
 RECORD_LIMIT = 4 << 20
 _CHECK = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
 
-# Check on one subject: (check, variant).
-Check = t.Tuple[str, str]
+# What is planned for a target: (check, variant, subject id).
+Check = t.Tuple[str, str, str]
 
 
 def schema(name: str) -> dict[str, t.Any]:
@@ -68,33 +68,39 @@ def problem(record: t.Any) -> str | None:
 
 
 class Completer:
-    """Turns one target's observations of one stage into measurements of a run."""
+    """Turns one target's observations of one stage into measurements of a run.
+
+    `planned` is {(check, variant, subject id): item of the todo}. What is about a subject other than the one that sent it, a pair or a
+    group, is taken only where the plan wants it from this target.
+    """
 
     def __init__(
-        self, run: Run, stage: str, target: str, plane: str, attempts: dict[Check, int], simulated: bool = False
+        self, run: Run, stage: str, target: str, plane: str, planned: dict[Check, dict[str, t.Any]], simulated: bool = False
     ) -> None:
         self.run = run
         self.stage = stage
         self.target = target
         self.plane = plane
-        self.attempts = attempts
+        self.planned = planned
         self.simulated = simulated
 
-    def complete(self, seen: t.Any) -> dict[str, t.Any]:
-        """One observation -> one measurement."""
+    def complete(self, seen: t.Any, sender: str = "") -> dict[str, t.Any]:
+        """One observation -> one measurement. `sender` is the node that made it, where that is not the target itself."""
         if not isinstance(seen, dict):
             seen = {}
+        sender = sender or self.target
         fields = {name: seen.get(name, default) for name, default in observation.FIELDS.items()}
-        part = fields.pop("part")
-        members = fields.pop("members")
-        attempt = self.attempts.get((str(fields["check"]), str(fields["variant"])), 1)
-        raw, digest = self._store(fields, attempt, seen.get("raw_z"))
+        subject = self._subject(sender, fields.pop("part"), fields.pop("members"), fields.pop("subject"))
+        check = (str(fields["check"]), str(fields["variant"]), str(subject["id"]))
+        item = self.planned.get(check) or self.planned.get((*check[:2], sender)) or {}
+        attempt = item.get("attempt", 1)
+        raw, digest = self._store(sender, fields, attempt, seen.get("raw_z"))
         fields.pop("raw")
         measurement = {
             "schema": "measurement/v1",
             "run_id": self.run.id,
             "stage": self.stage,
-            "subject": self._subject(part, members),
+            "subject": subject,
             "plane": self.plane,
             "target": self.target,
             "attempt": attempt,
@@ -104,12 +110,16 @@ class Completer:
         }
         measurement["simulated"] = bool(fields["simulated"] or self.simulated)
         wrong = problem(measurement)
+        if wrong is None and subject["kind"] in ("pair", "group") and check not in self.planned:
+            wrong = f"{subject['kind']} {subject['id']} was not asked of it"
         if wrong is None:
             return measurement
         check, variant = fields["check"], fields["variant"]
         known = isinstance(check, str) and _CHECK.match(check) and isinstance(variant, str) and len(variant) <= 512
         return self.failure(
-            (check, variant) if known else ("unknown", ""), "bad_measurement", f"what {self.target} sent is refused: {wrong}"
+            (check, variant, sender) if known else ("unknown", "", sender),
+            "bad_measurement",
+            f"what {sender} sent is refused: {wrong}",
         )
 
     def failure(
@@ -118,18 +128,26 @@ class Completer:
         """A measurement that the controller itself makes: nothing usable came from the node."""
         if reason_code not in reasons.ALL:
             reason_code = "bad_measurement"
-        seen = observation.failed(check[0], reason_code, reason[:2000], outcome=outcome, variant=check[1], **fields)
-        return self.complete(seen)
+        subject = self.planned[check]["subject"] if check in self.planned else None
+        node = subject is None or subject["kind"] == "node"
+        seen = observation.failed(
+            check[0], reason_code, reason[:2000], outcome=outcome, variant=check[1], subject=None if node else subject, **fields
+        )
+        return self.complete(seen, check[2] if node else "")
 
-    def _subject(self, part: t.Any, members: t.Any) -> dict[str, t.Any]:
+    def _subject(self, sender: str, part: t.Any, members: t.Any, other: t.Any) -> dict[str, t.Any]:
+        if isinstance(other, dict):
+            return {"kind": other.get("kind"), "id": other.get("id"), "members": other.get("members") or []}
         kind = part.split("/")[0] if isinstance(part, str) and part else "node"
         return {
             "kind": kind,
-            "id": f"{self.target}/{part}" if part else self.target,
-            "members": [f"{self.target}/{m}" for m in members] if isinstance(members, list) else members,
+            "id": f"{sender}/{part}" if part else sender,
+            "members": [f"{sender}/{m}" for m in members] if isinstance(members, list) else members,
         }
 
-    def _store(self, fields: dict[str, t.Any], attempt: int, packed: t.Any) -> tuple[str | None, str | None]:
+    def _store(
+        self, sender: str, fields: dict[str, t.Any], attempt: int, packed: t.Any
+    ) -> tuple[str | None, str | None]:
         """Raw output into a file of its own; returns its path below the run and its SHA-256."""
         if not isinstance(packed, str):
             return None, None
@@ -139,7 +157,7 @@ class Completer:
             return None, None
         key = json.dumps([fields["check"], fields["variant"], attempt], default=str)
         name = f"{fields['check']}-{hashlib.sha256(key.encode()).hexdigest()[:8]}-{attempt}.txt"
-        folder = self.run.dir / "raw" / file_name(self.target)
+        folder = self.run.dir / "raw" / file_name(sender)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.stage}-{file_name(name)}"
         path.write_bytes(data)

@@ -8,7 +8,9 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import importlib
 import json
+import pathlib
 import platform
 import random
 import typing as t
@@ -48,7 +50,9 @@ class Stage:
             raise PlanError(f"{where}: role {role_name!r} of stage {name!r} cannot be loaded: {error}") from error
         self.defaults: dict[str, t.Any] = dict(role.get_default_vars())
         self.options: dict[str, t.Any] = dict((role._get_role_argspecs().get("main") or {}).get("options") or {})
-        if name != "common" and f"{name}_checks" not in self.defaults:
+        # How a stage between nodes plans its subjects: items({node: target}, settings) and work(run, plan, todo).
+        self.between = between(name) if role_name == SHIPPED_STAGES.get(name) else None
+        if name != "common" and not self.between and f"{name}_checks" not in self.defaults:
             raise PlanError(
                 f"{where}: role {role_name!r} of stage {name!r} has no {name}_checks in its defaults; "
                 f"expected a list of {{check, variant}} that says what the stage measures on a host"
@@ -162,10 +166,21 @@ class Planner:
             self.notes += [f"variable {k} is not one of role {role.role}" for k in sorted(unknown)]
             settled.update(values)
             settled.update(validated.validated_parameters)
-            if role.name != "common":
+            if role.name != "common" and not role.between:
                 name = f"{role.name}_checks"
                 settled[name] = checks(self._template(templar, host, name, scope[name]), f"{host}: {name}")
         return settled
+
+    def _nodes(self, host: str, settings: dict[str, t.Any]) -> list[str]:
+        """The nodes behind an inventory host: a machine itself, or those of a cluster; a cluster that cannot say which is
+        planned as a whole, so that it is UNKNOWN and not absent."""
+        if settings.get("acceptance_plane") != "kubernetes":
+            return [host]
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inventory
+
+        nodes, notes = inventory.subjects(host, settings)
+        self.notes += notes
+        return [f"{host}/{node}" for node in nodes] or [host]
 
     def template(self, host: str, value: t.Any) -> t.Any:
         """A raw value of a host's variables, templated where it has templates at all."""
@@ -187,23 +202,25 @@ class Planner:
         stages, skipped = self.stages(wanted)
         settings = self.settings(stages)
         left_out = self.left_out()
-        items, samples = [], {}
+        items: list[dict[str, t.Any]] = []
+        samples: dict[str, t.Any] = {}
         targets = {host: {"plane": settings[host].get("acceptance_plane") or "ssh"} for host in self.hosts}
+        target_of = {node: host for host in self.hosts for node in self._nodes(host, settings[host])}
         for stage in stages:
-            hosts = self.hosts
-            sample = settings[hosts[0]].get(f"{stage.name}_sample") if hosts else None
+            nodes = list(target_of)
+            sample = settings[self.hosts[0]].get(f"{stage.name}_sample") if nodes else None
             if sample:
-                hosts, samples[stage.name] = choose(hosts, sample, f"{stage.name}_sample")
-            for host in hosts:
-                for check, variant in settings[host][f"{stage.name}_checks"]:
+                nodes, samples[stage.name] = choose(nodes, sample, f"{stage.name}_sample")
+            if stage.between:
+                more, notes = stage.between.items({node: target_of[node] for node in nodes}, settings)
+                items += [{"stage": stage.name, **item} for item in more]
+                self.notes += notes
+                continue
+            for node in nodes:
+                for check, variant in settings[target_of[node]][f"{stage.name}_checks"]:
+                    subject = {"kind": "node", "id": node, "members": []}
                     items.append(
-                        {
-                            "stage": stage.name,
-                            "check": check,
-                            "variant": variant,
-                            "subject": {"kind": "node", "id": host, "members": []},
-                            "target": host,
-                        }
+                        {"stage": stage.name, "check": check, "variant": variant, "subject": subject, "target": target_of[node]}
                     )
         plan = {
             "schema": "plan/v1",
@@ -232,6 +249,13 @@ def selected(tag: str, only: t.Iterable[str], skip: t.Iterable[str]) -> bool:
     """Whether --tags and --skip-tags let a task with this one tag run, by Ansible's rules."""
     only, skip = set(only), set(skip)
     return (not only or bool(only & {"all", "tagged", tag})) and not skip & {"all", "tagged", tag}
+
+
+def between(stage: str) -> t.Any:
+    """The module of plugin_utils/fleet/ that plans a shipped stage whose subjects are pairs or groups of nodes, or None."""
+    if not (pathlib.Path(__file__).parent / "fleet" / f"{stage}.py").is_file():
+        return None
+    return importlib.import_module(f"ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet.{stage}")
 
 
 def checks(value: t.Any, where: str) -> list[tuple[str, str]]:
@@ -265,33 +289,33 @@ def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], dict
     return [h for h in hosts if h in chosen], {"seed": seed, "nodes": sorted(chosen), "of": len(hosts)}
 
 
-def remaining(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]]) -> dict[str, dict[str, list[list[t.Any]]]]:
-    """What is left to do, by target: {target: {stage: [[check, variant, attempt]]}}.
+def remaining(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]]) -> dict[str, dict[str, list[dict[str, t.Any]]]]:
+    """What is left to do, by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}.
 
     `measured` and `not_applicable` are kept, the rest is repeated; a check whose members are not all there is too.
     """
+    planned = {(i["stage"], i["check"], i["variant"], i["subject"]["id"]) for i in plan["items"]}
     finished: set[tuple[str, str, str, str]] = set()
     attempts: dict[tuple[str, str, str, str], int] = {}
     parts: dict[tuple[str, str, str, str], bool] = {}
     for m in measurements:
-        key = (m["target"], m["stage"], m["check"], m["variant"])
+        key = (m["stage"], m["check"], m["variant"], m["subject"]["id"])
         good = m["outcome"] in ("measured", "not_applicable")
         attempts[key] = max(attempts.get(key, 0), m["attempt"])
-        if m["subject"]["kind"] == "node":
+        if key in planned:
             (finished.add if good else finished.discard)(key)
         else:
-            parts[(*key[1:], m["subject"]["id"])] = good
+            parts[key] = good
     for m in measurements:
-        if m["subject"]["kind"] == "node" and any(
-            not parts.get((m["stage"], m["check"], m["variant"], member), True) for member in m["subject"]["members"]
-        ):
-            finished.discard((m["target"], m["stage"], m["check"], m["variant"]))
-    todo: dict[str, dict[str, list[list[t.Any]]]] = {}
+        key = (m["stage"], m["check"], m["variant"], m["subject"]["id"])
+        if key in planned and any(not parts.get((*key[:3], member), True) for member in m["subject"]["members"]):
+            finished.discard(key)
+    todo: dict[str, dict[str, list[dict[str, t.Any]]]] = {}
     for item in plan["items"]:
-        key = (item["target"], item["stage"], item["check"], item["variant"])
+        key = (item["stage"], item["check"], item["variant"], item["subject"]["id"])
         if key not in finished:
-            of = todo.setdefault(item["target"], {}).setdefault(item["stage"], [])
-            of.append([item["check"], item["variant"], attempts.get(key, 0) + 1])
+            left = {name: item[name] for name in ("check", "variant", "subject")}
+            todo.setdefault(item["target"], {}).setdefault(item["stage"], []).append({**left, "attempt": attempts.get(key, 0) + 1})
     return todo
 
 

@@ -124,6 +124,20 @@ class Run:
         except FileNotFoundError:
             return {}
 
+    def todos(self) -> dict[str, dict[str, t.Any]]:
+        """Every target's todo."""
+        paths = sorted((self.dir / "todo").glob("*.json"))
+        return {urllib.parse.unquote(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
+
+    def once(self, name: str, make: t.Callable[[], t.Any]) -> t.Any:
+        """What `make` returns, made by whoever of the workers is first."""
+        path = self.dir / "todo" / f"{name}.once"
+        with open(path.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                write_atomically(path, json.dumps(make()))
+        return json.loads(path.read_text(encoding="utf-8"))
+
     def lose(self, target: str, reason_code: str, reason: str) -> None:
         """Remember that a target is not to be contacted again in this run."""
         path = self.dir / "todo" / (file_name(target) + ".lost")

@@ -13,6 +13,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -24,7 +25,9 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import Check, Completer
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.plan import between
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError, file_name, write_atomically
 
 PROGRESS_S = 10.0
@@ -33,6 +36,19 @@ PROGRESS_S = 10.0
 class StageAction(ActionBase):
     """Runs the module of its own name on this host and journals what it saw."""
 
+    # A request of plugin_utils/payload.py that goes to the node in place of the module file.
+    request: dict[str, t.Any] | None = None
+
+    def _configure_module(self, *args: t.Any, **kwargs: t.Any) -> t.Any:
+        """Everything but the text of the module is as Ansible does it: interpreter, pipelining, become, reading the answer."""
+        found = super()._configure_module(*args, **kwargs)
+        if self.request is None:
+            return found
+        program = payload.program(self.request)
+        if len(found) == 4:  # core 2.18: style, interpreter line, text, path
+            return found[0], found[1], program, found[3]
+        return dataclasses.replace(found[0], b_module_data=program), found[1]
+
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
@@ -40,13 +56,24 @@ class StageAction(ActionBase):
         if not planned:
             return dict(self._execute_module(task_vars=task_vars))
         try:
-            return StageOnHost(self, planned, task_vars).run()
+            return self._on(planned, task_vars).run()
         except RunError as error:
             return {"failed": True, "msg": str(error)}
 
+    def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> StageOnTarget:
+        if task_vars.get("acceptance_plane") != "kubernetes":
+            return StageOnHost(self, planned, task_vars)
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.stage import StageOnCluster
 
-class StageOnHost:
-    """One stage of one run on one inventory host."""
+        return t.cast("StageOnTarget", StageOnCluster(self, planned, task_vars))
+
+
+class StageOnTarget:
+    """One stage of one run on one inventory host, of either plane: what is wanted of it, and where the answers go.
+
+    `module` is the probe module of the stage and `args` its arguments; `planned` is {(check, variant, subject id): item of
+    the todo}.
+    """
 
     def __init__(self, action: StageAction, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> None:
         self.action = action
@@ -56,52 +83,120 @@ class StageOnHost:
         self.host = str(task_vars["inventory_hostname"])
         self.stage = str(task_vars["acceptance_stage"]["name"])
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
-        self.marker = self.acting.dir / "todo" / f"{file_name(self.host)}.{self.stage}.done"
+        self.module = action._task.action.rpartition(".")[2]
+        todo = self.acting.todo(self.host)
+        self.settings: dict[str, t.Any] = todo.get("settings", {})
+        items = todo.get("stages", {}).get(self.stage, [])
+        self.planned: dict[Check, dict[str, t.Any]] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
+        simulated = bool(self.settings.get("acceptance_simulated"))
+        plane = self.settings.get("acceptance_plane") or "ssh"
+        self.completer = Completer(self.acting, self.stage, self.host, plane, self.planned, simulated)
 
     def run(self) -> dict[str, t.Any]:
-        todo = self.acting.todo(self.host).get("stages", {}).get(self.stage)
-        if not todo:
-            return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
-        if self.phase == "collect" and self.marker.exists():
-            return {"skipped": True, "changed": False, "skip_reason": "already measured"}
-        attempts: dict[Check, int] = {(check, variant): attempt for check, variant, attempt in todo}
-        checks = list(attempts)
-        completer = Completer(
-            self.acting, self.stage, self.host, "ssh", attempts, bool(self.vars.get("acceptance_simulated"))
-        )
-        answer = self._answer(checks)
-        measurements = interpret(answer, checks, completer)
-        if answer.get("state") == "running" and self.phase == "start":
-            return {"changed": False, "msg": "started"}
+        raise NotImplementedError
+
+    def args(self) -> dict[str, t.Any]:
+        """The module's arguments: what the task gives; else what a stage between nodes works out; else the variable of the
+        stage (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
+        own = {k: v for k, v in self.action._task.args.items() if v is not None}
+        args: dict[str, t.Any] = {}
+        for name in payload.options(self.module):
+            for prefix in (f"{self.stage}_", "acceptance_"):
+                if self.settings.get(prefix + name) is not None:
+                    args[name] = self.settings[prefix + name]
+                    break
+        pairs = dict.fromkeys((check, variant) for check, variant, _subject in self.planned)
+        args["checks"] = [{"check": check, "variant": variant} for check, variant in pairs]
+        return {**args, **self._work(), **own, "run": {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase}}
+
+    def _work(self) -> dict[str, t.Any]:
+        module = between(self.stage)
+        if module is None:
+            return {}
+
+        def make() -> dict[str, dict[str, t.Any]]:
+            return dict(module.work(self.acting, self.acting.plan(), self.acting.todos()))
+
+        return dict(self.acting.once(self.stage, make).get(self.host, {}))
+
+    def keep(self, measurements: list[dict[str, t.Any]]) -> None:
+        """Into the journal; RunError where this run belongs to another controller by now."""
         if not self.acting.is_mine(self.controller):
-            return {"failed": True, "msg": f"run {self.acting.id} was taken over by another controller"}
+            raise RunError(f"run {self.acting.id} was taken over by another controller")
         self._keep_facts(measurements)
         self.acting.journal.append(measurements)
-        self._progress()
-        if self.phase == "start":
-            self.marker.touch()
-        facts = answer.get("ansible_facts")
+
+    def result(self, measurements: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+        """What the task returns."""
         return {
             "changed": False,
             "msg": "; ".join(sorted({m["reason"] or f"{m['check']} measured" for m in measurements})),
             "outcomes": {f"{m['subject']['id']} {m['check']} {m['variant']}".strip(): m["outcome"] for m in measurements},
-            **({"ansible_facts": facts} if facts else {}),
         }
 
-    def _answer(self, checks: list[Check]) -> dict[str, t.Any]:
+    def _keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
+        for m in measurements:
+            if m["outcome"] == "measured" and "facts" in m["context"]:
+                node = m["subject"]["id"]
+                path = self.acting.dir / "nodes" / f"{file_name(node)}.json"
+                write_atomically(path, json.dumps({"node": node, **m["context"]}, indent=1, sort_keys=True) + "\n")
+
+    def progress(self, done: int = 1) -> None:
+        """One line every few seconds, whoever of the workers is first to see that it is due."""
+        folder = self.acting.dir / "todo"
+        count = folder / f"{self.stage}.count"
+        with contextlib.suppress(OSError):
+            with open(count, "ab") as target:
+                target.write(b"." * done)
+            now = time.time()
+            shown = folder / "shown"
+            if not shown.exists():
+                shown.touch()
+            elif now - shown.stat().st_mtime > PROGRESS_S:
+                os.utime(shown)
+                Display().display(f"{self.stage}: {count.stat().st_size} of {self._total()} nodes done")
+
+    def _total(self) -> str:
+        try:
+            return str(json.loads((self.acting.dir / "todo" / "totals").read_text())[self.stage])
+        except (OSError, ValueError, KeyError):
+            return "?"
+
+
+class StageOnHost(StageOnTarget):
+    """One stage on one machine behind SSH."""
+
+    def run(self) -> dict[str, t.Any]:
+        marker = self.acting.dir / "todo" / f"{file_name(self.host)}.{self.stage}.done"
+        if not self.planned:
+            return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
+        if self.phase == "collect" and marker.exists():
+            return {"skipped": True, "changed": False, "skip_reason": "already measured"}
+        answer = self._answer()
+        if answer.get("state") == "running" and self.phase == "start":
+            return {"changed": False, "msg": "started"}
+        measurements = interpret(answer, self.completer)
+        self.keep(measurements)
+        self.progress()
+        if self.phase == "start":
+            marker.touch()
+        facts = answer.get("ansible_facts")
+        return {**self.result(measurements), **({"ansible_facts": facts} if facts else {})}
+
+    def _answer(self) -> dict[str, t.Any]:
         """The module's result, or one that says why there is none."""
         lost = self.acting.lost(self.host)
         if lost:
             return {"lost": lost}
         stop = threading.Event()
         threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
-        args = dict(
-            self.action._task.args,
-            checks=[{"check": check, "variant": variant} for check, variant in checks],
-            run={"run_id": self.acting.id, "stage": self.stage, "phase": self.phase},
-        )
         try:
+            args = self.args()
+            if not self.action._task.check_mode:
+                self.action.request = payload.request(self.module, args)
             return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
+        except ValueError as error:
+            return {"failed": True, "msg": f"wrong arguments: {error}"}
         except AnsibleConnectionFailure as error:
             # Lost in the middle or never reached: either way nobody knows what the node is doing now.
             lost = ("unreachable", one_line(f"{self.host} cannot be reached: {error}"))
@@ -122,45 +217,18 @@ class StageOnHost:
                         os.kill(pid, signal.SIGTERM)
                 os._exit(1)
 
-    def _keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
-        for m in measurements:
-            if m["outcome"] == "measured" and "facts" in m["context"]:
-                path = self.acting.dir / "nodes" / f"{file_name(self.host)}.json"
-                write_atomically(path, json.dumps({"node": self.host, **m["context"]}, indent=1, sort_keys=True) + "\n")
-
-    def _progress(self) -> None:
-        """One line every few seconds, whoever of the workers is first to see that it is due."""
-        folder = self.acting.dir / "todo"
-        count = folder / f"{self.stage}.count"
-        with contextlib.suppress(OSError):
-            with open(count, "ab") as target:
-                target.write(b".")
-            now = time.time()
-            shown = folder / "shown"
-            if not shown.exists():
-                shown.touch()
-            elif now - shown.stat().st_mtime > PROGRESS_S:
-                os.utime(shown)
-                Display().display(f"{self.stage}: {count.stat().st_size} of {self._planned()} nodes done")
-
-    def _planned(self) -> str:
-        try:
-            return str(json.loads((self.acting.dir / "todo" / "totals.json").read_text())[self.stage])
-        except (OSError, ValueError, KeyError):
-            return "?"
-
 
 def one_line(text: str, limit: int = 600) -> str:
     """What another program said, as one line."""
     return " ".join(str(text).split())[:limit]
 
 
-def interpret(answer: dict[str, t.Any], checks: list[Check], completer: Completer) -> list[dict[str, t.Any]]:
+def interpret(answer: dict[str, t.Any], completer: Completer) -> list[dict[str, t.Any]]:
     """Every planned check gets a measurement: the module's own, or one that says why there is none."""
     seen = answer.get("observations")
     measurements = [completer.complete(item) for item in seen] if isinstance(seen, list) else []
-    have = {(m["check"], m["variant"]) for m in measurements if m["subject"]["kind"] == "node"}
-    missing = [check for check in checks if check not in have]
+    have = {(m["check"], m["variant"], m["subject"]["id"]) for m in measurements}
+    missing = [check for check in completer.planned if check not in have]
     if missing:
         code, reason, outcome = why_nothing(answer, completer.target)
         measurements += [completer.failure(check, code, reason, outcome) for check in missing]

@@ -8,7 +8,6 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import inspect
 import json
 import typing as t
 
@@ -19,7 +18,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.nccl im
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gemm as workload
 
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
-SOURCE = inspect.getsource(workload)
+# From a file, a zip or memory: wherever this collection was unpacked.
+SOURCE: str = workload.__loader__.get_source(workload.__name__)  # type: ignore[union-attr]
 
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
@@ -27,7 +27,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
     seen = gpu.snapshot(node.run, params["nvidia_smi"])
-    refusal = gpu.refusal(seen, params["expected_gpus"], "rates")
+    refusal = gpu.refusal(seen, params["gpu_count"], "rates")
     if refusal:
         outcome, code, reason = refusal
         for dtype, variant, _keys in checks:

@@ -28,10 +28,10 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """One observation per check of `params["checks"]`: {"check": op, "variant": "gpus=all sizes=8M:auto type=float"}."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
     seen = gpu.snapshot(node.run, params["nvidia_smi"])
-    if seen["outcome"] == "measured" and len(seen["gpus"]) == 1 and params["expected_gpus"] in (None, 1):
+    if seen["outcome"] == "measured" and len(seen["gpus"]) == 1 and params["gpu_count"] in (None, 1):
         refusal: t.Any = ("not_applicable", "single_gpu", "one GPU: there is no link to measure")
     else:
-        refusal = gpu.refusal(seen, params["expected_gpus"], "NCCL numbers")
+        refusal = gpu.refusal(seen, params["gpu_count"], "NCCL numbers")
     if refusal:
         outcome, code, reason = refusal
         for op, variant, _keys in checks:

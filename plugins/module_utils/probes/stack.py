@@ -96,7 +96,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         yield observation.measured("facts", variant=wanted["facts"], context={**identity, "facts": found}, **common)
     if "gpu_health" in wanted:
         common["variant"] = wanted["gpu_health"]
-        yield from _health(seen, links, params["expected_gpus"], node, {**common, "context": identity})
+        yield from _health(seen, links, params["gpu_count"], node, {**common, "context": identity})
     if "cuda" in wanted:
         common["variant"] = wanted["cuda"]
         yield _cuda(seen, params, node, {**common, "context": identity})
@@ -171,7 +171,7 @@ def _row(g: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _cuda(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node, fields: dict[str, t.Any]) -> dict[str, t.Any]:
-    absent = _absent("cuda", seen, params["expected_gpus"], fields)
+    absent = _absent("cuda", seen, params["gpu_count"], fields)
     if absent:
         return absent
     argv = [node.python(params["python"]), "-c", ASK_CUDA]

@@ -21,7 +21,7 @@ PARAMS: dict[str, t.Any] = {
     "environment": ["NCCL_*", "CUDA_VISIBLE_DEVICES"],
     "sysctls": ["vm.overcommit_memory", "vm.no_such_setting"],
     "disks": ["/", "/no/such/place"],
-    "expected_gpus": None,
+    "gpu_count": None,
 }
 
 

@@ -83,6 +83,13 @@ def test_a_bomb_is_not_unpacked(completer: measurement.Completer) -> None:
 
 
 CHECKS = [("all_reduce", "gpus=all"), ("all_gather", "gpus=all")]
+NODE = {"kind": "node", "id": "gpu-01", "members": []}
+
+
+@pytest.fixture
+def asked(completer: measurement.Completer) -> measurement.Completer:
+    planned = {(*check, "gpu-01"): {"subject": NODE, "attempt": 1} for check in CHECKS}
+    return measurement.Completer(completer.run, "nccl_node", "gpu-01", "ssh", planned)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +113,26 @@ CHECKS = [("all_reduce", "gpus=all"), ("all_gather", "gpus=all")]
     ],
 )
 def test_every_planned_check_gets_an_answer(
-    completer: measurement.Completer, answer: dict[str, t.Any], outcome: str, code: str
+    asked: measurement.Completer, answer: dict[str, t.Any], outcome: str, code: str
 ) -> None:
-    found = stage.interpret(answer, CHECKS, completer)
+    found = stage.interpret(answer, asked)
     assert {(m["check"], m["outcome"], m["reason_code"]) for m in found} == {(c, outcome, code) for c, _v in CHECKS}
     assert all(measurement.problem(m) is None for m in found)
 
 
-def test_what_was_measured_before_the_deadline_is_kept(completer: measurement.Completer) -> None:
-    found = stage.interpret({"state": "done", "end": "timeout", "observations": [observed()]}, CHECKS, completer)
+def test_what_was_measured_before_the_deadline_is_kept(asked: measurement.Completer) -> None:
+    found = stage.interpret({"state": "done", "end": "timeout", "observations": [observed()]}, asked)
     assert [(m["check"], m["outcome"]) for m in found] == [("all_reduce", "measured"), ("all_gather", "timeout")]
+
+
+def test_a_pair_is_taken_only_from_the_node_that_was_asked(completer: measurement.Completer) -> None:
+    pair = {"kind": "pair", "id": "gpu-01 - gpu-02", "members": []}
+    planned = {("write_bw", "rail=0", pair["id"]): {"subject": pair, "attempt": 2}}
+    asked = measurement.Completer(completer.run, "rdma", "gpu-01", "ssh", planned)
+    seen = observation.measured("write_bw", variant="rail=0", metrics={"bandwidth": {"value": 1.0, "unit": "Gb/s"}}, subject=pair)
+    found = asked.complete(seen)
+    assert (found["subject"], found["attempt"], found["outcome"]) == (pair, 2, "measured")
+    forged = asked.complete({**seen, "subject": {**pair, "id": "gpu-03 - gpu-04"}})
+    assert (forged["outcome"], forged["reason_code"], forged["subject"]["id"]) == ("error", "bad_measurement", "gpu-01")
+    (lost,) = stage.interpret({"lost": ("unreachable", "no route")}, asked)
+    assert (lost["subject"], lost["outcome"]) == (pair, "missing")

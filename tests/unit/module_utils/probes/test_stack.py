@@ -36,7 +36,7 @@ def ask(smi: FakeSmi, check: str, **params: t.Any) -> list[dict[str, t.Any]]:
         "environment": [],
         "sysctls": [],
         "disks": [],
-        "expected_gpus": None,
+        "gpu_count": None,
         **params,
     }
     return list(stack.probe(params, Node(60, root=str(smi.folder))))
@@ -64,7 +64,7 @@ def test_facts_say_who_the_machine_is(smi: FakeSmi) -> None:
 
 
 def test_every_gpu_of_a_healthy_node(smi: FakeSmi) -> None:
-    node, *gpus = ask(smi, "gpu_health", expected_gpus=4)
+    node, *gpus = ask(smi, "gpu_health", gpu_count=4)
     parts = [f"gpu/{UUID.format(i)}" for i in range(4)]
     assert node["outcome"] == "measured" and node["members"] == parts and len(node["context"]["gpu_table"]) == 4
     assert [(g["part"], g["outcome"]) for g in gpus] == [(part, "measured") for part in parts]
@@ -107,7 +107,7 @@ def test_a_link_that_is_down(smi: FakeSmi) -> None:
 
 
 def test_a_count_that_is_not_expected(smi: FakeSmi) -> None:
-    found = ask(smi, "gpu_health", expected_gpus=8)[0]
+    found = ask(smi, "gpu_health", gpu_count=8)[0]
     assert found["reason_code"] == "gpu_count" and "4 GPUs found" in found["reason"] and "8" in found["reason"]
 
 
@@ -117,9 +117,9 @@ def test_no_gpu(smi: FakeSmi, check: str) -> None:
     smi.write("rc", "6")
     (found,) = ask(smi, check)
     assert (found["outcome"], found["reason_code"]) == ("error", "no_gpu")
-    (found,) = ask(smi, check, expected_gpus=0)
+    (found,) = ask(smi, check, gpu_count=0)
     assert (found["outcome"], found["reason_code"]) == ("not_applicable", "no_gpu_expected")
-    (found,) = ask(smi, check, nvidia_smi="/no/such/nvidia-smi", expected_gpus=8)
+    (found,) = ask(smi, check, nvidia_smi="/no/such/nvidia-smi", gpu_count=8)
     assert (found["outcome"], found["reason_code"]) == ("error", "tool_missing")
 
 
