@@ -109,9 +109,7 @@ def choose(
             and (not allowed or any(where.version == n.version and where in n for n in allowed))
         )
 
-    candidates = sorted(
-        (g for g in gids if fits(g)), key=lambda g: (link_local(g["address"]), ":" in g["address"], g["index"])
-    )
+    candidates = sorted((g for g in gids if fits(g)), key=lambda g: (link_local(g["address"]), ":" in g["address"], g["index"]))
     if candidates:
         return candidates[0], ""
     rules = [f"RoCE v{version}", family or "IPv4 or IPv6"]

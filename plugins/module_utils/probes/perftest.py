@@ -1,0 +1,452 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""perftest between pairs of nodes: this node walks its own timetable, without anybody telling it when.
+
+    round            7             8                     9
+    node a   ..|  test with c |listens.|  test with b |   ...
+    node b   ......|  test with d  |x x|  test with a |   ...
+
+perftest's own TCP connection is the rendezvous. Whoever serves listens as soon as it is free, whoever asks starts its client
+until it is let in. A round begins when both are there: while all is well nobody waits for a clock. Every round has a deadline,
+the same for all nodes up to the moment their timetables arrived, for coming together; a test that has begun gets its own time.
+So a partner that is dead, or hangs in its test, delays nobody so much that a later round is missed.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import perftest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, governor, rdma_ports
+
+Test = t.Dict[str, t.Any]
+
+# How often children are looked at, and the kernel's table of connections, which is long on a busy machine.
+TICK_S = 0.02
+LOOK_S = 0.2
+# A server whose connection somebody else took listens again, not for ever.
+SERVER_TRIES = 5
+OUTPUT_LIMIT = 1 << 20
+SERIES_UNITS = {"size": "B", "bandwidth": "Gb/s", "peak": "Gb/s", "message_rate": "Mpps", "latency": "us", "latency_avg": "us"}
+# Lines of a test that never began and may be tried again: the other side is not there yet, or was not it.
+_NOT_YET = ("Couldn't connect to", "Couldn't read remote address", "Failed to exchange data", "accept() failed")
+_BEGUN = re.compile(r"(?m)^ *(?:Send|RDMA_Write|RDMA_Read|Atomic)[^\n]{0,40} (?:BW|Latency) Test *$")
+# What the observation of a pair says of each of its rails.
+RAIL = ("rail", "a", "b", "outcome", "reason_code", "reason", "began", "test")
+# What the timetable says of each side of each test.
+ROW = (
+    "check", "variant", "subject", "rail", "a", "b", "role", "partner", "outcome", "reason_code", "reason", "began", "started_at",
+    "duration_s", "rows", "test", "tool_version", "changes",
+)  # fmt: skip
+# Counters that must not rise in a test, by what they mean.
+COUNTERS = {
+    "link_errors": (
+        "symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "port_rcv_remote_physical_errors",
+        "port_rcv_switch_relay_errors", "port_xmit_discards", "port_xmit_constraint_errors", "port_rcv_constraint_errors",
+        "local_link_integrity_errors", "excessive_buffer_overrun_errors", "rx_icrc_encapsulated", "send_err",
+    ),
+    "retransmits": (
+        "out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err", "implied_nak_seq_err",
+        "duplicate_request", "out_of_buffer", "req_transport_retries_exceeded", "roce_adp_retrans", "roce_slow_restart",
+        "completer_retry_err", "out_of_seq_request", "rcvd_seq_err", "retry_exceeded_err", "retry_rnr_exceeded_err",
+        "rcvd_rnr_err", "send_rnr_err",
+    ),
+    "congestion": ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored", "port_xmit_wait"),
+}  # fmt: skip
+
+
+def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+    """One observation per pair that this node asks (`subject` of its tests), as soon as it is done, and at the end one of the
+    timetable, with a row for each side of each test that ran here."""
+    for missing in params["absent"]:
+        yield observation.failed(
+            missing["check"], missing["reason_code"], missing["reason"], "missing", variant=missing["variant"], subject=missing["subject"]
+        )
+    walk = _Walk(params, node)
+    lease = governor.Lease(node, params["governor"]) if params["governor"] and params["rounds"] and node.ledger else None
+    with lease or contextlib.nullcontext():
+        walk.governor = lease.summary() if lease else None
+        yield from walk.rounds()
+    yield walk.timetable(lease.summary() if lease else None)
+
+
+def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
+    """The checks of a call that names none."""
+    return [{"check": "timetable", "variant": ""}]
+
+
+class _Walk:
+    """A node's way through its rounds."""
+
+    def __init__(self, params: dict[str, t.Any], node: Node) -> None:
+        self.params = params
+        self.node = node
+        self.begin = time.monotonic()
+        self.governor: dict[str, t.Any] | None = None
+        self.rows: list[dict[str, t.Any]] = []
+        self.raw: list[str] = []
+        self.changes: list[dict[str, t.Any]] = []
+        self.lost: dict[str, str] = {}
+        self.versions: dict[str, str | None] = {}
+        self.left: collections.Counter[t.Any] = collections.Counter()
+        self.done: dict[t.Any, list[dict[str, t.Any]]] = collections.defaultdict(list)
+        for planned in params["rounds"]:
+            self.left.update(self._key(test) for test in planned["tests"] if self._asks(test))
+
+    def _key(self, test: Test) -> tuple[str, str, str]:
+        kind = self.params["kinds"][test["kind"]]
+        return kind["check"], kind["variant"], test["subject"]
+
+    def _asks(self, test: Test) -> bool:
+        """Whether this side speaks for the pair. Tests that only tell a suspect from its partners speak for none."""
+        return test["role"] == "client" and bool(test["subject"])
+
+    def rounds(self) -> t.Iterator[dict[str, t.Any]]:
+        for planned in self.params["rounds"]:
+            number = planned["round"]
+            latest = self.begin + self.params["begins_in"] + (number + 1) * self.params["slot"]
+            sides = [_Side(test, self.params["kinds"][test["kind"]], self, min(latest, self.node.end)) for test in planned["tests"]]
+            self._walk(sides)
+            for side in sides:
+                self._keep(number, side)
+                if self._asks(side.test):
+                    key = self._key(side.test)
+                    self.done[key].append(side.result)
+                    self.left[key] -= 1
+                    if not self.left[key]:
+                        yield self._pair(key, self.done.pop(key))
+
+    def _walk(self, sides: list[_Side]) -> None:
+        looked = 0.0
+        connected: set[tuple[str, int]] = set()
+        try:
+            while not all(side.finished for side in sides):
+                now = time.monotonic()
+                if now - looked >= LOOK_S:
+                    connected, looked = connections(), now
+                for side in sides:
+                    side.step(now, connected)
+                time.sleep(TICK_S)
+        finally:
+            for side in sides:
+                side.end()
+
+    def _keep(self, number: int, side: _Side) -> None:
+        result = side.result
+        self.rows.append({"round": number, **{name: result[name] for name in ROW}})
+        self.raw.append(f"# round {number}, {result['role']}: {' '.join(result['command'])}\n{result['raw']}")
+        self.changes += result["changes"]
+        if result["reason_code"] == "partner":
+            self.lost.setdefault(side.test["partner"], result["reason"])
+
+    def _pair(self, key: tuple[str, str, str], results: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+        """The observation of a pair: the rows of all its rails; what one of them lacks the pair lacks."""
+        check, variant, subject = key
+        first = results[0]
+        kind = self.params["kinds"][first["kind"]]
+        context = {**kind["context"], "series_units": SERIES_UNITS, "governor": self.governor}
+        context["rails"] = [{name: r[name] for name in RAIL} for r in results]
+        for name in {name for r in results for name in r["context"]}:
+            values = [r["context"].get(name) for r in results]
+            # Ports of different speed are held to the slower one's.
+            context[name] = min(values) if name == "nic_gbps" and None not in values else values[0]
+        context["warnings"] = sorted({w for r in results for w in r["warnings"]})
+        common: dict[str, t.Any] = {
+            "variant": variant,
+            "subject": {"kind": "pair", "id": subject, "members": []},
+            "series": [{**row, "rail": r["rail"], "a": r["a"], "b": r["b"]} for r in results for row in r["rows"]],
+            "context": context,
+            "evidence": {"changes": [c for r in results for c in r["changes"]], "unreadable": ["pfc"]},
+            "command": first["command"],
+            "tool_version": first["tool_version"],
+            "started_at": first["started_at"],
+            "duration_s": max(r["duration_s"] for r in results),
+            "raw": "\n".join(f"# rail {r['rail']}: {' '.join(r['command'])}\n{r['raw']}" for r in results),
+        }
+        bad = [r for r in results if r["outcome"] != "measured"]
+        if bad:
+            said = "; ".join(dict.fromkeys(f"rail {r['rail']}: {r['reason']}" for r in bad))
+            return observation.failed(check, bad[0]["reason_code"], said[:2000], bad[0]["outcome"], **common)
+        name = "bandwidth" if kind["kind"] == "bw" else "latency"
+        values = [row[name] for r in results for row in r["rows"][-1:]]
+        worst = min(values) if name == "bandwidth" else max(values)
+        return observation.measured(check, metrics={name: {"value": worst, "unit": SERIES_UNITS[name]}}, **common)
+
+    def timetable(self, summary: dict[str, t.Any] | None) -> dict[str, t.Any]:
+        raw = "\n".join(self.raw)
+        return observation.measured(
+            "timetable",
+            series=self.rows,
+            context={"governor": summary, "tool_versions": self.versions, "slot_s": self.params["slot"]},
+            evidence={"changes": self.changes, "unreadable": ["pfc"]},
+            raw=raw,
+            duration_s=time.monotonic() - self.begin,
+            started_at=observation.utc(time.time() - (time.monotonic() - self.begin)),
+        )
+
+    def version(self, tool: str) -> str | None:
+        """perftest prints its version with status 1."""
+        if tool not in self.versions:
+            found = re.search(r"Version: *([\d.]{1,20})", self.node.run([tool, "--version"], timeout=10, merge=True).out)
+            self.versions[tool] = found.group(1) if found else None
+        return self.versions[tool]
+
+
+class _Side:
+    """One side of one test: started, started again while the other side is not there, ended in time, and read."""
+
+    def __init__(self, test: Test, kind: dict[str, t.Any], walk: _Walk, latest: float) -> None:
+        self.test = test
+        self.kind = kind
+        self.walk = walk
+        self.latest = latest
+        self.serves = test["role"] == "server"
+        tool = os.path.join(walk.params["binary_dir"], kind["tool"])
+        words = [tool, "-d", test["device"], "-i", str(test["port"])]
+        words += ["-x", str(test["gid_index"])] if test["gid_index"] is not None else []
+        words += [*kind["options"], "-p", str(test["tcp_port"])]
+        self.argv = words if self.serves else [*words, test["peer"]]
+        self.tool = tool
+        self.child: subprocess.Popen[bytes] | None = None
+        self.output = -1
+        self.tries = 0
+        self.next_try = 0.0
+        self.began_at: float | None = None
+        self.started = time.monotonic()
+        self.said = ""
+        self.result: dict[str, t.Any] = {}
+        self.before = rdma_ports.counters(walk.node, test["device"], test["port"])
+        refused = self._refused()
+        if refused:
+            self._finish(*refused)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.result)
+
+    def _refused(self) -> tuple[str, str, str] | None:
+        """What makes the test senseless before it starts: (outcome, code, reason)."""
+        test, node = self.test, self.walk.node
+        where = f"{test['device']} port {test['port']}"
+        if test["partner"] in self.walk.lost:
+            return "timeout", "partner", f"{test['partner']} was given up in an earlier round: {self.walk.lost[test['partner']]}"
+        state = rdma_ports.port_state(node, test["device"], test["port"])
+        if state is None:
+            there = ", ".join(rdma_ports.names(node)) or "none"
+            return "error", "no_rdma", f"there is no {where}; the devices are: {there}"
+        if state != "ACTIVE":
+            return "error", "port_down", f"{where} is {state}"
+        if test["gid_index"] is not None and test["gid"]:
+            now = gid.address(node.read(f"{rdma_ports.CLASS}/{test['device']}/ports/{test['port']}/gids/{test['gid_index']}") or "")
+            if now != test["gid"]:
+                reason = f"GID {test['gid_index']} of {where} is {now}; it was {test['gid']} when the test was planned"
+                return "error", "gid_changed", reason
+        return None
+
+    # Running ---------------------------------------------------------------------------------------------------------
+
+    def step(self, now: float, connected: set[tuple[str, int]]) -> None:
+        """Look at the child, and do what is due."""
+        if self.finished:
+            return
+        if self.child is None:
+            if now >= self.latest:
+                self._no_partner()
+            elif now >= self.next_try:
+                self._start()
+            return
+        if process._has_exited(self.child.pid):
+            self._exited(now)
+            return
+        if self.began_at is None and (("local" if self.serves else "remote"), self.test["tcp_port"]) in connected:
+            self.began_at = now
+        if self.began_at is None and now >= self.latest:
+            self.end()
+            self._no_partner()
+        elif self.began_at is not None and now >= min(self.began_at + self.walk.params["test_timeout"], self.walk.node.end):
+            self.end()
+            said = f"{self.kind['tool']} did not end within {self.walk.params['test_timeout']:g} s of its begin and was ended"
+            self._finish("timeout", "timeout", f"{said}: the link or {self.test['partner']} is gone, or far too slow")
+
+    def _start(self) -> None:
+        self.tries += 1
+        self.began_at = None
+        self.output = os.memfd_create("perftest")
+        try:
+            self.child = process.spawn(self.argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output)
+        except OSError as error:
+            os.close(self.output)
+            code = "tool_missing" if isinstance(error, FileNotFoundError) else "tool_not_executable"
+            self._finish("error", code, f"{self.tool}: {os.strerror(error.errno or 0)}; install perftest or set rdma_binary_dir")
+
+    def _exited(self, now: float) -> None:
+        rc = self.end()
+        text = self.said
+        begun = bool(_BEGUN.search(text))
+        again = not self.serves or self.tries < SERVER_TRIES
+        if rc and again and not begun and any(mark in text for mark in _NOT_YET):
+            self.next_try = now + self.walk.params["pause"]
+            return
+        if "Couldn't listen to port" in text:
+            self._finish("error", "port_in_use", f"TCP port {self.test['tcp_port']} is in use here; set rdma_tcp_ports to a free range")
+            return
+        self._read(text, rc, begun)
+
+    def end(self) -> int:
+        """End the child, if there is one, and take what it printed; its status."""
+        if self.child is None:
+            return 0
+        process.end(self.child, signal.SIGKILL)
+        rc = self.child.returncode
+        self.child = None
+        size = os.fstat(self.output).st_size
+        self.said = os.pread(self.output, min(size, OUTPUT_LIMIT), 0).decode("utf-8", "replace")
+        os.close(self.output)
+        return rc
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def _no_partner(self) -> None:
+        waited = time.monotonic() - self.started
+        if self.serves:
+            reason = f"{self.test['partner']} did not come to {self.test['device']} port {self.test['port']} within {waited:.0f} s"
+        else:
+            words = " ".join(self.said.split())[-200:] or "no answer"
+            where = f"{self.test['peer']}:{self.test['tcp_port']}"
+            reason = f"{self.test['partner']} did not let us in at {where} within {waited:.0f} s: {words}"
+        self._finish("timeout", "partner", reason)
+
+    def _read(self, text: str, rc: int, begun: bool) -> None:
+        read = perftest.parse(text, rc)
+        if read["outcome"] != "measured":
+            self._finish("error", read["reason_code"], f"{self.kind['tool']}: {read['reason']}", read, begun)
+            return
+        wrong = self._unexpected(read)
+        if wrong:
+            self._finish("error", "bad_output", f"{self.kind['tool']}: {wrong}", read, begun)
+        else:
+            self._finish("measured", None, None, read, begun)
+
+    def _unexpected(self, read: dict[str, t.Any]) -> str | None:
+        """What the output says of another test than the one that was asked for."""
+        kind, test, seen = self.kind, self.test, read["test"]
+        for name, wanted, found in (
+            ("op", kind["op"], seen["op"]),
+            ("kind", kind["kind"], seen["kind"]),
+            ("number of QPs", kind["qps"], seen["qps"]),
+            ("own GID", test["gid"], _ipv4(seen["local_gid"])),
+            ("GID of the other side", test["peer_gid"], _ipv4(seen["remote_gid"])),
+        ):
+            if wanted is not None and found is not None and wanted != found:
+                return f"the {name} is {found}, expected {wanted}"
+        for row in read["rows"]:
+            if kind["bytes"] is not None and row["bytes"] != kind["bytes"]:
+                return f"it measured {row['bytes']} bytes, expected {kind['bytes']}"
+            if kind["iterations"] is not None and row["iterations"] != kind["iterations"]:
+                return f"it did {row['iterations']} iterations, expected {kind['iterations']} over all QPs"
+        return None
+
+    def _finish(
+        self, outcome: str, code: str | None, reason: str | None, read: dict[str, t.Any] | None = None, begun: bool | None = None
+    ) -> None:
+        test, kind = self.test, self.kind
+        now = time.monotonic()
+        began = self.began_at is not None or bool(begun)
+        since = self.began_at or self.started
+        self.result = {
+            "kind": test["kind"],
+            **{name: kind[name] for name in ("check", "variant")},
+            **{name: test[name] for name in ("subject", "rail", "a", "b", "role", "partner", "context")},
+            "outcome": outcome,
+            "reason_code": code,
+            "reason": reason[:1000] if reason else None,
+            "began": began,
+            "rows": _rows(read) if read and outcome == "measured" else [],
+            "test": (read or {}).get("test"),
+            "warnings": (read or {}).get("warnings") or [],
+            "tool_version": self.walk.version(self.tool) if code != "tool_missing" else None,
+            "command": self.argv,
+            "raw": self.said,
+            "started_at": observation.utc(time.time() - (now - since)),
+            "duration_s": now - since,
+            "changes": self._changes(),
+        }
+
+    def _changes(self) -> list[dict[str, t.Any]]:
+        """Counters of errors that rose: evidence."""
+        device, port = self.test["device"], self.test["port"]
+        after = rdma_ports.counters(self.walk.node, device, port)
+        found = []
+        for code, names in COUNTERS.items():
+            for name in names:
+                was, now = self.before.get(name), after.get(name)
+                if was is not None and now is not None and now > was:
+                    text = f"{device} port {port}: {name} rose from {was} to {now}"
+                    found.append({"code": code, "part": f"nic/{device}/{port}", "text": text, "before": was, "after": now})
+        return found
+
+
+def connections() -> set[tuple[str, int]]:
+    """TCP ports with a connection: ("local", port) and ("remote", port), from the kernel's tables."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError), open(table, encoding="ascii") as source:
+            next(source, None)
+            for line in source:
+                words = line.split(None, 4)
+                if words[3] == "01":  # established (include/net/tcp_states.h)
+                    found.add(("local", int(words[1].rpartition(":")[2], 16)))
+                    found.add(("remote", int(words[2].rpartition(":")[2], 16)))
+    return found
+
+
+def _ipv4(text: str | None) -> str | None:
+    """`::ffff:192.0.2.1` in any spelling -> `192.0.2.1`, as a GID's address is written elsewhere."""
+    return gid.address(text) if text else None
+
+
+def _rows(read: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+    """Rows of the parser as rows of a series, in the units of SERIES_UNITS."""
+    rows = []
+    for row in read["rows"]:
+        if row.get("side") == "remote":
+            continue
+        if read["test"]["kind"] == "bw":
+            peak = row["bw_peak"]
+            rows.append(
+                {
+                    "size": row["bytes"],
+                    "iterations": row["iterations"],
+                    "bandwidth": _gigabits(row["bw_average"]),
+                    "peak": _gigabits(peak) if peak else None,
+                    "message_rate": row["message_rate"]["value"] if row.get("message_rate") else None,
+                }
+            )
+        else:
+            rows.append(
+                {
+                    "size": row["bytes"],
+                    "iterations": row["iterations"],
+                    # What the tool calls typical is the median; a test of a duration prints the mean alone.
+                    "latency": row.get("t_typical", row["t_avg"]),
+                    "latency_avg": row["t_avg"],
+                    "percentiles": row.get("percentiles") or {},
+                }
+            )
+    return rows
+
+
+def _gigabits(value: dict[str, t.Any]) -> float:
+    return float(value["value"]) if value["unit"] == "Gb/s" else value["value"] * (1 << 20) * 8 / 1e9
