@@ -1,11 +1,13 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""What perftest (ib_{read,write,send,atomic}_{bw,lat}, raw_ethernet_*) printed, of every version since 4.4, on either side.
 
-"""What perftest (ib_{read,write,send,atomic}_{bw,lat}) printed, of every version since 4.4, on either side.
-
-The unit is read from the table's header, always: perftest's MB/sec is 2^20 bytes (later spelt MiB/sec), Gb/sec 10^9 bits. A
-peak that was not measured is printed as 0 and read as None.
+Formats, formulas and messages were read in the sources of tags 4.4-0.3 to 26.04 (src/perftest_parameters.[ch]). The unit is
+read from the table's header: perftest's MB/sec is 2^20 bytes (spelt MiB/sec from 24.07), Gb/sec 10^9 bits. perftest computes
+bandwidth and message rate from the same counters, so each row proves its own unit; that finds the row of a side that was
+given another --report_gbits than its partner, and gives the JSON (--out_json), which names no unit, the only one it can have.
+A peak that was not measured is printed as 0 and read as None.
 
 Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.
 """
@@ -19,46 +21,101 @@ import re
 import typing as t
 
 Parsed = t.Dict[str, t.Any]
+Row = t.Dict[str, t.Any]
+Words = t.Dict[str, str]
 
 LIMIT = 16 << 20
 UNITS = {"Gb/sec": "Gb/s", "MB/sec": "MiB/s", "MiB/sec": "MiB/s"}
+# Bandwidth of one million messages of one byte a second.
+PER_MPPS = {"Gb/s": 8e-3, "MiB/s": 1e6 / 2**20}
 OPS = {"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send", "Atomic": "atomic"}
+LATENCIES = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev")
+# -a runs 2^1 to 2^23 bytes; datagrams end at the MTU.
+LARGEST = 2**23
+STREAMS = ("RC", "UC", "XRC", "DC")
 
+# In text with blanks, in JSON with underscores.
 _TITLE = re.compile(
-    r"(?m)^\s*(Send|RDMA_Write|RDMA_Read|Atomic)((?: Post List)?)((?: Bidirectional)?) (BW|Latency) Test\s*$"
+    r"(?m)^[ \t]*(Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?(?:[ _](?:CMP_AND_SWAP|FETCH_AND_ADD))?([ _]Bidirectional)?"
+    r"(?:[ _]Post[ _]List)?[ _](BW|Latency)(?:[ _]forwarding)?(?:[ _]Multicast)?[ _]Test[ \t]*$"
 )
-_GID = re.compile(r"(?m)^ GID: ([0-9:]{31,63})\s*$")
-_ROW = re.compile(r"^\s*\d[\d.\seE+-]*$")
-# Lines that mean that the test failed, whatever the exit status says: (text, what a person can do).
+_FIELD = re.compile(r"([A-Za-z][\w*. ]{1,30}?)[ \t]*: ([^\t\n]{0,64})")
+_GID = re.compile(r"^ ?M?GID: (\d{1,3}(?::\d{1,3}){15})$")
+_LINE = re.compile(r"-{20,}")
+_COLUMN = re.compile(
+    r"#(?P<count>bytes|sl|iterations)|BW (?P<bw>peak|average|Port[12])\[(?P<unit>[\w/]{1,9})\]|MsgRate ?(?P<rate>Port[12])?\[Mpps\]"
+    r"|(?P<time>t_[a-z]{1,9})\[usec\]|(?P<percentile>\d[\d.]{0,7})% percentile\[usec\]|(?P<tps>tps average)|(?P<cpu>CPU_Util)\[%{1,2}\]"
+)
+_NUMBER = re.compile(r"\d{1,25}(?:\.\d{1,9})?")
+_STATUS = re.compile(r"Failed status[ -](?:.{1,60}\()?(\d{1,3})")
+_STATES = re.compile(r"Port number \d+ state is (\w+)")
+
+# Work completion statuses (ibv_wc_status), as a person can act on them.
+_COMPLETIONS = {
+    1: "a message is larger than the buffer of its receiver: the two sides run different sizes",
+    4: "the memory of this side cannot be read or written by the device",
+    5: "the connection was broken off before",
+    9: "the other side refused the request: the two sides run different sizes or options",
+    10: "the other side refused the access: the two sides run different sizes or options",
+    11: "the other side could not carry out the request",
+    12: "the other side no longer answers: link lost, wrong GID, or packets dropped on the way",
+    13: "the receiver of the other side was never ready",
+}
+# Lines that mean that the test failed, whatever the exit status says: (text, what a person can do). The first that is found
+# is the reason, so causes stand before their consequences.
 _FAILURES = (
-    ("Couldn't connect to", "the other side is not listening"),
+    ("Did not detect devices", "there is no RDMA device, or its driver is not loaded"),
+    ("No IB devices found", "there is no RDMA device, or its driver is not loaded"),
+    (" not found", "the device is not there"),
+    ("Unable to find the Infiniband/RoCE device", "the device is not there"),
+    ("state is", "the port is not active"),
+    ("Unable to query port", "the device has no such port"),
+    ("Link layer on port", "the link layer of the port is unknown: is it connected?"),
+    ("Couldn't set the link layer", "the port is down"),
+    ("Problem in resolving basic address and port", "the name of the other side cannot be resolved"),
     ("Couldn't listen to port", "the port is in use"),
     ("accept() failed", "the port is in use, or somebody else took the connection"),
-    ("IB device", "the device is not there"),
-    ("Did not detect devices", "there is no RDMA device, or its driver is not loaded"),
-    ("Unable to find the Infiniband/RoCE device", "the device is not there"),
-    ("state is Down", "the port is down"),
-    ("Couldn't set the link layer", "the port is down"),
-    ("Couldn't read remote address", "the other side died, or somebody else took the connection"),
-    ("Failed to exchange data between server and clients", "the other side died"),
+    ("Couldn't connect to", "the other side is not listening: not started, another port, or a firewall"),
+    ("Received 10 times ADDR_ERROR", "rdma_cm finds no way to the address: it must be the address of the RDMA interface"),
+    ("Unexpected CM event", "rdma_cm refused the connection: the address must be that of the RDMA interface"),
+    ("unexpected CM event", "rdma_cm refused the connection: the address must be that of the RDMA interface"),
+    ("bad event waiting for connect request", "rdma_cm got no connection"),
+    ("rdma_resolve_", "rdma_cm finds no way to the address: it must be the address of the RDMA interface"),
     ("not compatible with versions older", "the two sides run different versions of perftest"),
-    ("Found Incompatibility issue with GID types", "the two sides use GIDs of different kinds"),
-    ("Unable to Connect the HCA's through the link", "the link cannot be made: check GID index, route and MTU"),
-    ("to RTR", "the link cannot be made: check GID index, route and MTU"),
-    ("Unable to set up socket connection", "the GID index cannot be read"),
-    ("Completion with error", "the link was lost"),
-    ("Failed status", "the link was lost, or the sides do not run the same test"),
-    ("Did not get Message for 120 Seconds", "the transfer stalled"),
-    ("Unexpected CM event", "rdma_cm refused the connection"),
-    ("Failed to complete", "the test broke off"),
-    ("Problem in resolving basic address and port", "the name of the other side cannot be resolved"),
+    (" mismatch: local=", "the two sides run different options"),
+    ("Found Incompatibility issue with GID types", "the two sides use GIDs of different kinds (IPv4 and IPv6)"),
+    ("to RTR", "the connection cannot be made: check GID index, route between the two addresses, and MTU"),
+    ("Unable to Connect the HCA's through the link", "the connection cannot be made: check GID index, route and MTU"),
+    ("Unable to set up socket connection", "the GID index cannot be read on this device"),
     ("Couldn't allocate MR", "memory cannot be registered: raise the memlock limit"),
-    ("Couldn't create", "a resource of the device cannot be made"),
-    ("unrecognized option", "this perftest does not know an option"),
-    ("Invalid Command or flag", "this perftest does not know an option"),
-    ("BW result is below bw limit", "the result is below the tool's own limit"),
+    ("Failed to create MR", "memory cannot be registered: raise the memlock limit"),
+    ("failed to create mr", "memory cannot be registered: raise the memlock limit"),
+    ("Completion with wc_flags mismatch", "the two sides run different options"),
+    ("Completion with error", "the transfer broke off"),
+    ("completion with Error", "the transfer broke off"),
+    ("Did not get Message for 120 Seconds", "the transfer stalled: no message for 120 seconds"),
+    ("Couldn't read remote address", "the other side died, or somebody else took the connection"),
+    ("Failed to exchange", "the other side died"),
+    ("Couldn't read reports", "the other side died before its report"),
+    ("Failed to sync", "the other side died"),
+    ("Failed to close connection", "the other side died at the end"),
+    ("Unable to create QP", "a queue pair cannot be made: too many, or a depth or inline size that the device does not take"),
+    ("Couldn't create", "a resource of the device cannot be made: memlock limit, or the device's own limits"),
+    ("Couldn't allocate", "a resource of the device cannot be had: memlock limit, or the device's own limits"),
+    ("Couldn't get context for the device", "the device cannot be opened"),
+    ("Couldn't post", "the device refused a request"),
+    ("Problems with warm up", "the transfer broke off while warming up"),
+    ("Error occurred", "the transfer broke off"),
+    ("Failed to complete", "the transfer broke off"),
+    ("Failed to modify QP", "the queue pair cannot be set up"),
+    ("Failed to negotiate parameters", "the two sides run different options"),
+    ("BW result is below bw limit", "the result is below the limit that perftest was given"),
+    ("below msg_rate limit", "the result is below the limit that perftest was given"),
+    ("Can't produce a report", "perftest could not find the CPU's clock rate"),
+    ("cannot produce a report", "perftest could not measure in event mode"),
     ("Terminated", "it was ended from outside"),
 )
+_USAGE = ("Invalid Command", "unrecognized option", "invalid option", "requires an argument", "Parser function exited with Error")
 
 
 class _Bad(Exception):
@@ -67,11 +124,15 @@ class _Bad(Exception):
         self.code = code
 
 
-def parse(text: t.Any, rc: int = 0) -> Parsed:
-    """{"outcome", "reason_code", "reason", "tool", "test", "rows", "warnings"}; never raises.
+def parse(text: t.Any, rc: int = 0, expect_bytes: int | None = None, expect_iterations: int | None = None) -> Parsed:
+    """Read what one perftest program printed (text, or the JSON of its --out_json file) and its exit status `rc`.
 
-    Rows of a bandwidth test: bytes, iterations, bw_peak and bw_average as {value, unit} (`Gb/s` or `MiB/s`), message_rate in
-    Mpps. Rows of a latency test, in us: t_min, t_max, t_typical, t_avg, t_stdev and percentiles {"99": .., "99.9": ..}.
+    Returns {"outcome", "reason_code", "reason", "tool", "test", "rows", "warnings"}. Rows of a bandwidth test: bytes,
+    iterations (of all QPs), bw_peak (None where it was not measured) and bw_average as {value, unit} (`Gb/s` of 10^9 bits or
+    `MiB/s` of 2^20 bytes), message_rate in Mpps, and where printed cpu_util in percent, sl, ports. Rows of a latency test, in
+    us: t_min, t_max, t_typical, t_avg, t_stdev, percentiles {"99", "99.9"}, tps_average; what a duration run does not print
+    is None. `side` is local or remote in the extra tables of --report-both. `expect_bytes` and `expect_iterations` (of one
+    QP, -n) are what the caller asked for; another number is an error. Never raises.
     """
     result: Parsed = {
         "outcome": "error", "reason_code": None, "reason": None, "tool": None, "test": None, "rows": [], "warnings": [],
@@ -81,11 +142,15 @@ def parse(text: t.Any, rc: int = 0) -> Parsed:
             raise _Bad("bad_output", "perftest printed no text of a sane size")
         if isinstance(rc, bool) or not isinstance(rc, int):
             raise _Bad("bad_output", f"exit status {rc!r} is not a number")
+        text = text.replace("\r\n", "\n")
         if text.lstrip()[:1] == "{":
+            _ended(text, rc)
             _read_json(text, result)
         else:
-            _read_text(text, result)
-        _judge(text, rc, result)
+            unfinished = _read_text(text, result)
+            _ended(text, rc)
+            _complete(text, result, unfinished)
+        _expected(result, expect_bytes, expect_iterations)
         result["outcome"] = "measured"
     except _Bad as bad:
         result["reason_code"], result["reason"] = bad.code, str(bad)
@@ -94,178 +159,357 @@ def parse(text: t.Any, rc: int = 0) -> Parsed:
     return result
 
 
-def _read_text(text: str, result: Parsed) -> None:
-    text = text.replace("\r\n", "\n")
+# Text --------------------------------------------------------------------------------------------------------------
+
+
+def _read_text(text: str, result: Parsed) -> str | None:
+    """Fills test and rows; returns why the tables are not whole, which says less than perftest's own messages."""
     titles = list(_TITLE.finditer(text))
     if not titles:
-        return
+        return None
     if len(titles) > 1:
         raise _Bad("bad_output", f"{len(titles)} tests are mixed in one output")
     title = titles[0]
-    kind = "bw" if title.group(4) == "BW" else "lat"
-    op = OPS[title.group(1)]
-    result["tool"] = f"ib_{op}_{kind}"
-    fields = dict(re.findall(r"([A-Z][A-Za-z_*. ]{1,30}?)\s*: ([^\t\n]{1,60})", text[title.end() :]))
-    fields = {k.strip(): v.strip() for k, v in fields.items()}
-    gids = [_gid(g) for g in _GID.findall(text)]
-    result["test"] = {
-        "op": op,
-        "kind": kind,
-        "bidirectional": bool(title.group(3)),
+    body = text[title.end() :]
+    fields = {name.strip(): value.strip() for name, value in _FIELD.findall(body[:4096].split("#bytes")[0])}
+    test = _test(title, fields)
+    result["tool"] = _tool(test)
+    result["test"] = test
+    if "BW peak won't be measured" in text:
+        result["warnings"].append("the peak was not measured")
+    if "Conflicting CPU frequency" in text:
+        result["warnings"].append("CPU frequencies differ: the governor is not performance")
+    if "RLIMIT_MEMLOCK" in text:
+        result["warnings"].append("the memlock limit is low")
+    if "VALIDATION: FAILED" in text:
+        raise _Bad("wrong_results", _line(text, "VALIDATION: FAILED"))
+    if "\n#, cycles\n" in text:
+        raise _Bad("bad_output", "the latencies are in cycles (-C), not in microseconds")
+    names: list[str] = []
+    unit = ""
+    side = section = None
+    unfinished = None
+    for line in body.split("\n"):
+        head = line.strip()
+        if _LINE.fullmatch(head):
+            names, unfinished = [], None
+        elif head.startswith("#bytes"):
+            names, unit = _columns(head)
+            unfinished = "the line after the table is missing: the output is cut"
+        elif names and head[:1].isdigit() and not re.match(r"\d+,", head):  # `1, 3.3`: lists of -H and -U
+            words = head.split()
+            if len(words) != len(names):
+                raise _Bad("incomplete_output", f"a row has {len(words)} cells, its header {len(names)}: {head[:120]}")
+            row = _row(dict(zip(names, words)), unit, test)
+            if section:
+                row["side"] = section
+            result["rows"].append(row)
+        elif head.startswith(("local address:", "remote address:")):
+            side = head.split(" ", 1)[0]
+        elif side and test[f"{side}_gid"] is None and "GID:" in head:
+            gid = _GID.match(line.rstrip())
+            test[f"{side}_gid"] = _gid(gid.group(1)) if gid else None
+        elif head in ("Local results:", "Remote results:"):
+            section = head.split()[0].lower()
+    return unfinished
+
+
+def _test(title: t.Any, fields: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What was tested. `fields` are those of the heading, with blanks in their names."""
+    return {
+        "op": OPS[title.group(1)],
+        "kind": "bw" if title.group(3) == "BW" else "lat",
+        "bidirectional": bool(title.group(2)),
         "connection": fields.get("Connection type"),
         "device": fields.get("Device"),
         "link": fields.get("Link type"),
         "mtu": _int(fields.get("Mtu")),
         "qps": _int(fields.get("Number of qps")),
         "gid_index": _int(fields.get("GID index")),
-        "local_gid": gids[0] if gids else None,
-        "remote_gid": gids[1] if len(gids) > 1 else None,
+        "local_gid": None,
+        "remote_gid": None,
     }
-    if "BW peak won't be measured" in text:
-        result["warnings"].append("the peak was not measured")
-    if "Conflicting CPU frequency" in text:
-        result["warnings"].append("CPU frequencies differ: the governor is not performance")
-    reader: t.Callable[[list[str]], dict[str, t.Any]] | None = None
-    section = None
-    for line in text[title.end() :].split("\n"):
-        head = line.strip()
-        if head.startswith("#bytes"):
-            reader = _reader(head, kind, result["test"])
-        elif head.startswith(("Local results", "Remote results")):
-            section = head.split()[0].lower()
-        elif head.startswith("-----"):
-            continue
-        elif reader and head[:1].isdigit() and _ROW.match(head):
-            row = reader(head.split())
-            if section:
-                row["side"] = section
-            result["rows"].append(row)
+
+
+def _tool(test: dict[str, t.Any]) -> str:
+    return f"raw_ethernet_{test['kind']}" if test["connection"] == "RawEth" else f"ib_{test['op']}_{test['kind']}"
 
 
 def _gid(decimal: str) -> str | None:
-    """perftest prints the sixteen bytes of a GID in decimal."""
+    """perftest prints the sixteen bytes of a GID in decimal. An IPv4 address is written `::ffff:10.0.0.1`."""
     try:
-        return str(ipaddress.IPv6Address(bytes(int(n) for n in decimal.split(":"))))
+        address = ipaddress.IPv6Address(bytes(int(n) for n in decimal.split(":")))
     except ValueError:
         return None
+    return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)
 
 
-def _int(text: str | None) -> int | None:
-    found = re.match(r"\d{1,9}", text or "")
+def _int(text: t.Any) -> int | None:
+    found = re.match(r"\d{1,9}", str(text or ""))
     return int(found.group(0)) if found else None
 
 
-def _reader(header: str, kind: str, test: dict[str, t.Any]) -> t.Callable[[list[str]], dict[str, t.Any]]:
-    """A function from a row's words to the row, by the columns of the header line."""
-    if kind == "bw":
-        unit = re.search(r"BW average\[([A-Za-z/]+)\]", header)
-        if not unit or unit.group(1) not in UNITS:
-            raise _Bad("bad_output", f"the table's header names no unit that is known: {header[:120]}")
-        name = UNITS[unit.group(1)]
-        names = ["bytes", "iterations", "bw_peak", "bw_average", "message_rate"]
-        if "CPU_Util" in header:
-            names.append("cpu_util")
-        ports = 4 if "Port" in header or "port" in header else 0
+def _columns(header: str) -> tuple[list[str], str]:
+    """Names of the columns, and the unit of the bandwidths ("" in a table of latencies)."""
+    names: list[str] = []
+    units: set[str] = set()
+    for found in _COLUMN.finditer(header):
+        cell = found.groupdict()
+        if cell["unit"]:
+            units.add(cell["unit"])
+        if cell["percentile"]:
+            names.append(f"percentile_{cell['percentile']}")
+        elif cell["bw"]:
+            names.append(f"bw_{cell['bw'].lower()}")
+        elif cell["tps"] or cell["cpu"]:
+            names.append("tps_average" if cell["tps"] else "cpu_util")
+        else:
+            names.append(cell["count"] or cell["time"] or f"message_rate_{(cell['rate'] or 'all').lower()}")
+    rest = _COLUMN.sub("", header).split()
+    if rest or len(set(names)) != len(names) or len(units) > 1 or not units <= set(UNITS):
+        raise _Bad("bad_output", f"the table's header names no columns or units that are known: {header[:150]}")
+    whole = {"bytes", "iterations", "bw_peak", "bw_average", "message_rate_all"} if units else {"bytes", "iterations", "t_avg"}
+    if not whole <= set(names):
+        raise _Bad("bad_output", f"the table's header lacks columns: {header[:150]}")
+    return names, UNITS[units.pop()] if units else ""
 
-        def bandwidth(words: list[str]) -> dict[str, t.Any]:
-            if len(words) not in (len(names), len(names) + ports):
-                raise _Bad("incomplete_output", f"a row has {len(words)} cells, its header {len(names)}: {' '.join(words)[:100]}")
-            cells = dict(zip(names, words))
-            peak = _number(cells["bw_peak"])
-            row: dict[str, t.Any] = {
-                "bytes": int(cells["bytes"]),
-                "iterations": int(cells["iterations"]),
-                "bw_peak": {"value": peak, "unit": name} if peak else None,
-                "bw_average": {"value": _number(cells["bw_average"]), "unit": name},
-                "message_rate": {"value": _number(cells["message_rate"]), "unit": "Mpps"},
+
+# Rows --------------------------------------------------------------------------------------------------------------
+
+
+def _row(words: Words, unit: str, test: dict[str, t.Any]) -> Row:
+    """A row from its words by column; `unit` is that of its bandwidths."""
+    if bool(unit) is not (test["kind"] == "bw"):
+        raise _Bad("bad_output", "the table is not that of the test in the heading")
+    for name in ("bytes", "iterations"):
+        if not words[name].isdigit() or not 0 < int(words[name]) < 1 << 62:
+            raise _Bad("bad_output", f"{words[name][:40]} is no number of {name}")
+    row = _bandwidth(words, unit, test) if unit else _latency(words, test)
+    if "cpu_util" in words:
+        row["cpu_util"] = _number(words["cpu_util"])
+    return row
+
+
+def _bandwidth(words: Words, unit: str, test: dict[str, t.Any]) -> Row:
+    size, peak, average = int(words["bytes"]), _number(words["bw_peak"]), _number(words["bw_average"])
+    if average <= 0:
+        raise _Bad("bad_output", f"the result at {size} bytes is 0: nothing was measured")
+    units = _units(words["bw_average"], words["message_rate_all"], size)
+    if unit not in units:
+        said = f"at {size} bytes {words['bw_average']} {unit} does not follow from {words['message_rate_all']} Mpps"
+        if units:
+            said += f", {units[0]} would: the two sides ran with different --report_gbits"
+        raise _Bad("bad_output", said)
+    qps = test["qps"] or 1
+    if test["connection"] in ("DC", "XRC") and test["bidirectional"]:
+        qps = max(qps // 2, 1)  # half of them receive
+    if peak and int(words["iterations"]) % qps:  # a peak is measured in runs by iterations only
+        raise _Bad("bad_output", f"{words['iterations']} iterations are no multiple of {qps} QPs")
+    row: Row = {
+        "bytes": size,
+        "iterations": int(words["iterations"]),
+        "bw_peak": {"value": peak, "unit": unit} if peak else None,
+        "bw_average": {"value": average, "unit": unit},
+        "message_rate": _number(words["message_rate_all"]),
+    }
+    if "sl" in words:
+        row["sl"] = int(words["sl"])
+    if "bw_port1" in words:
+        row["ports"] = [
+            {
+                "bw_average": {"value": _number(words[f"bw_port{n}"]), "unit": unit},
+                "message_rate": _number(words[f"message_rate_port{n}"]),
             }
-            if "cpu_util" in cells:
-                row["cpu_util"] = _number(cells["cpu_util"])
-            return row
-
-        return bandwidth
-    if "usec" not in header:
-        raise _Bad("bad_output", f"the table's header names no unit that is known: {header[:120]}")
-    if "tps average" in header:
-        return lambda words: _latency(words, ["t_avg", "tps_average"], [])
-    percentiles = re.findall(r"([\d.]+)% percentile", header)
-    return lambda words: _latency(words, ["t_min", "t_max", "t_typical", "t_avg", "t_stdev"], percentiles)
+            for n in (1, 2)
+        ]
+    return row
 
 
-def _latency(words: list[str], names: list[str], percentiles: list[str]) -> dict[str, t.Any]:
-    if len(words) != 2 + len(names) + len(percentiles):
-        raise _Bad("incomplete_output", f"a row has {len(words)} cells: {' '.join(words)[:100]}")
-    row: dict[str, t.Any] = {"bytes": int(words[0]), "iterations": int(words[1])}
-    row.update({name: _number(word) for name, word in zip(names, words[2:])})
-    row["percentiles"] = {p: _number(word) for p, word in zip(percentiles, words[2 + len(names) :])}
+def _units(average: str, rate: str, size: int) -> list[str]:
+    """The units in which `average` is the bandwidth of `rate` million messages of `size` bytes a second, both as printed."""
+    value, mpps = _number(average), _number(rate)
+    fitting = []
+    for unit, each in PER_MPPS.items():
+        slack = 1.02 * (_half_digit(average) + _half_digit(rate) * size * each) + 1e-6 * value
+        if abs(value - mpps * size * each) <= slack:
+            fitting.append(unit)
+    return fitting
+
+
+def _latency(words: Words, test: dict[str, t.Any]) -> Row:
+    row: Row = {"bytes": int(words["bytes"]), "iterations": int(words["iterations"])}
+    row.update({name: _number(words[name]) if name in words else None for name in LATENCIES})
+    marks = sorted((float(n.split("_")[1]), n) for n in words if n.startswith("percentile_"))
+    row["percentiles"] = {name.split("_")[1]: _number(words[name]) for _mark, name in marks}
+    if row["t_avg"] <= 0:
+        raise _Bad("bad_output", f"the latency at {row['bytes']} bytes is 0: nothing was measured")
+    if "tps_average" in words:
+        row["tps_average"] = _number(words["tps_average"])
+        ways = 1 if test["op"] in ("read", "atomic") else 2  # write and send report half of a round trip
+        product = row["t_avg"] * row["tps_average"] * ways / 1e6
+        slack = _half_digit(words["t_avg"]) / row["t_avg"] + _half_digit(words["tps_average"]) / (row["tps_average"] or 1)
+        if abs(product - 1) > 1.02 * slack + 1e-3:
+            raise _Bad("bad_output", f"{words['t_avg']} us does not follow from {words['tps_average']} transactions a second")
+        return row
+    missing = [name for name in LATENCIES if row[name] is None]
+    if missing or not marks:
+        raise _Bad("bad_output", f"the table lacks {', '.join(missing) or 'percentiles'}")
+    rising = [row["t_min"], row["t_typical"], *row["percentiles"].values(), row["t_max"]]
+    if rising != sorted(rising) or not row["t_min"] <= row["t_avg"] <= row["t_max"]:
+        raise _Bad("bad_output", f"the latencies at {row['bytes']} bytes contradict each other")
     return row
 
 
 def _number(word: t.Any) -> float:
-    value = float(word)
-    if not math.isfinite(value) or value < 0:
-        raise _Bad("bad_output", f"{word} is no value of a measurement")
-    return value
+    if not isinstance(word, str) or not _NUMBER.fullmatch(word):
+        raise _Bad("bad_output", f"{str(word)[:40]} is no value of a measurement")
+    return float(word)
+
+
+def _half_digit(word: str) -> float:
+    """Half a unit of the last printed digit."""
+    return 0.5 * 10.0 ** -len(word.partition(".")[2])
+
+
+# JSON --------------------------------------------------------------------------------------------------------------
 
 
 def _read_json(text: str, result: Parsed) -> None:
-    """--out_json; before 24.01 its keys have no quotes and its last values a comma."""
+    """The file of --out_json. It holds the last size only, and after --report-both the other side's result."""
     try:
-        whole = json.loads(text)
+        whole = json.loads(text, parse_float=str, parse_int=str)
     except ValueError:
-        quoted = re.sub(r'(?m)^\s*"?([\w.]{1,40})"?\s{0,4}: ?([^\n{]{0,200}?),?\s*$', _quote, text)
-        whole = json.loads(re.sub(r"(?m)^\s*(\w{1,40}): \{", r'"\1": {', re.sub(r",(\s*[}\]])", r"\1", quoted)))
-    info, row = whole["test_info"], whole["results"]
-    found = re.match(r"(Send|RDMA_Write|RDMA_Read|Atomic).*?(BW|Latency)_Test", str(info["test"]))
-    if not found:
+        whole = _loose(text)
+    info = {name.strip().replace("_", " "): value for name, value in whole["test_info"].items() if isinstance(value, str)}
+    title = _TITLE.fullmatch(info["test"].replace(" ", "_"))
+    if not title:
         raise _Bad("bad_output", f"unknown test {info['test']!r:.60}")
-    op, kind = OPS[found.group(1)], "bw" if found.group(2) == "BW" else "lat"
-    result["tool"] = f"ib_{op}_{kind}"
-    result["test"] = {
-        "op": op, "kind": kind, "bidirectional": "Bidirectional" in str(info["test"]), "connection": info.get("Connection_type"),
-        "device": info.get("Device"), "link": info.get("Link_type"), "mtu": _int(str(info.get("Mtu", ""))),
-        "qps": _int(str(info.get("Number_of_qps", ""))), "gid_index": _int(str(info.get("GID_index", ""))), "local_gid": None,
-        "remote_gid": None,
+    test = _test(title, info)
+    result["tool"], result["test"] = _tool(test), test
+    names = {
+        "MsgSize": "bytes", "n_iterations": "iterations", "BW_peak": "bw_peak", "BW_average": "bw_average",
+        "MsgRate": "message_rate_all", "CPU_util": "cpu_util",
     }  # fmt: skip
-    if kind == "bw":
-        raise _Bad("bad_output", "perftest's JSON names no unit for a bandwidth; read the text")
-    values = {"bytes": int(row["MsgSize"]), "iterations": int(row["n_iterations"])}
-    names = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "tps_average")
-    result["rows"] = [
-        {
-            **values,
-            **{n: _number(row[n]) for n in names if n in row},
-            "percentiles": {k.split("_")[1]: _number(row[k]) for k in row if k.startswith("percentile_")},
-        }
-    ]
+    words = {names.get(name.strip(), name.strip()): value for name, value in whole["results"].items()}
+    unit = ""
+    if test["kind"] == "bw":
+        units = _units(words["bw_average"], words["message_rate_all"], int(words["bytes"]))
+        if len(units) != 1:
+            why = "its numbers are too small to tell which it is" if units else "its numbers fit none"
+            raise _Bad("bad_output", f"perftest's JSON names no unit of the bandwidth, and {why}: read the text")
+        unit = units[0]
+    result["rows"] = [_row(words, unit, test)]
 
 
-def _quote(found: t.Any) -> str:
-    value = found.group(2).strip()
-    if not re.fullmatch(r'-?\d+(?:\.\d+)?|".*"', value):
-        value = json.dumps(value)
-    return f'"{found.group(1)}": {value},'
+def _loose(text: str) -> dict[str, dict[str, str]]:
+    """What perftest wrote before 24.01, and later with service levels: keys without quotes, commas before brackets."""
+    lines = [line.strip().rstrip(",").strip() for line in text.strip().split("\n")]
+    sections: dict[str, dict[str, str]] = {}
+    depth = 0
+    section: dict[str, str] = {}
+    for number, line in enumerate(lines):
+        opened = re.fullmatch(r'"?(\w{1,40})"?\s{0,4}: ?\{', line)
+        pair = re.fullmatch(r'"?([\w. ]{1,60})"?\s{0,4}: ?(.{0,300})', line)
+        if opened and depth == 1 and opened.group(1) not in sections:
+            section = sections.setdefault(opened.group(1), {})
+            depth += 1
+        elif line == "{" and number == 0:
+            depth += 1
+        elif line == "}" and depth:
+            depth -= 1
+        elif pair and depth == 2 and pair.group(1).strip() not in section:
+            section[pair.group(1).strip()] = pair.group(2).strip().strip('"')
+        elif line:
+            raise _Bad("bad_output", f"line {number + 1} is not of perftest's JSON: {line[:100]}")
+    if depth or set(sections) != {"test_info", "results"}:
+        raise _Bad("incomplete_output", "perftest's JSON is cut")
+    return sections
 
 
-def _judge(text: str, rc: int, result: Parsed) -> None:
-    said = next(((mark, advice) for mark, advice in _FAILURES if mark in text), None)
-    line = next((x.strip() for x in text.splitlines() if said and said[0] in x), "")
+# Whether to believe it ---------------------------------------------------------------------------------------------
+
+
+def _line(text: str, mark: str) -> str:
+    return next((line.strip() for line in text.split("\n") if mark in line), mark)[:200]
+
+
+def _ended(text: str, rc: int) -> None:
+    """Raises _Bad with the reason in words where perftest failed."""
+    failure = _failure(text)
     if rc in (124, 137, 143, -9, -15):
-        raise _Bad("timeout", f"perftest was ended from outside (status {rc})" + (f": {line[:200]}" if line else ""))
-    if (said and said[0] != "IB device") or (said and "not found" in text):
-        raise _Bad("tool_failed", f"{said[1]}: {line[:200]}")
+        raise _Bad("timeout", f"perftest was ended from outside (status {rc})" + (f": {failure}" if failure else " before it had a result"))
+    if failure:
+        raise _Bad("tool_failed", failure)
+    if any(mark in text for mark in _USAGE) or ("Usage:" in text and "start a server" in text):
+        refused = next((_line(text, mark) for mark in _USAGE[1:4] if mark in text), "")
+        raise _Bad("usage", "perftest printed its usage text: it refused an option" + (f": {refused}" if refused else ""))
     if rc != 0:
-        raise _Bad("tool_failed", f"perftest ended with status {rc}")
-    if result["test"] is None:
-        raise _Bad("bad_output", "this is no output of perftest")
-    if not result["rows"]:
-        raise _Bad("incomplete_output", "perftest ended without a result")
-    if "#bytes" in text and not re.search(r"(?m)^-{20,}\s*$", text[text.rindex("#bytes") :]):
-        raise _Bad("incomplete_output", "the line after the table is missing: the output is cut")
-    qps = result["test"]["qps"]
+        said = [line.strip() for line in text.split("\n") if line.strip() and not _LINE.fullmatch(line.strip())]
+        raise _Bad("tool_failed", f"perftest ended with status {rc}" + (f": {said[-1][:200]}" if said else " and said nothing"))
+
+
+def _failure(text: str) -> str | None:
+    status = _STATUS.search(text)
+    if status and int(status.group(1)) in _COMPLETIONS:
+        return f"{_COMPLETIONS[int(status.group(1))]}: {_line(text, status.group(0))}"
+    state = _STATES.search(text)
+    for mark, advice in _FAILURES:
+        if mark == " not found" and not re.search(r"IB device \S{1,64} not found", text):
+            continue
+        if mark == "state is":
+            if state:
+                return f"the port is {state.group(1).lower()}: {_line(text, state.group(0))}"
+        elif mark in text:
+            return f"{advice}: {_line(text, mark)}"
+    return None
+
+
+def _complete(text: str, result: Parsed, unfinished: str | None) -> None:
+    test, rows = result["test"], result["rows"]
+    if test is None:
+        if not text.strip():
+            raise _Bad("bad_output", "perftest printed nothing")
+        raise _Bad("bad_output", "this is no output of perftest" + (": its heading is missing" if "#bytes" in text else ""))
+    if unfinished:
+        raise _Bad("incomplete_output", unfinished)
+    if not rows:
+        server = "Waiting for client to connect" in text
+        raise _Bad(
+            "incomplete_output",
+            "the server ended without a result: its client did not finish, or it is a test of which only the client has results"
+            if server
+            else "perftest ended without a result",
+        )
+    sides = {side: [row for row in rows if row.get("side") == side] for side in (None, "local", "remote")}
+    if ("Local results:" in text or "Remote results:" in text) and not (
+        len(sides[None]) == len(sides["local"]) == len(sides["remote"]) == 1
+    ):
+        raise _Bad("incomplete_output", "of the tables of both sides one is missing")
+    if sides["local"]:
+        whole, local, remote = (sides[side][0]["bw_average"]["value"] for side in sides)
+        if not math.isclose(whole, local + remote, rel_tol=1e-6, abs_tol=0.0151):
+            raise _Bad("bad_output", f"{whole} is not the sum of {local} and {remote} of both sides")
+    sizes = [row["bytes"] for row in sides[None]]
+    if len(set(sizes)) > 1:  # -a; --run_infinitely repeats one size
+        wanted = [2**n for n in range(1, len(sizes) + 1)]
+        missing = next((want for want, size in zip(wanted, sizes) if want != size), None)
+        if missing is None and test["connection"] in STREAMS and sizes[-1] != LARGEST:
+            missing = sizes[-1] * 2
+        if missing is not None:
+            raise _Bad("incomplete_output", f"the row of {missing} bytes is missing")
+
+
+def _expected(result: Parsed, size: int | None, iterations: int | None) -> None:
+    """Raises _Bad where something else ran than was asked for."""
+    sizes = [row["bytes"] for row in result["rows"]]
+    if size is not None and size not in sizes:
+        raise _Bad("reduced_size", f"{size} bytes were asked for, {', '.join(str(s) for s in sizes[:3])} were measured")
+    if iterations is None:
+        return
+    wanted = iterations * (result["test"]["qps"] or 1)
     for row in result["rows"]:
-        if qps and row["iterations"] % qps and result["test"]["kind"] == "bw":
-            result["warnings"].append(f"{row['iterations']} iterations are no multiple of {qps} QPs")
-        value = row["bw_average"]["value"] if result["test"]["kind"] == "bw" else row["t_avg"]
-        if value <= 0:
-            raise _Bad("bad_output", f"the result at {row['bytes']} bytes is 0: nothing was measured")
+        if row["iterations"] != wanted:
+            raise _Bad(
+                "bad_output",
+                f"{row['iterations']} iterations stand in the result, {wanted} were asked for ({result['test']['qps'] or 1} QPs)",
+            )
