@@ -431,7 +431,7 @@ def _rows(read: dict[str, t.Any]) -> list[dict[str, t.Any]]:
                     "iterations": row["iterations"],
                     "bandwidth": _gigabits(row["bw_average"]),
                     "peak": _gigabits(peak) if peak else None,
-                    "message_rate": row["message_rate"]["value"] if row.get("message_rate") else None,
+                    "message_rate": row["message_rate"],
                 }
             )
         else:
@@ -440,7 +440,7 @@ def _rows(read: dict[str, t.Any]) -> list[dict[str, t.Any]]:
                     "size": row["bytes"],
                     "iterations": row["iterations"],
                     # What the tool calls typical is the median; a test of a duration prints the mean alone.
-                    "latency": row.get("t_typical", row["t_avg"]),
+                    "latency": row["t_avg"] if row["t_typical"] is None else row["t_typical"],
                     "latency_avg": row["t_avg"],
                     "percentiles": row.get("percentiles") or {},
                 }
