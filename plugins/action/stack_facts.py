@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stage import StageAction as ActionModule
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stage import action_of
 
-__all__ = ["ActionModule"]
+ActionModule = action_of("stack_facts")

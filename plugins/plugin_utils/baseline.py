@@ -26,7 +26,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations i
     number,
     parse,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.verdict import primary, well_formed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import well_formed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.verdict import primary
 
 # Sizes that people compare, beside the plateau.
 USUAL_SIZE = 1 << 30

@@ -14,6 +14,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, plan, planning, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, write_atomically
@@ -39,7 +40,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "verdicts.jsonl", "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts))
-    made = report.build(written, [r for r in records if verdict.well_formed(r)], judgement)
+    made = report.build(written, [r for r in records if well_formed(r)], judgement)
     paths = report.write(out, made)
     made["path"] = str(paths[0])
     if planned:

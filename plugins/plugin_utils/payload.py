@@ -79,11 +79,12 @@ def archive() -> bytes:
 def program(asked: dict[str, t.Any]) -> bytes:
     """One Python source text that holds the same files and the request, and prints the answer as JSON."""
     text = base64.b64encode(json.dumps(asked).encode()).decode()
-    return _PROGRAM.format(sources=_packed(), package=PACKAGE, request=text).encode()
+    return _PROGRAM.format(sources=packed(), package=PACKAGE, request=text).encode()
 
 
 @functools.lru_cache(maxsize=1)
-def _packed() -> str:
+def packed() -> str:
+    """Every module of module_utils, as a program carries them."""
     return base64.b64encode(zlib.compress(json.dumps(sources()).encode(), 6)).decode()
 
 
@@ -93,9 +94,9 @@ def options(module: str) -> dict[str, t.Any]:
     return {**door.OPTIONS, **runner.COMMON}
 
 
-def request(module: str, args: dict[str, t.Any]) -> dict[str, t.Any]:
+def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
     """What a node needs to know to do the work of a probe module: {"probe", "params"}. ValueError names wrong arguments."""
-    validated = ArgumentSpecValidator(options(module)).validate({k: v for k, v in args.items() if v is not None})
+    validated = ArgumentSpecValidator(spec).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
         raise ValueError("; ".join(validated.error_messages))
     return {"probe": PROBES[module], "params": validated.validated_parameters}

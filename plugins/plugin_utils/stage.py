@@ -34,7 +34,13 @@ PROGRESS_S = 10.0
 
 
 class StageAction(ActionBase):
-    """Runs the module of its own name on this host and journals what it saw."""
+    """Runs the module of its own name on this host and journals what it saw.
+
+    Loaded before Ansible forks, once; what is loaded in a worker is loaded for every host.
+    """
+
+    module: str
+    spec: dict[str, t.Any]
 
     # A request of plugin_utils/payload.py that goes to the node in place of the module file.
     request: dict[str, t.Any] | None = None
@@ -68,11 +74,16 @@ class StageAction(ActionBase):
         return t.cast("StageOnTarget", StageOnCluster(self, planned, task_vars))
 
 
+def action_of(module: str) -> type[StageAction]:
+    """The action plugin of a probe module."""
+    payload.packed()
+    return type("ActionModule", (StageAction,), {"module": module, "spec": payload.options(module)})
+
+
 class StageOnTarget:
     """One stage of one run on one inventory host, of either plane: what is wanted of it, and where the answers go.
 
-    `module` is the probe module of the stage and `args` its arguments; `planned` is {(check, variant, subject id): item of
-    the todo}.
+    `action.module` is the probe module of the stage; `planned` is {(check, variant, subject id): item of the todo}.
     """
 
     def __init__(self, action: StageAction, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> None:
@@ -83,7 +94,6 @@ class StageOnTarget:
         self.host = str(task_vars["inventory_hostname"])
         self.stage = str(task_vars["acceptance_stage"]["name"])
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
-        self.module = action._task.action.rpartition(".")[2]
         todo = self.acting.todo(self.host)
         self.settings: dict[str, t.Any] = todo.get("settings", {})
         items = todo.get("stages", {}).get(self.stage, [])
@@ -100,7 +110,7 @@ class StageOnTarget:
         stage (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
         own = {k: v for k, v in self.action._task.args.items() if v is not None}
         args: dict[str, t.Any] = {}
-        for name in payload.options(self.module):
+        for name in self.action.spec:
             for prefix in (f"{self.stage}_", "acceptance_"):
                 if self.settings.get(prefix + name) is not None:
                     args[name] = self.settings[prefix + name]
@@ -193,7 +203,7 @@ class StageOnHost(StageOnTarget):
         try:
             args = self.args()
             if not self.action._task.check_mode:
-                self.action.request = payload.request(self.module, args)
+                self.action.request = payload.request(self.action.module, self.action.spec, args)
             return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
         except ValueError as error:
             return {"failed": True, "msg": f"wrong arguments: {error}"}

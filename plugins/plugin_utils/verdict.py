@@ -15,14 +15,13 @@ import collections
 import dataclasses
 import datetime
 import json
-import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, drift, expectations, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import Expectation, Expectations, number
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import problem
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import problem, well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.waivers import Waiver, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.waivers import parse as waivers_of
 
@@ -555,75 +554,3 @@ def _coded(item: t.Any) -> tuple[str, str]:
     if not isinstance(item, dict):
         return "", str(item)
     return str(item.get("code") or ""), str(item.get("text") or item.get("code") or "something without a text")
-
-
-# The schema, by hand ---------------------------------------------------------------------------------------------
-
-_RUN = re.compile(r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$")
-_NAME = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
-_TIME = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z$")
-_SHA = re.compile(r"^[0-9a-f]{64}$")
-_FIELDS = {
-    "schema", "run_id", "stage", "check", "variant", "subject", "plane", "target", "attempt", "outcome", "reason_code",
-    "reason", "metrics", "series", "context", "evidence", "command", "tool_version", "started_at", "duration_s", "raw",
-    "raw_sha256", "simulated",
-}  # fmt: skip
-
-
-def well_formed(m: t.Any) -> bool:
-    """Whether a record is a measurement/v1 beyond doubt: 30 times as fast as the schema, and never more lenient; what
-    it refuses is shown to the schema for its words."""
-    if not isinstance(m, dict) or set(m) != _FIELDS or m["schema"] != "measurement/v1":
-        return False
-    subject = m["subject"]
-    if not isinstance(subject, dict) or set(subject) != {"kind", "id", "members"}:
-        return False
-    code, why = m["reason_code"], m["reason"]
-    done = m["outcome"] == "measured"
-    return (
-        all(_text(m[k]) for k in ("run_id", "stage", "check", "variant", "target", "started_at"))
-        and all(m[k] is None or _text(m[k]) for k in ("reason_code", "reason", "tool_version", "raw", "raw_sha256"))
-        and bool(_RUN.match(m["run_id"]) and _NAME.match(m["stage"]) and _NAME.match(m["check"]) and m["target"])
-        and len(m["variant"]) <= 512
-        and subject["kind"] in ("node", "gpu", "nic", "pair", "group")
-        and _text(subject["id"])
-        and 0 < len(subject["id"]) <= 1024
-        and _texts(subject["members"])
-        and m["plane"] in ("ssh", "kubernetes")
-        and isinstance(m["attempt"], int)
-        and not isinstance(m["attempt"], bool)
-        and m["attempt"] >= 1
-        and m["outcome"] in ("measured", "error", "timeout", "missing", "not_applicable")
-        and (code is None if done else code in reasons.ALL and bool(why))
-        and (why is None or len(why) <= 2000)
-        and isinstance(m["metrics"], dict)
-        and all(_text(k) and _metric(v) for k, v in m["metrics"].items())
-        and isinstance(m["series"], list)
-        and all(isinstance(row, dict) for row in m["series"])
-        and isinstance(m["context"], dict)
-        and isinstance(m["evidence"], dict)
-        and _texts(m["command"])
-        and bool(_TIME.match(m["started_at"]))
-        and number(m["duration_s"])
-        and m["duration_s"] >= 0
-        and (m["raw_sha256"] is None or bool(_SHA.match(m["raw_sha256"])))
-        and isinstance(m["simulated"], bool)
-    )
-
-
-def _text(value: t.Any) -> bool:
-    return isinstance(value, str) and not value.endswith("\n")
-
-
-def _texts(value: t.Any) -> bool:
-    return isinstance(value, list) and all(isinstance(v, str) for v in value)
-
-
-def _metric(value: t.Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and set(value) == {"value", "unit"}
-        and (value["value"] is None or number(value["value"]))
-        and _text(value["unit"])
-        and bool(value["unit"])
-    )

@@ -11,7 +11,7 @@ import typing as t
 import jsonschema
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, verdict, waivers
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, measurement, verdict, waivers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import Expectations, resolve
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import problem, schema
 from hypothesis import HealthCheck, given, settings
@@ -533,7 +533,7 @@ def broken(data: st.DataObject) -> Record:
 def test_whatever_a_record_holds_there_is_a_valid_verdict(data: st.DataObject) -> None:
     bad = broken(data)
     # The check by hand is never more lenient than the schema.
-    if verdict.well_formed(bad):
+    if measurement.well_formed(bad):
         assert (not list(MEASUREMENT.iter_errors(bad)) and problem(bad) is None) or "JSON" in str(problem(bad))
     found = judge([item()], [bad])
     if found.planned[0]["verdict"] == "PASS":
