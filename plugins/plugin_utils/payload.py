@@ -29,7 +29,10 @@ PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.module_utils"
 HERE = pathlib.Path(__file__).resolve().parents[1] / "module_utils"
 
 # Every probe module, and its file in probes/.
-PROBES = {"stack_facts": "stack", "nccl_tests": "nccl", "gemm": "gemm", "measure": "tool"}
+PROBES = {
+    "stack_facts": "stack", "nccl_tests": "nccl", "gemm": "gemm", "measure": "tool", "rdma_ports": "rdma_ports",
+    "perftest_rounds": "perftest",
+}  # fmt: skip
 
 # Runs on the node. A script on standard input is read byte by byte, so its first line reads the rest in one piece.
 # `sources` is base64 of zlib of the JSON of {module: source}: a module is compiled when it is imported.

@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run
 
 __all__ = ["PlanError", "Planner", "Stage", "new_run_id"]
 COMMON_ROLE = "gpufleet.acceptance.common"
-SHIPPED_STAGES = {name: f"gpufleet.acceptance.{name}" for name in ("stack", "nccl_node", "gemm")}
+SHIPPED_STAGES = {name: f"gpufleet.acceptance.{name}" for name in ("stack", "nccl_node", "gemm", "rdma_ports", "rdma", "rdma_again")}
 PLANES = ("ssh", "kubernetes")
 
 
@@ -163,6 +163,8 @@ class Planner:
                 raise PlanError(
                     f"{host}: unknown variable {sorted(unknown)[0]}; expected one of {', '.join(sorted(role.options))}"
                 )
+            # rdma_ports_network begins like a variable of the stage rdma.
+            unknown = [k for k in unknown if not any(k in other.options for other in roles)]
             self.notes += [f"variable {k} is not one of role {role.role}" for k in sorted(unknown)]
             settled.update(values)
             settled.update(validated.validated_parameters)

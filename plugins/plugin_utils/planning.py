@@ -41,6 +41,9 @@ def prepare(
         stages, _skipped = planner.stages(args["stages"])
     measurements, wrong = run.journal.read()
     todo = plan.remaining(written, measurements)
+    for stage in stages:
+        if hasattr(stage.between, "complete"):
+            stage.between.complete(written, todo)
     here = set(planner.hosts)
     run.clear_todo()
     (run.dir / "todo").mkdir(exist_ok=True)

@@ -127,7 +127,10 @@ class StageOnTarget:
         def make() -> dict[str, dict[str, t.Any]]:
             return dict(module.work(self.acting, self.acting.plan(), self.acting.todos()))
 
-        return dict(self.acting.once(self.stage, make).get(self.host, {}))
+        found = dict(self.acting.once(self.stage, make).get(self.host, {}))
+        if "begins_at" in found:  # one moment for all targets: told as seconds from now, their clocks need not agree with ours
+            found["begins_in"] = max(0.0, found.pop("begins_at") - time.time())
+        return found
 
     def keep(self, measurements: list[dict[str, t.Any]]) -> None:
         """Into the journal; RunError where this run belongs to another controller by now."""
