@@ -98,7 +98,7 @@ class _Walk:
         self.rows: list[dict[str, t.Any]] = []
         self.raw: list[str] = []
         self.changes: list[dict[str, t.Any]] = []
-        self.lost: dict[str, str] = {}
+        self.lost: set[str] = set()
         self.versions: dict[str, str | None] = {}
         self.left: collections.Counter[t.Any] = collections.Counter()
         self.done: dict[t.Any, list[dict[str, t.Any]]] = collections.defaultdict(list)
@@ -149,7 +149,7 @@ class _Walk:
         self.raw.append(f"# round {number}, {result['role']}: {' '.join(result['command'])}\n{result['raw']}")
         self.changes += result["changes"]
         if result["reason_code"] == "partner":
-            self.lost.setdefault(side.test["partner"], result["reason"])
+            self.lost.add(side.test["partner"])
 
     def _pair(self, key: tuple[str, str, str], results: list[dict[str, t.Any]]) -> dict[str, t.Any]:
         """The observation of a pair: the rows of all its rails; what one of them lacks the pair lacks."""
@@ -241,7 +241,7 @@ class _Side:
         test, node = self.test, self.walk.node
         where = f"{test['device']} port {test['port']}"
         if test["partner"] in self.walk.lost:
-            return "timeout", "partner", f"{test['partner']} was given up in an earlier round: {self.walk.lost[test['partner']]}"
+            return "timeout", "partner", f"{test['partner']} did not come to an earlier round and was given up"
         state = rdma_ports.port_state(node, test["device"], test["port"])
         if state is None:
             there = ", ".join(rdma_ports.names(node)) or "none"
@@ -323,7 +323,7 @@ class _Side:
         if self.serves:
             reason = f"{self.test['partner']} did not come to {self.test['device']} port {self.test['port']} within {waited:.0f} s"
         else:
-            words = " ".join(self.said.split())[-200:] or "no answer"
+            words = " ".join(self.said.split()[-24:]) or "no answer"
             where = f"{self.test['peer']}:{self.test['tcp_port']}"
             reason = f"{self.test['partner']} did not let us in at {where} within {waited:.0f} s: {words}"
         self._finish("timeout", "partner", reason)

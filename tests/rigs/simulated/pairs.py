@@ -67,7 +67,8 @@ def port(root: pathlib.Path, rail: int, address: str, state: str, rate: str, see
     gids = [(local, "IB/RoCE v1"), (local, "RoCE v2"), (gid, "IB/RoCE v1"), (gid, "RoCE v2")]
     files = {
         "fw_ver": firmware, "board_id": "MT_0000000838", "hca_type": "MT4129", "node_guid": guid, "node_desc": f"{seed} HCA-{rail}",
-        "ports/1/state": {"ACTIVE": "4: ACTIVE", "DOWN": "1: DOWN"}[state], "ports/1/phys_state": {"ACTIVE": "5: LinkUp", "DOWN": "3: Disabled"}[state],
+        "ports/1/state": {"ACTIVE": "4: ACTIVE", "DOWN": "1: DOWN"}[state],
+        "ports/1/phys_state": {"ACTIVE": "5: LinkUp", "DOWN": "3: Disabled"}[state],
         "ports/1/rate": rate, "ports/1/link_layer": "Ethernet", "ports/1/lid": "0x0",
         **{f"ports/1/gids/{i}": g for i, (g, _kind) in enumerate(gids)},
         **{f"ports/1/gid_attrs/types/{i}": kind for i, (_gid, kind) in enumerate(gids)},

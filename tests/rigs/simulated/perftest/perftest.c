@@ -86,10 +86,12 @@ static void plain(const char *gid, char *text, size_t size)
         inet_ntop(AF_INET6, &address, text, size);
 }
 
-static int serve(int port)
+static int serve(int port, const char *gid)
 {
     int on = 1, off = 0, peer;
     struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any, .sin6_port = htons(port)};
+    if (*root()) /* many nodes on one loopback */
+        inet_pton(AF_INET6, gid, &any.sin6_addr);
     int listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
@@ -173,7 +175,7 @@ int main(int argc, char **argv)
     if (no_peak && !latency)
         printf(" WARNING: BW peak won't be measured in this run.\n");
     fflush(stdout);
-    int link = peer ? ask(peer, tcp) : serve(tcp);
+    int link = peer ? ask(peer, tcp) : serve(tcp, us.gid);
     if (link < 0)
         return 1;
     if (send(link, &us, sizeof us, MSG_NOSIGNAL) != sizeof us || recv(link, &them, sizeof them, MSG_WAITALL) != sizeof them) {
