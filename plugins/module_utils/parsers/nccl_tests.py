@@ -18,6 +18,8 @@ import math
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.launched import plain
+
 Row = t.Dict[str, t.Any]
 Parsed = t.Dict[str, t.Any]
 
@@ -47,19 +49,13 @@ FACTORS: dict[str, t.Callable[[int], float]] = {
 # Per-rank parts are rounded down to 16 bytes, so a row's size may be a little under the one that was asked for.
 ROUNDED = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter", "hypercube")
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_PREFIX = re.compile(
-    r"\[[^\]\n]{1,200}\](?:\[[^\]\n]{1,200}\])?(?:<std(?:out|err)>)?:? ?"
-    r"|\d{1,6}: |\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) |<std(?:out|err)>: ?"
-)
+_LANDMARK = re.compile(r"#? ?nThread \d")
 _DEBUG = re.compile(
     r"(?m)(?:^|(?<=[\s]))\S{1,255}?:\d{1,10}:\d{1,10} (?:\[\S{1,8}\] )?\S{0,40}? ?"
     r"NCCL (?:INFO|WARN|TRACE|ABORT|VERSION|CALL)[^\n]*\n?"
 )
 _VERSION_LINE = re.compile(r"(?m)NCCL version (\d+\.\d+\.\d+)\S*\n?")
-_HEADER = re.compile(
-    r"nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,20}) maxBytes (\d{1,20}) step: (\d{1,20})\((factor|bytes)\)"
-)
+_HEADER = re.compile(r"nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,20}) maxBytes (\d{1,20}) step: (\d{1,20})\((factor|bytes)\)")
 _RANK = re.compile(
     r"#\s{1,8}Rank\s{1,8}(\d{1,7})(?:\s{1,8}Group\s{1,8}(\d{1,7}))?(?:\s{1,8}Pid\s{1,12}(\d{1,10}))? on\s{1,64}(\S{1,255})\s"
     r"{1,4}device\s{1,8}(\d{1,5}) \[([0-9A-Za-z:.]{1,32})\] ?([^\n]*)"
@@ -96,9 +92,7 @@ class _Bad(Exception):
         self.code = code
 
 
-def parse(
-    text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_bytes: int | None = None
-) -> Parsed:
+def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_bytes: int | None = None) -> Parsed:
     """Read what one nccl-tests program printed (text, or the JSON of its -J file) and its exit status `rc`.
 
     `expect_ranks` and `expect_max_bytes` are what the caller asked for; another number is an error. Times are in us,
@@ -137,9 +131,7 @@ def parse(
 def _read_text(text: str, result: Parsed) -> None:
     text = _clean(text)
     result["_text"] = text
-    result["_headers"] = [
-        (int(a), int(b), int(c), int(d), int(e), f) for a, b, c, d, e, f in _HEADER.findall(text)
-    ]
+    result["_headers"] = [(int(a), int(b), int(c), int(d), int(e), f) for a, b, c, d, e, f in _HEADER.findall(text)]
     found = _TOOL.search(text)
     result["tool_version"] = found.group(1) if found else None
     result["nccl_version"] = result.pop("_nccl", None) or _nccl_version(text)
@@ -162,20 +154,7 @@ def _read_text(text: str, result: Parsed) -> None:
 
 def _clean(text: str) -> str:
     """Without control characters, launchers' prefixes and NCCL's own log, which may stand inside a row."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if "\x1b" in text:
-        text = _ANSI.sub("", text)
-    marker = re.search(r"(?m)^(.{1,600}?)#? ?nThread \d", text)
-    if marker and marker.group(1).strip("# \t"):
-        lines = []
-        for line in text.split("\n"):
-            for _level in range(3):
-                found = _PREFIX.match(line)
-                if not found:
-                    break
-                line = line[found.end() :]
-            lines.append(line)
-        text = "\n".join(lines)
+    text = plain(text, _LANDMARK)
     if "NCCL" in text:
         hosts = sorted({m[3] for m in _RANK.findall(text)}, key=len, reverse=True)
         if hosts:  # known names separate a log line even from a cell that it touches

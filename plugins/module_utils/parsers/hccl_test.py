@@ -1,0 +1,227 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What hccl_test (CANN's {all_reduce,all_gather,..}_test) printed: the same shape as the nccl-tests reader gives.
+
+There is no footer, the exit status of a failed test is often 0, and a wrong result of one rank stands in a line of its own
+while the table says success. So a text counts as measured only when its first row is the smallest size, its rows go on by
+one factor or one step, the next would be above the largest size, and no line tells of a failure.
+
+The bandwidth is the algorithm's, size / time. The column says GB/s; there are versions that divide by 2^30, and each row
+proves which it is, since size and time stand beside it. Sizes are bytes per rank (all_gather and reduce_scatter: of all).
+
+Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.launched import plain
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import FACTORS
+
+Row = t.Dict[str, t.Any]
+Parsed = t.Dict[str, t.Any]
+
+LIMIT = 16 << 20
+# Bytes per microsecond of one printed unit.
+UNITS = {"GB/s": 1e3, "GiB/s": 2**30 / 1e6}
+# The same factors busbw / algbw as NCCL's; the tests with sizes of their own per rank move as much.
+SAME = {"all_gatherv": "all_gather", "reduce_scatterv": "reduce_scatter", "alltoallvc": "alltoall"}
+# Spelt aveg_time by the program, avg_time in its documentation.
+COLUMNS = {
+    "data_size(Bytes)": "size", "aveg_time(us)": "time", "avg_time(us)": "time", "alg_bandwidth(GB/s)": "algbw",
+    "check_result": "check",
+}  # fmt: skip
+
+_SWEEP = re.compile(r"the minbytes is (\d{1,20}), maxbytes is (\d{1,20}), iters is (\d{1,10}), warmup_iters is (\d{1,10})")
+_NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,9})?")
+_WRONG = (
+    re.compile(r"(?:local rank_id|rank id) \d{1,7}, check result failed[^\n]{0,200}"),
+    re.compile(r"(?:check|result) buf\[\d{1,20}\] [^\n]{0,200}"),
+    re.compile(r"total err is [1-9]\d{0,19}"),
+)
+_FAILURES = (
+    re.compile(r"Alloc memory size is larger than free memory[^\n]{0,200}"),
+    re.compile(r"memory allocation error[^\n]{0,200}"),
+    re.compile(r"Process \d{1,7} HcclGetRootInfo failed[^\n]{0,100}"),
+    re.compile(r"(?m)^\s{0,8}E[A-Z]\d{4}: [^\n]{0,200}"),
+    re.compile(r"(?:hccl|acl) interface return err [^\n]{0,300}"),
+    re.compile(r"Process \d{1,7} received invalid data from root process \d{1,7}"),
+    re.compile(r"(?m)^(?:Error: ?|invalid (?:size|option)|Check whether HCCL_|non-option ARGV)[^\n]{0,200}"),
+    re.compile(r"\[\w{1,60}\]\[\d{1,6}\] [^\n]{0,100}failed[^\n]{0,100}"),
+    re.compile(r"(?:set_device_sat_mode|hccl_op_base) [^\n]{0,30}failed[^\n]{0,150}"),
+    re.compile(r"(?:Get ddr memory info|aclrtGetSocName|setenv HCCL_OP_RETRY_ENABLE) failed"),
+    re.compile(r"no match datatype|hccl_test is null"),
+    re.compile(r"This is an error in \w{1,60}"),
+    re.compile(r"(?m)^[^\n]{0,100}(?:mpirun|prterun|orterun)[^\n]{0,100}(?:detected|was unable|noticed|could not)[^\n]{0,200}"),
+    re.compile(r"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES|There are not enough slots available[^\n]{0,200}"),
+    re.compile(r"(?m)^[^\n]{0,200}error while loading shared libraries[^\n]{0,200}"),
+    re.compile(r"Segmentation fault[^\n]{0,100}"),
+    re.compile(r"(?m)^[^\n]{0,300}\bfailed\b[^\n]{0,200}"),
+)
+
+
+class _Bad(Exception):
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def parse(text: t.Any, rc: int = 0, op: str | None = None, ranks: int | None = None) -> Parsed:
+    """Read what one hccl_test program printed and its exit status `rc`. Never raises.
+
+    The output says neither the operation nor the number of ranks: with `op` (all_reduce, ...) and `ranks` the bus bandwidths
+    are computed, else they are None. Rows as of nccl_tests: size in bytes, out_of_place with time_us, algbw, busbw (in
+    `bandwidth_unit`) and wrong (0, or None where it was not checked), in_place None. `peak_algbw` and `peak_busbw` are the
+    best of the rows of at least a quarter of the largest size, with value, unit and size.
+    """
+    result: Parsed = {
+        "outcome": "error", "reason": None, "reason_code": None, "op": op, "complete": False, "warnings": [], "nccl_version": None,
+        "tool_version": None, "ranks": [], "rows": [], "peak_busbw": None, "avg_busbw": None, "out_of_bounds": None,
+        "peak_algbw": None, "bandwidth_unit": None, "iterations": None,
+    }  # fmt: skip
+    try:
+        if isinstance(rc, bool) or not isinstance(rc, int):
+            raise _Bad("bad_output", f"exit status {rc!r} is not a number")
+        if not isinstance(text, str) or len(text) > LIMIT:
+            raise _Bad("bad_output", "hccl_test printed no text of a sane size")
+        text = plain(text, re.compile(r"the minbytes is \d|data_size\(Bytes\)"))
+        sweeps = [tuple(int(n) for n in found) for found in _SWEEP.findall(text)]
+        checks = _table(text, result)
+        _judge(text, rc, result, sweeps, checks)
+        _bandwidths(result, ranks)
+        result["complete"] = True
+        result["outcome"] = "measured"
+    except _Bad as bad:
+        result["reason_code"], result["reason"] = bad.code, str(bad)
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, ZeroDivisionError) as error:
+        result["reason_code"], result["reason"] = "bad_output", f"not readable: {type(error).__name__}: {error}"[:300]
+    return result
+
+
+def _table(text: str, result: Parsed) -> list[str]:
+    """Fills the rows; returns what the last column says of each. Several headers are several tests."""
+    names: list[str] = []
+    checks = []
+    for line in text.split("\n"):
+        if "|" not in line:
+            continue
+        words = [word.strip() for word in line.split("|")]
+        if "data_size" in line:
+            if names:
+                raise _Bad("not_mpi", "several tables: the ranks did not run as one job, or outputs are mixed")
+            names = [COLUMNS.get(word.rstrip(":"), word) for word in words]
+            if sorted(names) != sorted(set(COLUMNS.values())):
+                raise _Bad("bad_output", f"the table's header is not known: {line.strip()[:150]}")
+        elif names and words[0][:1].isdigit():
+            if len(words) != len(names):
+                raise _Bad("incomplete_output", f"a row has {len(words)} cells, its header {len(names)}: {line.strip()[:150]}")
+            row = dict(zip(names, words))
+            if row["check"] not in ("success", "failed", "NULL"):
+                raise _Bad("incomplete_output", f"a row is cut: {line.strip()[:150]}")
+            if not row["size"].isdigit() or not _NUMBER.fullmatch(row["time"]) or not _NUMBER.fullmatch(row["algbw"]):
+                raise _Bad("bad_output", f"a row holds a cell that is no number: {line.strip()[:150]}")
+            checks.append(row["check"])
+            result["rows"].append(
+                {
+                    "size": int(row["size"]), "count": None, "type": None, "redop": None, "root": None,
+                    "out_of_place": {
+                        "time_us": float(row["time"]), "algbw": float(row["algbw"]), "busbw": None,
+                        "wrong": 0 if row["check"] == "success" else None,
+                    },
+                    "in_place": None,
+                }
+            )  # fmt: skip
+    return checks
+
+
+def _judge(text: str, rc: int, result: Parsed, sweeps: list[tuple[int, ...]], checks: list[str]) -> None:
+    """Raises _Bad for anything that is not a whole and consistent measurement."""
+    rows = result["rows"]
+    if "failed" in checks:
+        raise _Bad("wrong_results", f"wrong values at {rows[checks.index('failed')]['size']} bytes")
+    wrong = next((found.group(0) for pattern in _WRONG if (found := pattern.search(text))), None)
+    if wrong:
+        raise _Bad("wrong_results", f"wrong values: {wrong.strip()}")
+    failure = next((found.group(0).strip() for pattern in _FAILURES if (found := pattern.search(text))), None)
+    if rc in (124, 137, 143, -9, -15):
+        raise _Bad("timeout", f"hccl_test was ended from outside (status {rc})" + (f": {failure}" if failure else ""))
+    if failure:
+        raise _Bad("tool_failed", failure)
+    if "USAGE: ./test" in text and not rows:
+        raise _Bad("usage", "hccl_test printed its usage text: it refused an option")
+    if rc != 0:
+        raise _Bad("tool_failed", f"hccl_test ended with status {rc}")
+    if not sweeps and not rows:
+        raise _Bad("bad_output", "this is no output of hccl_test")
+    if not sweeps:
+        raise _Bad("incomplete_output", "the line with the message sizes is missing")
+    if len(sweeps) > 1:
+        raise _Bad("not_mpi", f"{len(sweeps)} tests ran alone or are mixed in one output")
+    if not rows:
+        raise _Bad("incomplete_output", "the table has no rows")
+    smallest, largest, result["iterations"], _warmup = sweeps[0]
+    _sweep([row["size"] for row in rows], smallest, largest)
+    if "NULL" in checks:
+        result["warnings"].append("the results were not checked (-c 0, or values that overflow)")
+
+
+def _sweep(sizes: list[int], smallest: int, largest: int) -> None:
+    """Every size from the smallest to the largest. How they grow is not printed: by the factor or the step of the first two."""
+    if sizes[0] != smallest:
+        raise _Bad("incomplete_output", f"the row of {smallest} bytes is missing: the table begins with {sizes[0]}")
+    if sizes[-1] > largest:
+        raise _Bad("bad_output", f"a row has {sizes[-1]} bytes, the largest size is {largest}")
+    if len(sizes) == 1:
+        if smallest != largest:
+            raise _Bad("incomplete_output", f"one row where the sizes go from {smallest} to {largest} bytes")
+        return
+    step = sizes[1] - sizes[0]
+    pairs = list(zip(sizes, sizes[1:]))
+    if step <= 0:
+        raise _Bad("bad_output", "the sizes do not grow")
+    # Sizes are cut to whole bytes, and rounded up to a multiple of the ranks by some versions.
+    factor = max(b / a for a, b in pairs)
+    multiplied = all(abs(b - a * factor) <= max(1 + a / sizes[0], 0.02 * b) for a, b in pairs)
+    added = all(abs(b - a - step) <= max(1, 0.1 * step) for a, b in pairs)
+    if not multiplied and not added:
+        raise _Bad("incomplete_output", "a row is missing between the first and the last: the sizes grow by no one factor or step")
+    if not (multiplied and sizes[-1] * factor > largest) and not (added and sizes[-1] + step > largest):
+        raise _Bad("incomplete_output", f"the rows end at {sizes[-1]} bytes, the largest size is {largest}: the output is cut")
+
+
+def _bandwidths(result: Parsed, ranks: int | None) -> None:
+    rows = result["rows"]
+    op: str | None = result["op"]
+    # A rank's part is rounded up to whole elements of up to 16 bytes.
+    padding = 16 * (ranks or 1024)
+    fitting = [unit for unit in UNITS if all(_follows(row, UNITS[unit], padding) for row in rows)]
+    if not fitting:
+        raise _Bad("bad_output", "the bandwidths do not follow from sizes and times")
+    unit = result["bandwidth_unit"] = fitting[0]
+    if unit == "GiB/s":
+        result["warnings"].append("this version prints 2^30 bytes a second under GB/s")
+    factor = FACTORS.get(SAME.get(op, op)) if op is not None else None
+    if op is not None and factor is None:
+        raise _Bad("bad_output", f"unknown test {op}")
+    largest = max(row["size"] for row in rows)
+    plateau = [row for row in rows if row["size"] * 4 >= largest]
+    if factor and ranks:
+        for row in rows:
+            row["out_of_place"]["busbw"] = row["out_of_place"]["algbw"] * factor(ranks)
+        best = max(plateau, key=lambda row: row["out_of_place"]["busbw"])
+        result["peak_busbw"] = {"value": best["out_of_place"]["busbw"], "unit": unit, "size": best["size"]}
+    best = max(plateau, key=lambda row: row["out_of_place"]["algbw"])
+    result["peak_algbw"] = {"value": best["out_of_place"]["algbw"], "unit": unit, "size": best["size"]}
+
+
+def _follows(row: Row, per_us: float, padding: int) -> bool:
+    """Whether the bandwidth is size / time, as far as the printed digits go (two of the time, five of the bandwidth)."""
+    time, printed = row["out_of_place"]["time_us"], row["out_of_place"]["algbw"]
+    if time <= 0.005:
+        raise _Bad("bad_output", f"the time at {row['size']} bytes is 0: nothing was measured")
+    low = row["size"] / (time + 0.00501) / per_us - 5.1e-6
+    high = (row["size"] + padding) / (time - 0.00501) / per_us + 5.1e-6
+    return bool(low <= printed <= high)

@@ -1,0 +1,183 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""hccl_test: what its source prints, whole, cut, wrong and mixed."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.hccl_test import parse
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import parse as parse_nccl
+from hypothesis import given
+from hypothesis import strategies as st
+
+# The documentation's example, which divides by 2^30 and leaves rows out.
+DOCUMENTED = """# mpirun -n 8 ./bin/all_reduce_test -b 8K -e 64M -f 2 -d fp32 -o sum -p 8
+the minbytes is 8192, maxbytes is 67108864, iters is 20, warmup_iters is 5
+data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_result:
+8192              |     764.55    |       0.00998        | success
+67108864          |    2630.20    |      23.76245        | success
+"""
+
+
+def output(smallest: int = 8192, largest: int = 64 << 20, sizes: t.Iterable[int] | None = None, check: str = "success") -> str:
+    if sizes is None:
+        sizes = [smallest << n for n in range(40) if smallest << n <= largest]
+    text = f"the minbytes is {smallest}, maxbytes is {largest}, iters is 20, warmup_iters is 5\n"
+    text += f"{'data_size(Bytes):':15} | {'aveg_time(us):':12} | {'alg_bandwidth(GB/s):':18} | check_result:\n"
+    for size in sizes:
+        time = 60 + size / 25000
+        text += f"{size:<17} | {time:<14.2f} | {size / time / 1000:<20.5f} | {check}\n"
+    return text
+
+
+def test_a_sweep() -> None:
+    found = parse(output(), 0, op="all_reduce", ranks=8)
+    assert found["outcome"] == "measured" and found["complete"] and found["iterations"] == 20
+    assert [row["size"] for row in found["rows"]] == [8192 << n for n in range(14)]
+    assert set(found) > set(parse_nccl("")) - {"_"}
+    last = found["rows"][-1]
+    assert set(last) == {"size", "count", "type", "redop", "root", "out_of_place", "in_place"}
+    assert last["out_of_place"]["wrong"] == 0 and last["in_place"] is None
+    assert last["out_of_place"]["busbw"] == pytest.approx(last["out_of_place"]["algbw"] * 14 / 8)
+    assert found["peak_algbw"] == {"value": last["out_of_place"]["algbw"], "unit": "GB/s", "size": 64 << 20}
+    assert found["peak_busbw"]["value"] == pytest.approx(found["peak_algbw"]["value"] * 1.75)
+    assert parse(output())["peak_busbw"] is None and parse(output())["rows"][0]["out_of_place"]["busbw"] is None
+
+
+def test_the_documented_example_is_in_gibibytes() -> None:
+    found = parse(DOCUMENTED)
+    assert found["outcome"] == "measured", found["reason"]
+    assert found["peak_algbw"] == {"value": 23.76245, "unit": "GiB/s", "size": 67108864}
+    assert found["warnings"] == ["this version prints 2^30 bytes a second under GB/s"]
+
+
+@pytest.mark.parametrize(
+    "op,factor",
+    [
+        ("all_gather", 7 / 8),
+        ("all_gatherv", 7 / 8),
+        ("alltoallvc", 7 / 8),
+        ("broadcast", 1),
+        ("reduce_scatterv", 7 / 8),
+        ("scatter", 7 / 8),
+    ],
+)
+def test_factors(op: str, factor: float) -> None:
+    found = parse(output(), op=op, ranks=8)
+    assert found["peak_busbw"]["value"] == pytest.approx(found["peak_algbw"]["value"] * factor)
+    assert parse(output(), op="nothing", ranks=8)["outcome"] == "error"
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "[1,0]<stdout>:", "[1,0]<stdout>: ", "[0] ", "0: ", "2026-11-21T08:00:00.000000Z ", "[1,0][host:123]<stdout>: "]
+)
+def test_launchers(prefix: str) -> None:
+    text = "".join(prefix + line for line in output().splitlines(True))
+    assert parse(text)["rows"] == parse(output())["rows"]
+    assert parse(text.replace("\n", "\r\n"))["rows"] == parse(output())["rows"]
+
+
+def test_steps_and_odd_factors() -> None:
+    assert parse(output(1 << 20, 11 << 20, [n << 20 for n in range(1, 12)]))["outcome"] == "measured"
+    sizes, size = [], 8192
+    while size <= 1 << 20:
+        sizes.append(size)
+        size = int(size * 1.3)
+    assert parse(output(8192, 1 << 20, sizes))["outcome"] == "measured"
+    assert parse(output(8192, 1 << 20, sizes[:-1]))["reason_code"] == "incomplete_output"
+    assert parse(output(64, 64))["outcome"] == "measured"
+
+
+def test_rows_that_are_missing() -> None:
+    sizes = [8192 << n for n in range(14)]
+    for gone in range(14):
+        found = parse(output(sizes=sizes[:gone] + sizes[gone + 1 :]))
+        assert found["reason_code"] == "incomplete_output", gone
+    assert parse(output(sizes=sizes[:1]))["reason_code"] == "incomplete_output"
+    assert parse(output(sizes=[]))["reason_code"] == "incomplete_output"
+    assert parse(output(sizes=[8192] * 3))["outcome"] == "error"
+    assert parse(output().split("\n", 1)[1])["reason_code"] == "incomplete_output"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "local rank_id 3, check result failed, 8192              | 764.55         | 0.00998              | failed",
+        "rank id 5, check result failed",
+        "check buf[0] error, exp:8.000000, act:0.000000 ",
+        "result buf[12] is not right, exp: 8, act:0 ",
+        "total err is 2048",
+    ],
+)
+def test_a_wrong_result_of_another_rank_while_the_table_says_success(line: str) -> None:
+    lines = output().split("\n")
+    found = parse("\n".join([*lines[:3], line, *lines[3:]]))
+    assert found["reason_code"] == "wrong_results" and found["reason_code"] in reasons.FATAL
+
+
+def test_wrong_and_unchecked_results() -> None:
+    found = parse(output(check="failed"))
+    assert found["reason_code"] == "wrong_results" and "8192 bytes" in found["reason"]
+    found = parse("Warning: The calculation result overflows, No verification is performed.\n" + output(check="NULL"))
+    assert found["outcome"] == "measured" and "not checked" in found["warnings"][0]
+    assert found["rows"][0]["out_of_place"]["wrong"] is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hccl interface return err ./common/src/hccl_test_common.cc:539, retcode: 4 ",
+        "acl interface return err ./common/src/hccl_test_common.cc:300, retcode: 507033.",
+        "hccl_op_base execute failed, Detailed logs are stored at the default path: /root/ascend/log/",
+        "Process 0 HcclGetRootInfo failed, notify other process to exit",
+        "Process 3 received invalid data from root process 0",
+        "This is an error in check_cmd_line.",
+        "EI0006: Getting socket times out. Reason: the remote end does not initiate the socket request",
+        "[prepare_zero_copy][1058] aclrtMallocPhysical failed.",
+        "Alloc memory size is larger than free memory, allocSize: 1, freeMem: 0, totalMem: 2",
+        "some day something else failed too",
+        "./bin/all_reduce_test: error while loading shared libraries: libhccl.so: cannot open shared object file",
+    ],
+)
+def test_failures_with_status_0(line: str) -> None:
+    for text in (line + "\n", output() + line + "\n", line + "\n" + output()):
+        found = parse(text)
+        assert found["reason_code"] == "tool_failed" and found["reason"].split()[-1] in line, found["reason"]
+
+
+def test_status_usage_and_runs_that_are_mixed() -> None:
+    assert parse(output(), 1)["reason_code"] == "tool_failed" and parse(output(), 137)["reason_code"] == "timeout"
+    assert parse("USAGE: ./test \n\t[-b,--minbytes <min size in bytes>] \n\t")["reason_code"] == "usage"
+    assert (
+        parse("invalid option \nTry [-h --help] for more information.\nThis is an error in parse_cmd_line.\n")["reason_code"]
+        == "tool_failed"
+    )
+    assert parse(output() + output())["reason_code"] == "not_mpi"
+
+
+def test_numbers_that_contradict_each_other() -> None:
+    text = output()
+    number = text.splitlines()[-1].split("|")[2].strip()
+    assert parse(text.replace(number, "94.00000"))["reason_code"] == "bad_output"
+    for word in ("0.00", "nan", "inf", "-1.00", "1e9"):
+        assert parse(text.replace(number, word))["outcome"] == "error"
+
+
+@pytest.mark.parametrize("text", [None, b"", 3, [], "", "x", "<html>", "{}", "\0" * 9, "a | b | c | d\n"])
+def test_what_is_no_output_at_all(text: t.Any) -> None:
+    assert parse(text)["outcome"] == "error" and parse(text)["reason_code"] in reasons.ALL
+
+
+@given(st.integers(min_value=0, max_value=len(output()) - 8))
+def test_a_cut_text_is_never_measured(at: int) -> None:
+    assert parse(output()[:at])["outcome"] == "error"
+
+
+@given(st.text(max_size=300))
+def test_any_text(text: str) -> None:
+    assert parse(text)["outcome"] == "error"
