@@ -1,0 +1,349 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way to a cluster's API: credentials and TLS by the kubernetes package, requests and answers as plain JSON.
+
+The package's own models cost milliseconds per pod; a stage over thousands of them needs the dictionaries only. Nothing that
+leaves here, errors included, holds a token, a key or a piece of a kubeconfig.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import threading
+import time
+import typing as t
+import urllib.parse
+
+import urllib3
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+
+try:
+    import kubernetes
+    import kubernetes.client.rest
+    import kubernetes.config
+except ImportError:
+    kubernetes = None  # type: ignore[assignment]  # connect() says so
+
+Object = t.Dict[str, t.Any]
+CONNECTIONS = 32
+ANSWER_S = 60.0
+# How long an API server may be away, for a restart, before what we asked of it has failed.
+PATIENCE_S = 60.0
+# One that has never answered gets less: it may not exist.
+FIRST_S = 5.0
+
+
+class KubeError(Exception):
+    """A cluster or its API says no; `reason_code` of reasons.py and a sentence a person can act on."""
+
+    def __init__(self, reason_code: str, reason: str, status: int = 0, details: Object | None = None) -> None:
+        if reason_code not in reasons.ALL:
+            raise ValueError(f"reason code {reason_code!r} is not in module_utils/reasons.py")
+        super().__init__(reason)
+        self.reason_code = reason_code
+        self.reason = reason
+        self.status = status
+        self.details = details or {}
+
+
+class Connection(t.NamedTuple):
+    """How to reach a cluster; the `acceptance_kube_*` variables of its inventory host.
+
+    A kubeconfig file, a server with a file that holds the token, or nothing at all inside a cluster. A token itself is no
+    variable: variables are written to the results.
+    """
+
+    name: str
+    kubeconfig: str = ""
+    context: str = ""
+    server: str = ""
+    token_file: str = ""
+    ca_file: str = ""
+    namespace: str = ""
+    proxy: str = ""
+    no_proxy: str = ""
+
+
+def connect(wanted: Connection) -> Client:
+    """A client of a cluster; nothing is sent yet. KubeError where the credentials cannot even be read."""
+    if kubernetes is None:
+        raise KubeError("cluster_unreachable", "the controller's Python lacks the package kubernetes; see requirements.txt")
+    configuration = kubernetes.client.Configuration()
+    notes: list[str] = []
+    namespace = _identify(wanted, configuration) or wanted.namespace or "default"
+    configuration.connection_pool_maxsize = CONNECTIONS
+    configuration.retries = urllib3.Retry(0, redirect=False)
+    if wanted.proxy:
+        configuration.proxy = wanted.proxy
+    no_proxy, wrong = proxy_exceptions(wanted.no_proxy or configuration.no_proxy or "")
+    configuration.no_proxy = no_proxy
+    notes += [f"{wanted.name}: {line}" for line in wrong]
+    return Client(wanted.name, configuration, wanted.namespace or namespace, notes)
+
+
+def _identify(wanted: Connection, configuration: t.Any) -> str:
+    """Fill in server, TLS and credentials; the namespace that they name."""
+    name = wanted.name
+    if wanted.server:
+        configuration.host = wanted.server
+        configuration.ssl_ca_cert = wanted.ca_file or None
+        if wanted.token_file:
+            configuration.refresh_api_key_hook = lambda mine: mine.api_key.update(authorization=f"Bearer {_text(name, wanted.token_file)}")
+            configuration.refresh_api_key_hook(configuration)
+        return ""
+    path = wanted.kubeconfig or os.environ.get("KUBECONFIG", "")
+    if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        try:
+            kubernetes.config.load_incluster_config(client_configuration=configuration)
+        except kubernetes.config.ConfigException as error:
+            raise KubeError("credentials", f"{name}: no service account in this pod: {error}") from None
+        own = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+        return _text(name, own) if os.path.exists(own) else ""
+    path = os.path.expanduser(path or "~/.kube/config")
+    # The words of a YAML parser, and those of the loader, may quote what stands in the file.
+    hidden = f"{name}: kubeconfig {path} cannot be used"
+    if not all(os.path.isfile(part) for part in path.split(os.pathsep) if part):
+        raise KubeError("credentials", f"{name}: kubeconfig {path} does not exist; set acceptance_kube_kubeconfig")
+    try:
+        contexts, active = kubernetes.config.list_kube_config_contexts(config_file=path)
+    except Exception as error:
+        raise KubeError("credentials", f"{hidden}: {_harmless(error)}") from None
+    chosen = next((c for c in contexts if c["name"] == wanted.context), None) if wanted.context else active
+    if chosen is None:
+        known = ", ".join(sorted(c["name"] for c in contexts)) or "none"
+        raise KubeError("credentials", f"{name}: context {wanted.context!r} is not in kubeconfig {path}; it has {known}")
+    try:
+        kubernetes.config.load_kube_config(config_file=path, context=chosen["name"], client_configuration=configuration)
+    except Exception as error:
+        raise KubeError("credentials", f"{hidden} with context {chosen['name']!r}: {_harmless(error)}") from None
+    return str(chosen["context"].get("namespace") or "")
+
+
+def _harmless(error: Exception) -> str:
+    """What may be said of an error: its kind, and for a file that is not YAML the place."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        return f"it is not YAML at line {mark.line + 1}"
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename}"
+    said = re.search(r"Expected (?:key|object with name|all values) [\w.\-]+", str(error))
+    return said.group(0) if said else type(error).__name__
+
+
+def _text(name: str, path: str) -> str:
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as source:
+            return source.read().strip()
+    except OSError as error:
+        raise KubeError("credentials", f"{name}: {path}: {error.strerror}") from None
+
+
+def proxy_exceptions(text: str) -> tuple[str, list[str]]:
+    """NO_PROXY in the form that clients honour, and what had to be changed: `10.0.*.*` is written by many and means
+    nothing to most clients."""
+    kept, notes = [], []
+    for entry in (part.strip() for part in text.split(",")):
+        numbers = entry.split(".")
+        stars = numbers[::-1].index(next((n for n in numbers[::-1] if n != "*"), "*")) if "*" in numbers else 0
+        if len(numbers) == 4 and stars and all(n.isdigit() for n in numbers[: 4 - stars]):
+            network = ".".join(numbers[: 4 - stars] + ["0"] * stars) + f"/{8 * (4 - stars)}"
+            notes.append(f"NO_PROXY entry {entry} is taken as {network}; most clients do not know this spelling")
+            entry = network
+        if entry:
+            kept.append(entry)
+    return ",".join(kept), notes
+
+
+class Client:
+    """Requests to one API server. Safe to use from several threads."""
+
+    def __init__(self, name: str, configuration: t.Any, namespace: str, notes: list[str]) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.notes = notes
+        self.patience = FIRST_S
+        self._configuration = configuration
+        self._pool = kubernetes.client.rest.RESTClientObject(configuration).pool_manager
+        self._credentials = threading.Lock()
+
+    # Requests ----------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, **query: t.Any) -> Object:
+        """A resource or a list. KubeError with the API's status."""
+        return self._asked("GET", path, query)
+
+    def post(self, path: str, body: Object, **query: t.Any) -> Object:
+        """Make an object with a name of its own; one that our lost request had made is returned as it is."""
+        return self._asked("POST", path, query, body)
+
+    def delete(self, path: str, **query: t.Any) -> None:
+        """Delete an object, or with a labelSelector a collection; one that is not there is no error."""
+        try:
+            self._asked("DELETE", path, query)
+        except KubeError as error:
+            if error.status != 404:
+                raise
+
+    def patch(self, path: str, body: Object) -> Object:
+        """Merge `body` into an object."""
+        return self._asked("PATCH", path, {}, body)
+
+    def pages(self, path: str, limit: int = 500, **query: t.Any) -> t.Iterator[Object]:
+        """A list in pages, so that no answer grows with the cluster."""
+        following = ""
+        while True:
+            page = self.get(path, limit=limit, **query, **({"continue": following} if following else {}))
+            yield page
+            following = page["metadata"].get("continue") or ""
+            if not following:
+                return
+
+    @contextlib.contextmanager
+    def stream(self, path: str, silence: float, **query: t.Any) -> t.Iterator[t.Any]:
+        """An answer that goes on: a watch or a log. The urllib3 response; `silence` is how many seconds nothing may come."""
+        response = self._send("GET", path, query, None, urllib3.Timeout(connect=10, read=silence))
+        try:
+            if response.status >= 400:
+                raise self._refused(response.status, response.read(1 << 16), f"GET {path}")
+            yield response
+        finally:
+            # What was not read to its end cannot be used again.
+            response.close()
+            response.release_conn()
+
+    def lines(self, path: str, silence: float = ANSWER_S, line_limit: int = 1 << 24, **query: t.Any) -> t.Iterator[bytes]:
+        """The lines of a stream without their newlines; one longer than `line_limit` comes in pieces."""
+        try:
+            with self.stream(path, silence, **query) as response:
+                rest = b""
+                for piece in response.stream(1 << 16):
+                    found = (rest + piece).split(b"\n")
+                    rest = found.pop()
+                    yield from found
+                    if len(rest) > line_limit:
+                        yield rest
+                        rest = b""
+                if rest:
+                    yield rest
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise KubeError("cluster_unreachable", f"{self.name}: {self.server}: {_network(error)}") from None
+
+    def _asked(self, method: str, path: str, query: Object, body: Object | None = None) -> Object:
+        begin = time.monotonic()
+        pause, tried, renewed = 0.1, 0, False
+        while True:
+            tried += 1
+            try:
+                response = self._send(method, path, query, body, urllib3.Timeout(connect=10, read=ANSWER_S))
+                data, status, after = response.data, response.status, response.headers.get("Retry-After", "")
+            except KubeError as error:
+                if error.reason_code != "cluster_unreachable" or time.monotonic() + pause > begin + self.patience:
+                    raise
+                time.sleep(pause)
+                pause = min(pause * 2, 3.0)
+                continue
+            self.patience = PATIENCE_S
+            if status < 400:
+                return t.cast("Object", json.loads(data)) if data else {}
+            refused = self._refused(status, data, f"{method} {path}")
+            if status == 401 and not renewed:
+                renewed = True  # a token read from a file or made by a plugin may have been renewed by now
+                continue
+            if status == 409 and method == "POST" and tried > 1 and body and "AlreadyExists" in str(refused.details.get("reason")):
+                return self.get(f"{path}/{body['metadata']['name']}")
+            again = status in (429, 503, 504) or (status == 500 and b"etcdserver" in data)
+            left = begin + self.patience - time.monotonic()
+            if not again or pause > left:
+                raise refused
+            time.sleep(min(float(after) if after.isdigit() else pause, left))
+            pause = min(pause * 2, 3.0)
+
+    def _send(self, method: str, path: str, query: Object, body: Object | None, timeout: t.Any) -> t.Any:
+        url = self._configuration.host.rstrip("/") + path
+        asked = {k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items() if v is not None}
+        if asked:
+            url += "?" + urllib.parse.urlencode(asked)
+        headers = {"Accept": "application/json", "User-Agent": "gpufleet.acceptance"}
+        with self._credentials:
+            authorised = self._configuration.auth_settings().get("BearerToken")
+        if authorised and authorised["value"]:
+            headers["Authorization"] = authorised["value"]
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        try:
+            return self._pool.request(method, url, body=data, headers=headers, timeout=timeout, preload_content=False, redirect=False)
+        except urllib3.exceptions.SSLError as error:
+            said = re.search(r"certificate verify failed: [\w ,'.-]+|hostname [^)]*doesn't match[^)]*", str(error))
+            raise KubeError(
+                "credentials", f"{self.name}: TLS with {self.server}: {said.group(0) if said else type(error).__name__}"
+            ) from None
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise KubeError("cluster_unreachable", f"{self.name}: {self.server} does not answer: {_network(error)}") from None
+
+    @property
+    def server(self) -> str:
+        """The server's address, without what a URL may hold of credentials."""
+        parts = urllib.parse.urlsplit(self._configuration.host)
+        return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+    def _refused(self, status: int, data: bytes, what: str) -> KubeError:
+        try:
+            details = json.loads(data)
+        except ValueError:
+            details = {}
+        details = details if isinstance(details, dict) else {}
+        message = " ".join(str(details.get("message") or data[:300].decode("utf-8", "replace")).split())
+        return refusal(self.name, status, message, details, what)
+
+
+def _network(error: BaseException) -> str:
+    text = str(error)
+    for mark, words in (
+        ("Connection refused", "connection refused"), ("Name or service not known", "its name is not known"),
+        ("Temporary failure in name resolution", "its name cannot be resolved"), ("No route to host", "no route to host"),
+        ("Network is unreachable", "the network is unreachable"), ("timed out", "no answer in time"),
+        ("Connection reset", "connection reset"), ("Remote end closed", "connection closed"), ("ProxyError", "the proxy refuses"),
+    ):  # fmt: skip
+        if mark in text:
+            return words
+    return type(error).__name__
+
+
+# Status codes and words of the API server (apimachinery's metav1.StatusReason and the admission plugins' messages).
+_REFUSALS: tuple[tuple[int, str, str, str], ...] = (
+    (401, "", "credentials", "the API server does not accept our credentials: expired, or of another cluster"),
+    (403, "exceeded quota", "quota", "the namespace's quota is used up"),
+    (403, "failed quota", "quota", "the namespace's quota wants resources to be set: see acceptance_kube_resources"),
+    (
+        403,
+        "violates PodSecurity",
+        "admission",
+        "PodSecurity refuses the pod: label the namespace, or see acceptance_kube_host_root and acceptance_kube_pod_patch",
+    ),
+    (403, "being terminated", "namespace_gone", "the namespace is being deleted"),
+    (403, "is forbidden: User", "no_permission", "not permitted; see files/rbac"),
+    (403, " cannot ", "no_permission", "not permitted; see files/rbac"),
+    (403, "", "admission", "admission refuses it"),
+    (404, "namespaces", "namespace_gone", "the namespace does not exist: see acceptance_kube_namespace"),
+    (400, "denied the request", "admission", "an admission webhook refuses it"),
+    (500, "failed calling webhook", "admission", "an admission webhook does not answer"),
+    (422, "", "bad_spec", "the object is invalid"),
+    (400, "", "bad_spec", "the request is invalid"),
+)
+
+
+def refusal(cluster: str, status: int, message: str, details: Object, what: str) -> KubeError:
+    """The API server's no as an error that names the cause in the server's own words."""
+    for known, mark, code, meaning in _REFUSALS:
+        if status == known and mark in message:
+            return KubeError(code, f"{cluster}: {meaning}: {message}"[:900], status, details)
+    code = "cluster_unreachable" if status >= 500 or status == 429 else "bad_spec"
+    return KubeError(code, f"{cluster}: {what}: status {status}: {message}"[:900], status, details)
