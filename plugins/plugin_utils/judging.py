@@ -57,10 +57,16 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     }
 
 
-def _expected(inputs: dict[str, t.Any]) -> t.Callable[[str], expectations.Expectations]:
+def _expected(inputs: dict[str, t.Any]) -> t.Callable[[str, str], expectations.Expectations]:
     sets = [expectations.Expectations.load(dumped) for dumped in inputs["sets"]]
     nothing = expectations.Expectations([])
-    return lambda target: sets[inputs["of"][target]] if target in inputs["of"] else nothing
+    of = inputs["of"]
+
+    def expected(node: str, target: str) -> expectations.Expectations:
+        number = of.get(node, of.get(target))
+        return nothing if number is None else sets[number]
+
+    return expected
 
 
 def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], written: dict[str, t.Any]) -> dict[str, t.Any]:

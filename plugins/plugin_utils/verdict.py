@@ -46,7 +46,7 @@ class Judgement:
     `verdicts` are verdict/v1 of everything, the worst first; `planned` those of the plan's items in its order;
     `extras` those of what was measured and not planned. `nodes` is the worst verdict of each planned subject. `counts`
     counts all verdicts. `coverage` is {"planned", "measured" (or not applicable), "skipped", "ratio", "unknown":
-    [text]}. `drift` is {target: deviating facts with their severity}.
+    [text]}. `drift` is {node: deviating facts with their severity}.
     """
 
     verdicts: list[Verdict]
@@ -65,7 +65,7 @@ class Judgement:
 def judge(
     plan: dict[str, t.Any],
     measurements: t.Iterable[t.Any],
-    expected: t.Callable[[str], Expectations],
+    expected: t.Callable[[str, str], Expectations],
     waivers: t.Sequence[t.Any] | None = None,
     warn: str = "accept",
     stack: t.Mapping[str, dict[str, t.Any]] | None = None,
@@ -75,10 +75,11 @@ def judge(
 ) -> Judgement:
     """Judge a run.
 
-    `plan` has run_id, items ({stage, check, variant, subject, target}), partial, notes. `expected(target)` are the
-    expectations of a target. `waivers` as in plugin_utils/waivers.py. `stack[target]` is {"golden", "ignore", "drift"}.
-    `today` is the day on which waivers must still hold. `required_evidence` names by stage what must have been
-    readable, like {"nccl_node": ["xid"]}. WaiverError for a waiver that cannot be used.
+    `plan` has run_id, items ({stage, check, variant, subject, target}), partial, notes. `expected(node, target)` are the
+    expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/waivers.py.
+    `stack[target]` is {"golden", "ignore", "drift"}. `today` is the day on which waivers must still hold.
+    `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. WaiverError for a waiver
+    that cannot be used.
     """
     court = _Court(plan, expected, stack or {}, required_evidence or {})
     court.waivers = waivers_of(list(waivers or []))
@@ -99,7 +100,7 @@ class _Court:
     def __init__(
         self,
         plan: dict[str, t.Any],
-        expected: t.Callable[[str], Expectations],
+        expected: t.Callable[[str, str], Expectations],
         stack: t.Mapping[str, dict[str, t.Any]],
         required_evidence: t.Mapping[str, t.Sequence[str]],
     ) -> None:
@@ -178,7 +179,7 @@ class _Court:
         if outcome == "measured":
             if not record["metrics"] and key[0] not in NUMERIC:
                 return Opinion("PASS", f"{key[1]} was done and is as it should be"), []
-            return measured(key, record, self.expected(record["target"]))
+            return measured(key, record, self.expected(node_of(key[3]), record["target"]))
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
             return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
         if outcome == "error" and code in reasons.FATAL:
@@ -232,7 +233,7 @@ class _Court:
                 items = [dict(item, severity=drift.severity(item, rules.get("drift"))) for item in found]
                 items = [item for item in items if item["severity"] != "ignore"]
                 if items:
-                    self.drift[self.deciding[group[node]]["target"]] = items
+                    self.drift[node] = items
                     yield group[node], deviations(items)
 
     def _health(self, record: Record) -> t.Iterator[Opinion]:

@@ -67,7 +67,7 @@ def plan_of(*items: Record, **fields: t.Any) -> Record:
 def judge(items: list[Record], records: list[t.Any], **options: t.Any) -> verdict.Judgement:
     options.setdefault("today", TODAY)
     partial = options.pop("partial", False)
-    expected = options.pop("expected", lambda _target: SHIPPED)
+    expected = options.pop("expected", lambda _node, _target: SHIPPED)
     found = verdict.judge(plan_of(*items, partial=partial), records, expected, **options)
     for v in found.verdicts:
         assert not list(VERDICT.iter_errors(v)), v
@@ -113,7 +113,7 @@ def test_lower_is_better() -> None:
     own = resolve([("run", [latency])])
     for value, word in ((1.9, "PASS"), (2.1, "PASS"), (2.15, "WARN"), (2.3, "FAIL"), (0, "UNKNOWN"), (-1, "UNKNOWN")):
         seen = record(stage="own", check="ping", metrics={"latency": {"value": value, "unit": "us"}})
-        found = one(seen, item=item(stage="own", check="ping"), expected=lambda _t: own)
+        found = one(seen, item=item(stage="own", check="ping"), expected=lambda _node, _target: own)
         assert found["verdict"] == word, value
         assert value <= 0 or found["floor"] == pytest.approx(2 / 0.95)
 
@@ -158,7 +158,7 @@ def test_no_expectation_says_what_to_do() -> None:
 
 def test_the_layer_that_set_the_floor() -> None:
     own = resolve([("host", {"h200-4-all_reduce-1g": {"value": 300}})])
-    found = one(nccl(busbw=290.0), expected=lambda _t: own)
+    found = one(nccl(busbw=290.0), expected=lambda _node, _target: own)
     assert (found["verdict"], found["layer"], found["floor"]) == ("PASS", "host", 285)
 
 
@@ -573,4 +573,4 @@ def test_two_thousand_nodes() -> None:
 
 
 def test_an_unknown_target_has_no_expectations() -> None:
-    assert one(nccl(), expected=lambda _t: Expectations(()))["reason_code"] == "no_expectation"
+    assert one(nccl(), expected=lambda _node, _target: Expectations(()))["reason_code"] == "no_expectation"
