@@ -14,6 +14,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, plan, planning, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import terminal
@@ -33,14 +34,15 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     records, notes = run.journal.read()
     judgement = verdict.judge(
-        written, records, _expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"]
+        written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"]
     )
     judgement.notes += notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "verdicts.jsonl", "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts))
-    made = report.build(written, [r for r in records if well_formed(r)], judgement)
+    sound = [r for r in records if well_formed(r)]
+    made = report.build(written, sound, judgement, rdma_matrix.pictures(sound, expected(inputs)))
     paths = report.write(out, made)
     made["path"] = str(paths[0])
     if planned:
@@ -57,7 +59,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     }
 
 
-def _expected(inputs: dict[str, t.Any]) -> t.Callable[[str, str], expectations.Expectations]:
+def expected(inputs: dict[str, t.Any]) -> t.Callable[[str, str], expectations.Expectations]:
     sets = [expectations.Expectations.load(dumped) for dumped in inputs["sets"]]
     nothing = expectations.Expectations([])
     of = inputs["of"]

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, drift, expectations, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import Expectation, Expectations, number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import problem, well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.waivers import Waiver, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.waivers import parse as waivers_of
@@ -33,10 +34,12 @@ Key = tuple[str, str, str, str]
 
 # Stages whose checks are worth nothing without a number. Elsewhere a check without one passes by being done.
 NUMERIC = {"nccl_node", "gemm", "rdma", "nccl_fabric", "hccl"}
+# In such a stage, checks that are about a condition and not about a number.
+CONDITIONS = {"member", "localise", "timetable"}
 # Evidence that is a defect by itself; any other change makes a PASS a WARN.
 FATAL_EVIDENCE = {"gpu_lost": "gpu_lost", "ecc": "ecc"}
 # Findings of a health check that are only worth a look.
-MILD_FINDINGS = ("foreign_process",)
+MILD_FINDINGS = ("foreign_process", "firmware")
 
 
 @dataclasses.dataclass
@@ -171,13 +174,16 @@ class _Court:
             opinions[key].append(opinion)
         for key, opinion in self._drift():
             opinions[key].append(opinion)
+        everything = [record for attempts in self.records.values() for record in attempts]
+        for key, opinion in rdma_matrix.opinions(self.deciding, everything, self.expected):
+            opinions[key].append(opinion)
         settled = {key: self._settle(key, found) for key, found in opinions.items()}
         return self._conclude(settled)
 
     def _own(self, key: Key, record: Record) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
         outcome, code, reason = record["outcome"], record["reason_code"], record["reason"]
         if outcome == "measured":
-            if not record["metrics"] and key[0] not in NUMERIC:
+            if not record["metrics"] and (key[0] not in NUMERIC or key[1] in CONDITIONS):
                 return Opinion("PASS", f"{key[1]} was done and is as it should be"), []
             return measured(key, record, self.expected(node_of(key[3]), record["target"]))
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
@@ -193,7 +199,7 @@ class _Court:
         alike: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
         nodes: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
         for key, record in self.deciding.items():
-            if record["outcome"] != "measured":
+            if record["outcome"] != "measured" or record["context"].get("comparable") is False:
                 continue
             look = hardware(record)
             for metric, size, unit, better, value in _comparable(record, chosen[key]):
@@ -369,11 +375,15 @@ class _Court:
         counts = {word: sum(v["verdict"] == word for v in everything) for word in bands.SEVERITY}
         mine = collections.Counter(v["verdict"] for v in planned)
         nodes: dict[str, str] = {}
+        # A stage that was skipped takes nothing from one that passed.
+        order = {**bands.SEVERITY, "SKIPPED": -1}
         for verdict in planned:
             name, word = verdict["subject"]["id"], verdict["verdict"]
-            # A stage that was skipped takes nothing from one that passed.
-            order = {**bands.SEVERITY, "SKIPPED": -1}
             nodes[name] = max(nodes.get(name, word), word, key=lambda w: order[w])
+        for verdict in extras:  # what was found of a node beside the plan is the node's all the same
+            name, word = node_of(verdict["subject"]["id"]), verdict["verdict"]
+            if name in nodes:
+                nodes[name] = max(nodes[name], word, key=lambda w: order[w])
         bad = sorted({node_of(v["subject"]["id"]) for v in planned if v["verdict"] in ("FAIL", "UNKNOWN")})
         where = ", ".join(bad[:5]) + (" ..." if len(bad) > 5 else "")
         bad_extras = sum(v["verdict"] == "FAIL" for v in extras)

@@ -23,8 +23,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run
 Record = t.Dict[str, t.Any]
 TIMETABLE = "timetable"
 SCOPES = ("ring", "sample", "all_pairs", "pairs", "loopback")
-# One test of the plan: (kind, server, client, [(port of the server, port of the client)], subject, or "" where it speaks for none).
-Wanted = t.Tuple[int, str, str, t.List[t.Tuple[int, int]], str]
+# Rails that are measured together: (port of the server, port of the client).
+Step = t.List[t.Tuple[int, int]]
 
 
 # The plan ------------------------------------------------------------------------------------------------------------
@@ -221,10 +221,9 @@ class Timetable:
         first, last = (int(word) for word in str(self.wanted["rdma_tcp_ports"]).split("-"))
         self.first, self.span = first, last - first + 1
 
-    def add(self, pairs: list[tuple[int, str, str, str]], only: dict[str, list[tuple[int, int]]] | None = None) -> None:
-        """One round of (kind, server, client, subject), or as many as it takes where rails go one by one. `only` names the rails
-        by subject."""
-        steps: list[list[tuple[int, str, str, str, list[tuple[int, int]]]]] = []
+    def add(self, pairs: list[tuple[int, str, str, str]]) -> None:
+        """One round of (kind, server, client, subject), or as many as it takes where rails go one by one."""
+        rounds: list[list[tuple[int, str, str, str, Step]]] = []
         for kind, server, client, subject in pairs:
             refused = self._refused(server, client)
             if refused:
@@ -233,18 +232,22 @@ class Timetable:
                 self.absent[self.nodes[client]].append({**kind_of, "subject": pair, **refused})
                 continue
             for place, step in enumerate(self._steps(server, client)):
-                while len(steps) <= place:
-                    steps.append([])
-                steps[place].append((kind, server, client, subject, step))
-        for step_of_all in steps:
-            here: dict[str, list[Record]] = {}
-            for kind, server, client, subject, step in step_of_all:
-                for place, rails in enumerate(step):
-                    for node, test in self._sides(kind, server, client, subject, rails, place):
-                        here.setdefault(self.nodes[node], []).append(test)
-            for target, tests in here.items():
-                self.rounds[target].append({"round": self.number, "tests": tests})
-            self.number += 1
+                while len(rounds) <= place:
+                    rounds.append([])
+                rounds[place].append((kind, server, client, subject, step))
+        for tests in rounds:
+            self.add_round(tests)
+
+    def add_round(self, tests: list[tuple[int, str, str, str, Step]]) -> None:
+        """One round of (kind, server, client, subject, rails); a test without a subject speaks for no pair."""
+        here: dict[str, list[Record]] = {}
+        for kind, server, client, subject, step in tests:
+            for place, rails in enumerate(step):
+                for node, test in self._sides(kind, server, client, subject, rails, place):
+                    here.setdefault(self.nodes[node], []).append(test)
+        for target, sides in here.items():
+            self.rounds[target].append({"round": self.number, "tests": sides})
+        self.number += 1
 
     def _refused(self, server: str, client: str) -> Record | None:
         for node in (server, client):
@@ -259,7 +262,7 @@ class Timetable:
         port = self.ports[node][rail]
         return port["state"] == "ACTIVE" and (port["gid"] is not None or port["link_layer"] == "InfiniBand")
 
-    def _steps(self, server: str, client: str) -> list[list[tuple[int, int]]]:
+    def _steps(self, server: str, client: str) -> list[Step]:
         """Rails (of the server, of the client) of a pair, in steps of what runs together."""
         mine, other = (range(len(self.ports[n])) for n in (server, client))
         if server == client:
@@ -290,7 +293,13 @@ class Timetable:
             # No round shares a port with its neighbours, in which somebody may still be late.
             "tcp_port": self.first + (self.number * widest + place) % self.span,
             "peer": self.address(server, serving),
-            "context": {"nic_gbps": min(rates) if rates else None, "link_layer": serving["link_layer"], "nic": serving["nic"]},
+            "context": {
+                "nic_gbps": min(rates) if rates else None,
+                "link_layer": serving["link_layer"],
+                "nic": serving["nic"],
+                # Soft-RoCE is as fast as the processor just lets it be: its neighbours say nothing of it.
+                "comparable": "rdma_rxe" not in (serving["nic"], asking["nic"]),
+            },
         }
         for node, port, other, role, partner in ((server, serving, asking, "server", client), (client, asking, serving, "client", server)):
             own, theirs = port["gid"] or {}, other["gid"] or {}
