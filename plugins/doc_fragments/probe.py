@@ -35,7 +35,7 @@ options:
   state_dir:
     description:
       - Where lock, ledger and results of the probe lie on the node. Removed when nothing is left in it.
-      - Empty means C(/var/lib/gpufleet-acceptance) for root, else C(~/.local/state/gpufleet-acceptance).
+      - Empty means C(/var/lib/gpufleet-acceptance) for root, else C(~/.gpufleet-acceptance).
     type: path
     default: ""
   lock_wait:

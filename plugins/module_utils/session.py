@@ -59,8 +59,7 @@ LEASES: dict[str, Undo] = {}
 def default_state_dir() -> str:
     if os.geteuid() == 0:
         return DEFAULT_STATE_DIR
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(home, "gpufleet-acceptance")
+    return os.path.expanduser("~/.gpufleet-acceptance")  # needs no folder that would stay behind
 
 
 def boot_id() -> str:
@@ -317,11 +316,18 @@ class Session:
             time.sleep(0.05)
 
     def _remove_abandoned(self) -> None:
-        """Results of sessions whose guardian died before it could remove them, by a power cut for example."""
-        for name in os.listdir(self.state_dir):
-            folder = os.path.join(self.state_dir, name)
-            if name != self.run_id and os.path.isdir(folder) and time.time() - os.stat(folder).st_mtime > 2 * KEEP_S:
-                shutil.rmtree(folder, ignore_errors=True)
+        """Results of other runs whose guardian died before it could remove them; one that lives holds its result."""
+        for run_id in os.listdir(self.state_dir):
+            folder = os.path.join(self.state_dir, run_id)
+            if run_id == self.run_id or not os.path.isdir(folder):
+                continue
+            for name in os.listdir(folder):
+                path = os.path.join(folder, name)
+                with contextlib.suppress(OSError), open(path, "rb") as result:
+                    fcntl.flock(result, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(path)
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
     def _remove_result(self) -> None:
         for remove, path in (
@@ -368,6 +374,8 @@ class Guardian:
     def guard(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]]) -> None:
         """Does not return."""
         self._leave_terminal()
+        # Held while we live: a result that nobody holds is abandoned.
+        fcntl.flock(os.open(self.session.result_path, os.O_RDONLY), fcntl.LOCK_SH)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._on_term)
         self.subreaper = process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)

@@ -34,7 +34,7 @@ options:
   state_dir:
     description:
       - Where the ledger lies on the node, as for the stages. The governor's own has C(-governor) at its end.
-      - Empty means C(/var/lib/gpufleet-acceptance) for root, else C(~/.local/state/gpufleet-acceptance).
+      - Empty means C(/var/lib/gpufleet-acceptance) for root, else C(~/.gpufleet-acceptance).
     type: path
     default: ""
   root:

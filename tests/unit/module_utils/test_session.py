@@ -159,6 +159,20 @@ def test_a_detached_probe_is_collected_later(state: str) -> None:
     until(lambda: not os.path.exists(state))
 
 
+def test_another_run_removes_what_the_dead_left_and_keeps_what_a_guardian_holds(state: str) -> None:
+    module(state, seconds=0, detach="detach").communicate(timeout=30)
+    until(lambda: '"end": "done"' in pathlib.Path(state, RUN, "nccl_node.jsonl").read_text())
+    until(lambda: not os.path.exists(os.path.join(state, "lock")))
+    dead = pathlib.Path(state, "20200101T000000Z-00000d", "gemm.jsonl")
+    dead.parent.mkdir()
+    dead.write_text("")
+    module(state, "20260101T000000Z-000002", seconds=0).communicate(timeout=30)
+    assert not dead.parent.exists()
+    answer = Session(state, RUN, "nccl_node", 10).collect()
+    assert [o["check"] for o in answer["observations"]] == ["first", "second"] and answer["end"] == "done"
+    until(lambda: not os.path.exists(state))
+
+
 def test_ledger_survives_a_half_written_line_and_ends_only_what_it_recorded(tmp_path: pathlib.Path) -> None:
     ours = process.spawn(["sleep", "100"])
     theirs = process.spawn(["sleep", "100"])
