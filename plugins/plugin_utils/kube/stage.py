@@ -166,7 +166,7 @@ class StageOnCluster(StageOnTarget):
         self.keep(measurements)
         self.left.discard(subject)
         self.outcomes += [{k: m[k] for k in ("reason", "check", "variant", "subject", "outcome")} for m in measurements]
-        self.progress()
+        self.progress(measurements)
 
     def _give_up(self, said: dict[str, t.Any]) -> None:
         for subject in sorted(self.left):

@@ -77,6 +77,8 @@ _FINAL_IMAGE = ("InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "R
 _FINAL_WORDS = re.compile(r"not found|denied|unauthorized|forbidden|401|403|404|manifest unknown|no match for platform", re.IGNORECASE)
 _FINAL_CONTAINER = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun")
 
+_NO_PROGRAM = "executable file not found"
+
 
 def _waiting(waiting: Object, container: Object) -> State:
     reason, message = str(waiting.get("reason") or ""), " ".join(str(waiting.get("message") or "").split())
@@ -89,7 +91,7 @@ def _waiting(waiting: Object, container: Object) -> State:
         last = _terminated((container.get("lastState") or {}).get("terminated") or {})
         return State(HOPELESS, last.code if last.code == "oom_killed" else "crash_loop", f"{words}; before: {last.words}")
     if reason in _FINAL_CONTAINER:
-        return State(HOPELESS, "container_failed", words)
+        return State(HOPELESS, "no_python" if _NO_PROGRAM in message else "container_failed", words)
     if reason in ("ContainerCreating", "PodInitializing"):
         return State(PENDING, "timeout", f"its container is not made yet ({words})")
     return State(PENDING, "container_failed", words)
@@ -101,12 +103,10 @@ def _terminated(ended: Object) -> State:
     words = f"{reason or 'ended'} with exit status {number}" + (f": {message}" if message else "")
     if reason == "OOMKilled":
         return State(ENDED, "oom_killed", f"{words}: raise the memory in acceptance_kube_resources")
-    if reason in ("ContainerCannotRun", "StartError"):
-        return State(ENDED, "container_failed", words)
+    if number in (126, 127) or _NO_PROGRAM in message:
+        return State(ENDED, "no_python", f"the image lacks the program, see acceptance_kube_python: {words}")
     if number == 137:
         return State(ENDED, "container_failed", f"the container was killed (SIGKILL): {words}")
-    if number in (126, 127):
-        return State(ENDED, "no_python", f"the image lacks the program, see acceptance_kube_python: {words}")
     return State(ENDED, "container_failed" if number else "", words if number else "")
 
 

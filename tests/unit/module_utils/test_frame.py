@@ -131,9 +131,8 @@ def test_writes_of_a_pod_and_of_its_tools_do_not_mix_within_a_line() -> None:
 
 def test_the_archive_runs_in_a_bare_python_and_answers_with_a_frame(tmp_path: t.Any) -> None:
     (tmp_path / "payload.zip").write_bytes(payload.archive())
-    request = payload.request(
-        "stack_facts", {"checks": [{"check": "facts"}], "timeout": 30, "state_dir": str(tmp_path / "state")}
-    )
+    args = {"checks": [{"check": "facts"}], "timeout": 30, "state_dir": str(tmp_path / "state")}
+    request = payload.request("stack_facts", payload.options("stack_facts"), args)
     (tmp_path / "request.json").write_text(json.dumps(request))
     argv = [sys.executable, "-S", "-E", str(tmp_path / "payload.zip"), str(tmp_path / "request.json")]
     environment = {"PATH": os.environ["PATH"], "GPUFLEET_SECRET": "secret", "GPUFLEET_POD_UID": "uid-1"}

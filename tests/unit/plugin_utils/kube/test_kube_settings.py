@@ -1,0 +1,212 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What variables and node objects say, what a pod is made of, and what may be said of credentials."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, inventory, objects, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError
+
+IMAGE = {"acceptance_kube_image": "registry.invalid/tester:1"}
+
+
+def launch() -> objects.Launch:
+    made = objects.Launch("20260101T000000Z-0a1b2c", "nccl_node", "gpu", 600)
+    made.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": made.name, "uid": "u-1"}})
+    return made
+
+
+def pod(**variables: t.Any) -> dict[str, t.Any]:
+    return launch().pod("p-0", 0, settings.pods({**IMAGE, **{f"acceptance_kube_{k}": v for k, v in variables.items()}}))
+
+
+def refused(call: t.Callable[[], t.Any]) -> str:
+    with pytest.raises(client.KubeError) as caught:
+        call()
+    return caught.value.reason
+
+
+# Objects ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_object_is_found_owned_and_ends_by_itself() -> None:
+    made = pod()
+    labels, spec = made["metadata"]["labels"], made["spec"]
+    assert labels[objects.RUN] == "20260101T000000Z-0a1b2c" and labels[objects.STAGE] == "nccl_node"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+    assert spec["activeDeadlineSeconds"] == 600 and spec["restartPolicy"] == "Never"
+    assert spec["automountServiceAccountToken"] is False and not objects.powers(spec)
+    assert all(len(name) <= 63 for name in (made["metadata"]["name"], launch().name))
+
+
+def test_devices_are_asked_for_and_only_those() -> None:
+    free, taken = pod(), launch().pod("p", 0, settings.pods({**IMAGE, "acceptance_kube_resources": {"limits": {"cpu": 8}}}), 8)
+    assert free["spec"]["containers"][0]["resources"] == {}
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in free["spec"]["containers"][0]["env"]
+    assert taken["spec"]["containers"][0]["resources"] == {"limits": {"cpu": 8, "nvidia.com/gpu": "8"}}
+    assert not any(variable["name"] == "NVIDIA_VISIBLE_DEVICES" for variable in taken["spec"]["containers"][0]["env"])
+
+
+def test_the_host_is_mounted_read_only() -> None:
+    mount = next(m for m in pod()["spec"]["containers"][0]["volumeMounts"] if m["name"] == "host")
+    assert mount["readOnly"] is True
+    assert not any(v["name"] == "host" for v in pod(host_root=False)["spec"]["volumes"])
+
+
+def test_a_patch_is_merged_and_lists_are_appended() -> None:
+    patch = {
+        "spec": {"volumes": [{"name": "data", "emptyDir": {}}]},
+        "container": {"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+    }
+    spec = pod(pod_patch=patch)["spec"]
+    assert [v["name"] for v in spec["volumes"]] == ["in", "work", "host", "data"]
+    assert spec["containers"][0]["volumeMounts"][-1]["mountPath"] == "/data"
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ({"spec": {"nodeName": "other"}}, "spec.nodeName is not to be changed"),
+        ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
+        ({"metadata": {"labels": {objects.RUN: "x"}}}, "metadata.labels.gpufleet.acceptance/run-id"),
+        ({"container": {"command": ["sh"]}}, "container.command"),
+        ({"container": {"env": [{"name": "GPUFLEET_SECRET", "value": "x"}]}}, "env GPUFLEET_SECRET"),
+        ({"spec": {"hostPID": True}}, "the pods would be host_pid; acceptance_kube_allow does not name it"),
+        ({"container": {"securityContext": {"privileged": True}}}, "the pods would be privileged"),
+        ({"sidecar": {}}, "found key 'sidecar'"),
+    ],
+)
+def test_a_patch_may_not_touch_what_holds_a_pod(patch: dict[str, t.Any], words: str) -> None:
+    assert words in refused(lambda: pod(pod_patch=patch))
+
+
+def test_a_power_that_is_allowed_is_given() -> None:
+    assert pod(pod_patch={"spec": {"hostPID": True}}, allow=["host_pid"])["spec"]["hostPID"] is True
+    assert "found 'root'" in refused(lambda: pod(allow=["root"]))
+
+
+def test_an_object_is_abandoned_when_its_controller_is_gone_or_its_time_is_over() -> None:
+    made = {"metadata": {"annotations": pod()["metadata"]["annotations"]}}
+    assert not objects.abandoned(made)
+    assert objects.abandoned(made, now=4e9)
+    gone = {**made["metadata"]["annotations"], objects.CONTROLLER: objects.controller().rsplit("/", 1)[0] + "/1"}
+    assert objects.abandoned({"metadata": {"annotations": gone}})
+    elsewhere = {**made["metadata"]["annotations"], objects.CONTROLLER: "other-boot/pid:[1]/17/12345"}
+    assert not objects.abandoned({"metadata": {"annotations": elsewhere}})
+    assert objects.abandoned({"metadata": {}})
+
+
+# Nodes -----------------------------------------------------------------------------------------------------------
+
+
+def node(**spec: t.Any) -> dict[str, t.Any]:
+    status = {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": "n1", "labels": {}}, "spec": spec, "status": status}
+
+
+def obstacle(item: dict[str, t.Any], *tolerations: dict[str, t.Any], devices: bool = True) -> t.Any:
+    return inventory.obstacle(inventory.summary(item, "nvidia.com/gpu"), tolerations, devices, "nvidia.com/gpu")
+
+
+def test_nodes_where_no_pod_may_go() -> None:
+    assert obstacle(node()) is None
+    assert obstacle(node(unschedulable=True)) == ("node_cordoned", "node n1 is cordoned (kubectl uncordon n1)")
+    assert obstacle(node(unschedulable=True), {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}) is None
+    taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
+    assert obstacle(node(taints=[taint]))[1].startswith("node n1 has taint team=a:NoSchedule")
+    assert obstacle(node(taints=[taint]), {"key": "team", "value": "a"}) is None
+    assert obstacle(node(taints=[taint]), {"key": "team", "value": "b"}) is not None
+    assert obstacle(node(taints=[taint]), {"operator": "Exists"}) is None
+    assert obstacle(node(taints=[{**taint, "effect": "PreferNoSchedule"}])) is None
+    down = node()
+    down["status"]["conditions"] = [
+        {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting"}
+    ]
+    assert obstacle(down) == ("node_not_ready", "node n1 is not ready: NodeStatusUnknown: Kubelet stopped posting")
+    bare = node()
+    bare["status"]["allocatable"] = {}
+    assert obstacle(bare)[0] == "no_gpu" and obstacle(bare, devices=False) is None
+
+
+@pytest.mark.parametrize("given", [[], "n1", {"nodes": []}, {"expected": "n1"}, {"names": "n1"}, {"expected": True}, {"names": [1]}])
+def test_a_wrong_acceptance_nodes_is_named(given: t.Any) -> None:
+    if given == []:
+        assert inventory.wanted("lab", {"acceptance_nodes": given}).selector == "nvidia.com/gpu.present=true"
+        return
+    with pytest.raises(RunError, match="lab: acceptance_nodes"):
+        inventory.wanted("lab", {"acceptance_nodes": given})
+
+
+def test_an_unreachable_cluster_has_the_nodes_that_are_expected_of_it() -> None:
+    away = {"acceptance_kube_server": "https://127.0.0.1:1"}
+    assert inventory.subjects("lab", {**away, "acceptance_nodes": {"expected": ["a", "b"]}})[0] == ["a", "b"]
+    assert inventory.subjects("lab", {**away, "acceptance_nodes": {"expected": 2}})[0] == ["expected-1", "expected-2"]
+    found, notes = inventory.subjects("lab", away)
+    assert found == [] and "connection refused" in notes[0]
+
+
+# Credentials -----------------------------------------------------------------------------------------------------
+
+SECRET = "c2VjcmV0LXRva2Vu"
+
+
+def test_a_broken_kubeconfig_is_named_and_not_quoted(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "config"
+    for text in (f"users: [{{token: {SECRET}\n  bad: : yaml", f"users: {SECRET}", f'"{SECRET}"', ""):
+        path.write_text(text)
+        words = refused(lambda: client.connect(client.Connection("lab", kubeconfig=str(path))))
+        assert str(path) in words and SECRET not in words
+
+
+def test_contexts_are_named(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "config"
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": SECRET}}],
+        "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
+                     {"name": "b", "context": {"cluster": "c", "user": "absent"}}],
+    }  # fmt: skip
+    path.write_text(json.dumps(config))
+    words = refused(lambda: client.connect(client.Connection("lab", kubeconfig=str(path), context="z")))
+    assert words == f"lab: context 'z' is not in kubeconfig {path}; it has a, b"
+    assert client.connect(client.Connection("lab", kubeconfig=str(path))).namespace == "team"
+    assert "does not exist" in refused(lambda: client.connect(client.Connection("lab", kubeconfig="/nowhere")))
+    api = client.connect(client.Connection("lab", kubeconfig=str(path), namespace="other"))
+    assert api.namespace == "other" and "connection refused" in refused(lambda: api.get("/version"))
+
+
+def test_refusals_have_the_servers_words() -> None:
+    cases = [
+        (403, 'pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5', "quota"),
+        (403, 'pods "x" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false', "admission"),
+        (403, 'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n"', "no_permission"),
+        (403, 'pods "x" is forbidden: unable to create new content in namespace n because it is being terminated', "namespace_gone"),
+        (404, 'namespaces "n" not found', "namespace_gone"),
+        (500, 'Internal error occurred: failed calling webhook "w": context deadline exceeded', "admission"),
+        (400, 'admission webhook "w" denied the request: no', "admission"),
+        (401, "Unauthorized", "credentials"),
+        (422, 'Pod "x" is invalid: spec: Required value', "bad_spec"),
+        (503, "apiserver is shutting down", "cluster_unreachable"),
+    ]
+    for status, message, code in cases:
+        found = client.refusal("lab", status, message, {}, "POST /x")
+        assert (found.reason_code, found.status) == (code, status) and message in found.reason and found.reason.startswith("lab: ")
+
+
+def test_no_proxy_in_the_spelling_of_many() -> None:
+    kept, notes = client.proxy_exceptions("localhost, 10.0.*.*,172.17.*.*,.corp,10.1.2.*")
+    assert kept == "localhost,10.0.0.0/16,172.17.0.0/16,.corp,10.1.2.0/24"
+    assert [note.split(" is")[0] for note in notes] == ["NO_PROXY entry 10.0.*.*", "NO_PROXY entry 172.17.*.*", "NO_PROXY entry 10.1.2.*"]
+    assert client.proxy_exceptions("*,*.corp,1.2.3.4") == ("*,*.corp,1.2.3.4", [])
+
+
+def test_untagged_images() -> None:
+    assert [settings.untagged(i) for i in ("a", "a:latest", "r:5000/a", "a:1", "r:5000/a:1", "a@sha256:0")] == [True] * 3 + [False] * 3
