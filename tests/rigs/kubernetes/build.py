@@ -26,6 +26,8 @@ PROGRAMS = {  # program: (folder of modules/, package)
     "containerd": ("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
     "containerd-shim-runc-v2": ("containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
     "ctr": ("containerd", "github.com/containerd/containerd/v2/cmd/ctr"),
+    "device-plugin": ("kubernetes", "./device-plugin"),
+    "pause": ("pause", "."),
     "coredns": ("coredns", "github.com/coredns/coredns"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "mpi-operator": ("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),

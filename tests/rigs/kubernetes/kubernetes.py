@@ -21,7 +21,7 @@ import time
 import typing as t
 
 from rigs import common
-from rigs.kubernetes import api, build, image
+from rigs.kubernetes import api, build, images
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = {
@@ -88,12 +88,12 @@ class Kubernetes:
     @property
     def image(self) -> str:
         """Name of the tester image, which every node has."""
-        return image.TESTER
+        return images.tester()
 
     @property
     def bare_image(self) -> str:
         """Name of an image with a shell and its small tools only: no python3, no GPU tools, no MPI."""
-        return image.BARE
+        return images.BARE
 
     @property
     def nodes(self) -> list[str]:
@@ -136,7 +136,7 @@ class Kubernetes:
         took = {}
         began = time.monotonic()
         programs = build.programs()
-        images = image.archives(programs) if nodes else []
+        archives = images.archives(programs) if nodes else []
         took["build"] = time.monotonic() - began
         names = [f"kube-{number:02d}" for number in range(1, nodes + 1)]
         with common.locked(self.state / "lock"):
@@ -155,7 +155,7 @@ class Kubernetes:
             took["api"] = time.monotonic() - began
             self._start_controllers()
             for node in names:
-                self._images(node, images)
+                self._images(node, archives)
                 self._start_kubelet(node)
             self._extend(programs / "manifests", operators)
             self._kwok_nodes(kwok)
@@ -621,7 +621,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]
-    sandbox = "{image.PAUSE}"
+    sandbox = "{images.PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   disable_apparmor = true

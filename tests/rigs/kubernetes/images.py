@@ -1,0 +1,169 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The container images of the rig: archives that containerd imports, made once per content of what they are made of."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tarfile
+import typing as t
+
+from rigs import common
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOOLS = HERE.parent / "simulated"
+RECIPE = HERE.parents[2] / "files" / "tester-image"  # what a real cluster's tester image has is also in this one
+PACKAGES = {
+    "debootstrap": "debootstrap",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
+    "/bin/busybox": "busybox-static",
+    "tar": "tar",
+}
+PAUSE = "gpufleet.invalid/pause:1"
+DEVICE_PLUGIN = "gpufleet.invalid/device-plugin:1"
+BARE = "gpufleet.invalid/bare:1"
+SUITES = {"bookworm": "Open MPI 4.1", "trixie": "Open MPI 5.0"}
+COLLECTIVES = (
+    "all_gather", "all_reduce", "alltoall", "broadcast", "gather", "reduce", "reduce_scatter", "scatter", "sendrecv",
+)  # fmt: skip
+PATH = "/opt/simulated/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def tester(suite: str = "bookworm") -> str:
+    """Name of the tester image made of this Debian; it changes with its content."""
+    return f"gpufleet.invalid/tester:{suite}-{_tester_version(suite)}"
+
+
+def archives(programs: pathlib.Path, suites: t.Sequence[str] = ("bookworm",)) -> list[tuple[str, pathlib.Path]]:
+    """(name, archive) of every image; `programs` is the folder of build.programs()."""
+    common.need_packages(PACKAGES)
+    folder = common.CACHE / "kubernetes" / "images"
+    made = []
+    with common.locked(folder / "lock"):
+        for name, contents in (
+            (PAUSE, {"pause": programs / "pause"}),
+            (DEVICE_PLUGIN, {"device-plugin": programs / "device-plugin"}),
+            (BARE, {"bin/busybox": pathlib.Path("/bin/busybox")}),
+        ):
+            made.append((name, _small(folder, name, contents)))
+        for suite in suites:
+            archive = folder / f"tester-{suite}-{_tester_version(suite)}.tar"
+            if not archive.exists():
+                _tester(folder, suite, archive)
+            made.append((tester(suite), archive))
+    return made
+
+
+def _packages() -> list[str]:
+    return _lines(RECIPE / "packages.txt")
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+
+
+def _base_version(suite: str) -> str:
+    parts = [suite.encode(), " ".join(_packages()).encode(), *((HERE / "image" / f).read_bytes() for f in ("rootfs.sh", "collective_perf.c"))]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
+
+
+def _tester_version(suite: str) -> str:
+    digest = hashlib.sha256(_base_version(suite).encode() + repr(COLLECTIVES).encode())
+    files = [*sorted((TOOLS / "tools").iterdir()), TOOLS / "gpu.xml", *sorted(RECIPE.glob("*.conf")), RECIPE / "commands.txt"]
+    for path in files:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _tester(folder: pathlib.Path, suite: str, archive: pathlib.Path) -> None:
+    base = folder / f"base-{suite}-{_base_version(suite)}"
+    if not (base / "root").exists():
+        print(f"building the tester image of Debian {suite}", file=sys.stderr)
+        new = folder / f"base-{suite}.new"
+        if new.exists():
+            shutil.rmtree(new)
+        new.mkdir(parents=True)
+        source = HERE / "image" / "collective_perf.c"
+        common.run("nice", "unshare", "--mount", HERE / "image" / "rootfs.sh", new, suite, ",".join(_packages()), source)
+        new.rename(base)
+    root = folder / f"tester-{suite}.root"
+    if root.exists():
+        shutil.rmtree(root)
+    common.run("cp", "-a", base / "root", root)
+    simulated = root / "opt" / "simulated"
+    for tool in (TOOLS / "tools").iterdir():
+        # The Python with PyTorch is not the one that runs probes: it has a name of its own.
+        shutil.copy(tool, simulated / "bin" / ("python3-torch" if tool.name == "python3" else tool.name))
+    shutil.copy(TOOLS / "gpu.xml", simulated / "gpu.xml")
+    for collective in COLLECTIVES:
+        program = f"{collective}_perf_mpi"
+        os.link(simulated / "bin" / "collective", simulated / "bin" / program)
+        os.symlink(f"/opt/simulated/bin/{program}", root / "usr/local/bin" / program)  # for logins by ssh, which have another PATH
+    (simulated / "bin" / "collective").unlink()
+    (root / "run" / "sshd").mkdir(mode=0o755, exist_ok=True)
+    (root / "root" / ".ssh").mkdir(mode=0o700, exist_ok=True)
+    shutil.copy(RECIPE / "ssh.conf", root / "etc" / "ssh" / "ssh_config.d" / "tester.conf")
+    shutil.copy(RECIPE / "sshd.conf", root / "etc" / "ssh" / "sshd_config.d" / "tester.conf")
+    for line in _lines(RECIPE / "commands.txt"):
+        command, *arguments = line.split()
+        test = ["sh", "-c", 'command -v "$1"', "sh", command] if not arguments else [command, *arguments]
+        inside = ["env", "-i", f"PATH={PATH}", "HOME=/root", *test]
+        script = 'mount --rbind /dev "$1/dev" && exec chroot "$@"'
+        common.run("unshare", "--mount", "--net", "sh", "-c", script, "sh", root, *inside, timeout=60)
+    _pack(root, tester(suite), archive)
+    shutil.rmtree(root)
+
+
+def _small(folder: pathlib.Path, name: str, contents: dict[str, pathlib.Path]) -> pathlib.Path:
+    """An image of a few static programs; busybox comes with all its names."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in contents.values())).hexdigest()[:12]
+    archive = folder / f"{name.rsplit('/', 1)[1].replace(':', '-')}-{digest}.tar"
+    if not archive.exists():
+        root = folder / f"{archive.stem}.root"
+        if root.exists():
+            shutil.rmtree(root)
+        for place, source in contents.items():
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, root / place)
+            if source.name == "busybox":
+                for applet in common.run(source, "--list").split():
+                    if applet != "busybox":
+                        os.link(root / place, root / "bin" / applet)
+        entry = None if name == BARE else ["/" + place for place in contents]
+        _pack(root, name, archive, entry)
+        shutil.rmtree(root)
+    return archive
+
+
+def _pack(root: pathlib.Path, name: str, archive: pathlib.Path, entry: list[str] | None = None) -> None:
+    """A one-layer image in the format of `docker save`."""
+    layer = archive.with_suffix(".layer")
+    common.run("tar", "--numeric-owner", "--sort=name", "-C", root, "-cf", layer, ".")
+    with open(layer, "rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Entrypoint": entry, "Env": [f"PATH={PATH}"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        "history": [{"created_by": "rigs/kubernetes"}],
+    }
+    data = json.dumps(config).encode()
+    file = f"{hashlib.sha256(data).hexdigest()}.json"
+    manifest = json.dumps([{"Config": file, "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
+    new = archive.with_suffix(".part")
+    with tarfile.open(new, "w") as tar:
+        for member, content in ((file, data), ("manifest.json", manifest)):
+            info = tarfile.TarInfo(member)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        tar.add(layer, "layer.tar")
+    layer.unlink()
+    new.rename(archive)

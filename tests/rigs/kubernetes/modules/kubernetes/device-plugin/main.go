@@ -1,0 +1,125 @@
+// Copyright: (c) 2026, gpufleet.acceptance contributors
+// GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+// SPDX-License-Identifier: GPL-3.0-or-later
+
+// device-plugin offers the node's simulated GPUs to its kubelet as nvidia.com/gpu. What they are stands in
+// /opt/simulated/node.conf (GPUS, IDENTITY), which is read again every second: a node can lose some while it runs.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+const (
+	conf     = "/opt/simulated/node.conf"
+	resource = "nvidia.com/gpu"
+	socket   = "simulated-gpu.sock"
+)
+
+type plugin struct {
+	api.UnimplementedDevicePluginServer
+}
+
+func setting(name string, otherwise int) int {
+	text, _ := os.ReadFile(conf)
+	for _, word := range strings.Fields(string(text)) {
+		if value, found := strings.CutPrefix(word, name+"="); found {
+			if number, err := strconv.Atoi(strings.Trim(value, `"`)); err == nil {
+				return number
+			}
+		}
+	}
+	return otherwise
+}
+
+// devices are named as the simulated nvidia-smi names them.
+func devices() []*api.Device {
+	identity := setting("IDENTITY", 1)
+	found := []*api.Device{}
+	for i := 0; i < setting("GPUS", 8); i++ {
+		id := fmt.Sprintf("GPU-%08x-0000-4000-8000-%012x", identity, i)
+		found = append(found, &api.Device{ID: id, Health: api.Healthy})
+	}
+	return found
+}
+
+func (plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
+	return &api.DevicePluginOptions{}, nil
+}
+
+func (plugin) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatchServer) error {
+	for told := ""; ; {
+		now := devices()
+		if text := fmt.Sprint(now); text != told {
+			if err := stream.Send(&api.ListAndWatchResponse{Devices: now}); err != nil {
+				return err
+			}
+			told = text
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (plugin) Allocate(_ context.Context, asked *api.AllocateRequest) (*api.AllocateResponse, error) {
+	answer := &api.AllocateResponse{}
+	for _, container := range asked.ContainerRequests {
+		answer.ContainerResponses = append(answer.ContainerResponses, &api.ContainerAllocateResponse{
+			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(container.DevicesIds, ",")},
+		})
+	}
+	return answer, nil
+}
+
+func register() error {
+	kubelet := "unix://" + filepath.Join(api.DevicePluginPath, "kubelet.sock")
+	connection, err := grpc.NewClient(kubelet, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	limited, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err = api.NewRegistrationClient(connection).Register(limited, &api.RegisterRequest{
+		Version: api.Version, Endpoint: socket, ResourceName: resource, Options: &api.DevicePluginOptions{},
+	}, grpc.WaitForReady(true))
+	return err
+}
+
+func main() {
+	path := filepath.Join(api.DevicePluginPath, socket)
+	for { // a kubelet that starts removes every plugin's socket and waits to be told again
+		os.Remove(path)
+		listener, err := net.Listen("unix", path)
+		if err != nil {
+			log.Fatal(err)
+		}
+		server := grpc.NewServer()
+		api.RegisterDevicePluginServer(server, plugin{})
+		go server.Serve(listener)
+		if err := register(); err != nil {
+			log.Fatal(err)
+		}
+		log.Printf("%d devices offered as %s", len(devices()), resource)
+		for err == nil {
+			time.Sleep(time.Second)
+			_, err = os.Stat(path)
+		}
+		server.Stop()
+	}
+}

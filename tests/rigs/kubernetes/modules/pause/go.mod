@@ -1,0 +1,3 @@
+module rigs.invalid/pause
+
+go 1.26.0
