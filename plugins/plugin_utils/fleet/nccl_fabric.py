@@ -129,7 +129,7 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
         if item["subject"]["kind"] == "group" and head in settings and head not in told and not on_cluster(settings[head]):
             members = {node: target_of[node] for node in item["subject"]["members"]}
             told.update(_of_group(item["subject"]["id"], head, members, settings, seen, run))
-            told[head]["expectations"] = floors(plan, head)
+            told[head]["floors"] = floors(plan, head)
     return told
 
 
@@ -152,7 +152,7 @@ def _of_group(
     seconds = settings[head]["nccl_fabric_timeout"] + 120
     key = {"public": public, "from": [source], "seconds": seconds} if public and source else None
     told: dict[str, Record] = {target: {"token": token, "key": key} for target in target_of.values()}
-    told[head] = {"group": name, "token": token, "key": {"private": private} if private else None, "nodes": seats, "topology": topology}
+    told[head] = {"group": name, "token": token, "key": {"private": private} if private else None, "members": seats, "topology": topology}
     return told
 
 

@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.bands import Opinion
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import Expectations, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet.rdma import TIMETABLE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.matrix import Cell, Diagnosis, diagnose_matrix, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
@@ -59,20 +59,50 @@ def tables(records: t.Iterable[Record], expected: Expected) -> list[Table]:
     pairs: dict[tuple[str, str], list[Record]] = collections.defaultdict(list)
     again: dict[tuple[str, str], list[Record]] = collections.defaultdict(list)
     for record in records:
-        if record["stage"] == "rdma" and record["subject"]["kind"] == "pair":
+        if record.get("stage") == "rdma" and record["subject"]["kind"] == "pair":
             pairs[record["check"], record["variant"]].append(record)
-        elif record["stage"] == "rdma_again":
-            for row in record["series"]:
-                if row.get("role") == "client":
-                    again[row["check"], row["variant"]].append(row)
+        elif record.get("stage") == "rdma_again":
+            for row in sides(record, "client"):
+                again[row["check"], row["variant"]].append(row)
     return [_table(check, variant, found, again[check, variant], expected) for (check, variant), found in sorted(pairs.items())]
+
+
+def rails_of(record: Record) -> list[Record]:
+    """What a pair's measurement says of its rails, as far as it has its form and is about this pair."""
+    rails = record["context"].get("rails")
+    found = [r for r in rails if _is_rail(r)] if isinstance(rails, list) else []
+    return [r for r in found if "|".join(sorted((node_of(r["a"]), node_of(r["b"])))) == record["subject"]["id"]]
+
+
+def sides(record: Record, role: str) -> list[Record]:
+    """The rows of a node's timetable in one role, as far as they have their form."""
+    words = ("check", "variant", "subject", "started_at")
+    return [
+        row
+        for row in record["series"]
+        if row.get("role") == role
+        and _is_rail(row)
+        and all(isinstance(row.get(word), str) for word in words)
+        and all(isinstance(row.get(name), list) and all(isinstance(r, dict) for r in row[name]) for name in ("rows", "changes"))
+        and number(row.get("round"))
+        and number(row.get("duration_s"))
+    ]
+
+
+def _is_rail(found: t.Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and all(isinstance(found.get(name), str) for name in ("rail", "a", "b", "outcome"))
+        and found["a"] != found["b"]
+        and isinstance(found.get("test") or {}, dict)
+    )
 
 
 def _table(check: str, variant: str, pairs: list[Record], again: list[Record], expected: Expected) -> Table:
     metric, better, unit = ("bandwidth", "higher", "Gb/s") if check.endswith("_bw") else ("latency", "lower", "us")
     cells, floors, known = [], {}, False
     for record in pairs:
-        rails = record["context"].get("rails") or []
+        rails = rails_of(record)
         floor = _floor(record, expected(record["subject"]["id"], record["target"]), metric, unit) if rails else None
         for rail in rails:
             # A port within its own node, or with itself, is no path between two.
@@ -96,9 +126,9 @@ def _table(check: str, variant: str, pairs: list[Record], again: list[Record], e
 
 def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
     """One rail of a pair. A test that began and broke is bad; one that never began says nothing of the link."""
-    done = rail["outcome"] == "measured" and bool(rows)
-    outcome = "measured" if done else "failed" if rail["began"] and rail["outcome"] != "measured" else "unknown"
-    value = rows[-1][metric] if done else None
+    value = rows[-1].get(metric) if rows and rail["outcome"] == "measured" else None
+    value = float(t.cast(float, value)) if number(value) else None
+    outcome = "measured" if value is not None else "failed" if rail.get("began") and rail["outcome"] != "measured" else "unknown"
     return Cell(rail["a"], rail["b"], rail["rail"], value, t.cast(t.Any, outcome), reason=str(rail.get("reason") or ""))
 
 
@@ -130,8 +160,8 @@ def _rounds(records: t.Iterable[Record], check: str, variant: str) -> list[Recor
     by_round: dict[int, list[Record]] = collections.defaultdict(list)
     for record in records:
         if record["stage"] == "rdma" and record["check"] == TIMETABLE:
-            for row in record["series"]:
-                if row.get("role") == "client" and (row["check"], row["variant"]) == (check, variant):
+            for row in sides(record, "client"):
+                if (row["check"], row["variant"]) == (check, variant):
                     by_round[row["round"]].append(row)
     return [
         {
@@ -187,22 +217,22 @@ def _both_sides(deciding: dict[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     served: dict[tuple[str, ...], Record] = {}
     for key, record in deciding.items():
         if key[0] == "rdma" and key[1] == TIMETABLE:
-            for row in record["series"]:
-                if row.get("role") == "server":
+            for row in sides(record, "server"):
+                if node_of(row["a"]) == key[3]:
                     served[row["check"], row["variant"], row["subject"], row["a"], row["b"]] = row
     for key, record in deciding.items():
         if key[0] != "rdma" or record["subject"]["kind"] != "pair" or record["outcome"] != "measured":
             continue
-        for rail in record["context"].get("rails") or ():
-            row = served.get((key[1], key[2], key[3], rail["a"], rail["b"]))
-            yield from ((key, opinion) for opinion in _compare(record, rail, row))
+        for rail in rails_of(record):
+            other = served.get((key[1], key[2], key[3], rail["a"], rail["b"]))
+            yield from ((key, opinion) for opinion in _compare(record, rail, other))
 
 
 def _compare(record: Record, rail: Record, row: Record | None) -> t.Iterator[Opinion]:
     server = node_of(rail["a"])
     where = f"rail {rail['rail']}"
     if row is None or row["outcome"] != "measured":
-        why = row["reason"] if row else "its timetable is missing"
+        why = row.get("reason") if row else "its timetable is missing"
         yield Opinion("UNKNOWN", f"{where}: the client has a number, its server {server} has none: {why}", "incomplete")
         return
     mine, theirs = rail["test"] or {}, row["test"] or {}
@@ -214,16 +244,16 @@ def _compare(record: Record, rail: Record, row: Record | None) -> t.Iterator[Opi
     crossed = (("local_gid", "remote_gid"), ("remote_gid", "local_gid"))
     differ += [f"GIDs {mine.get(a)} and {theirs.get(b)}" for a, b in crossed if mine.get(a) != theirs.get(b)]
     rows = [r for r in record["series"] if r.get("rail") == rail["rail"] and r.get("a") == rail["a"]]
-    counts = [[(r["size"], r["iterations"]) for r in side] for side in (rows[-1:], row["rows"][-1:])]
+    counts = [[(r.get("size"), r.get("iterations")) for r in side] for side in (rows[-1:], row["rows"][-1:])]
     if counts[0] != counts[1]:
         differ.append(f"sizes and iterations {counts[0]} and {counts[1]}")
     if differ:
         yield Opinion("UNKNOWN", f"{where}: the two sides speak of different tests: {'; '.join(differ)}", "sides_differ")
-    if row["tool_version"] != record["tool_version"]:
-        text = f"{where}: perftest is {record['tool_version']} here and {row['tool_version']} on {server}"
+    if row.get("tool_version") != record["tool_version"]:
+        text = f"{where}: perftest is {record['tool_version']} here and {row.get('tool_version')} on {server}"
         yield Opinion("WARN", text, "sides_differ")
     if row["changes"]:
-        told = "; ".join(change["text"] for change in row["changes"][:4])
+        told = "; ".join(str(change.get("text")) for change in row["changes"][:4])
         yield Opinion("WARN", f"{where}: during the test, on {server}: {told}", "evidence")
 
 
@@ -235,39 +265,52 @@ def _ports(deciding: dict[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     nodes = {k: r for k, r in deciding.items() if k[0] == "rdma_ports" and r["outcome"] == "measured"}
     owners: dict[str, list[tuple[Key, str]]] = collections.defaultdict(list)
     for key, record in nodes.items():
-        for device in record["context"]["devices"]:
-            if (device["guid"] or "").strip("0:"):
-                owners[f"GUID {device['guid']}"].append((key, device["device"]))
-        for port in record["context"]["ports"]:
-            for address in {g["address"] for g in port["gids"] if g["type"] != "RoCE v1"}:
-                owners[f"GID {address}"].append((key, f"{port['device']} port {port['port']}"))
+        devices, ports = _hardware(record)
+        for name, device in devices.items():
+            if str(device.get("guid") or "").strip("0:"):
+                owners[f"GUID {device['guid']}"].append((key, name))
+        for port in ports:
+            for address in {str(g.get("address")) for g in _dicts(port.get("gids")) if g.get("type") != "RoCE v1"}:
+                owners[f"GID {address}"].append((key, f"{port['device']} port {port.get('port')}"))
     for identity, of in owners.items():
         if len(of) > 1:
             told = ", ".join(f"{key[3]} {what}" for key, what in of[:4])
             for key in {key for key, _what in of}:
                 yield key, Opinion("FAIL", f"{identity} stands twice: {told}", "duplicate_identity")
     yield from _unlike(nodes, "rail_order", "FAIL", _network)
-    yield from _unlike(nodes, "mtu", "FAIL", lambda port, _device: f"MTU {port['mtu']}" if port["mtu"] else None)
-    yield from _unlike(
-        nodes,
-        "firmware",
-        "WARN",
-        lambda _port, device: f"firmware {device['firmware']} of board {device['board']}" if device["firmware"] else None,
-    )
-    count = collections.Counter(len(r["context"]["ports"]) for r in nodes.values())
+    yield from _unlike(nodes, "mtu", "FAIL", lambda port, _device: f"MTU {port['mtu']}" if port.get("mtu") else None)
+    yield from _unlike(nodes, "firmware", "WARN", _firmware)
+    count = collections.Counter(len(_hardware(r)[1]) for r in nodes.values())
     usual, agree = count.most_common(1)[0] if count else (0, 0)
     if _enough(agree, len(nodes)):
         for key, record in nodes.items():
-            here = len(record["context"]["ports"])
+            here = len(_hardware(record)[1])
             if here != usual:
                 yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(nodes)} nodes have {usual}", "rail_order")
 
 
 def _network(port: Record, _device: Record) -> str | None:
     """The network that a rail is in."""
-    if not port["gid"] or not port["prefix"] or ":" in port["gid"]["address"]:
+    gid = port.get("gid")
+    try:
+        address, prefix = (gid["address"], int(port["prefix"])) if isinstance(gid, dict) else ("", 0)
+        return f"network {ipaddress.IPv4Network((address, prefix), strict=False)}" if address else None
+    except (KeyError, TypeError, ValueError):  # no IPv4 address with a prefix
         return None
-    return f"network {ipaddress.ip_network((port['gid']['address'], port['prefix']), strict=False)}"
+
+
+def _firmware(_port: Record, device: Record) -> str | None:
+    return f"firmware {device['firmware']} of board {device.get('board')}" if device.get("firmware") else None
+
+
+def _dicts(value: t.Any) -> list[Record]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _hardware(record: Record) -> tuple[dict[str, Record], list[Record]]:
+    """Devices by name, and the ports of those in the order of the rails."""
+    devices = {str(d.get("device")): d for d in _dicts(record["context"].get("devices"))}
+    return devices, [p for p in _dicts(record["context"].get("ports")) if p.get("device") in devices]
 
 
 def _unlike(
@@ -276,11 +319,11 @@ def _unlike(
     """Rails that differ from the same rail of most nodes."""
     by_rail: dict[int, dict[Key, tuple[str, str]]] = collections.defaultdict(dict)
     for key, record in nodes.items():
-        devices = {d["device"]: d for d in record["context"]["devices"]}
-        for rail, port in enumerate(record["context"]["ports"]):
+        devices, ports = _hardware(record)
+        for rail, port in enumerate(ports):
             value = of(port, devices[port["device"]])
             if value is not None:
-                by_rail[rail][key] = (value, f"{port['device']} port {port['port']}")
+                by_rail[rail][key] = (value, f"{port['device']} port {port.get('port')}")
     for rail, found in by_rail.items():
         usual, agree = collections.Counter(value for value, _where in found.values()).most_common(1)[0]
         if not _enough(agree, len(found)):
