@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Ledger
 
 # How a tool that lives in a container is started: engine -> (words before the options, option for an environment
-# variable, words after the options). Engines with a daemon outlive the client that started them, see _container_argv.
+# variable, words after the options). Engines with a daemon outlive the client that started them, see container_argv.
 CONTAINERS: dict[str, tuple[list[str], str, list[str]]] = {
     "docker": (["docker", "run", "--rm"], "--env", ["--gpus", "all", "--network", "host", "--ipc", "host"]),
     "podman": (["podman", "run", "--rm"], "--env", ["--device", "nvidia.com/gpu=all", "--network", "host"]),
@@ -96,7 +96,7 @@ class Node:
             if self.ledger and kind in WITH_DAEMON:
                 self.ledger.record("container", engine=kind, cidfile=cidfile)
             result = process.run(
-                self._container_argv(argv, env or {}, cidfile),
+                self.container_argv(argv, env or {}, cidfile),
                 timeout,
                 merge=merge,
                 stdin=stdin,
@@ -106,7 +106,7 @@ class Node:
                 end_container({"engine": kind, "cidfile": cidfile})
             return result
 
-    def _container_argv(self, argv: list[str], env: dict[str, str], cidfile: str) -> list[str]:
+    def container_argv(self, argv: list[str], env: dict[str, str], cidfile: str) -> list[str]:
         kind = self.exec["kind"]
         start, env_option, usual = CONTAINERS[kind]
         words = [*start, *usual]

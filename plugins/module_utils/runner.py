@@ -15,6 +15,7 @@ import time
 import typing as t
 import zlib
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Session, SessionError
@@ -57,6 +58,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
 
 # Whichever module runs next on a node gives back what any other has left.
 LEASES.setdefault("governor", governor.undo)
+LEASES.setdefault("member", member.undo)
 
 RAW_LIMIT = 1 << 20
 # How long after its deadline the guardian may need to end everything.

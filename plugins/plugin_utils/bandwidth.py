@@ -112,7 +112,7 @@ def _measurement(given: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
             about[key] = given[key]
     subject = given.get("subject")
     if isinstance(subject, dict) and isinstance(subject.get("id"), str) and subject["id"]:
-        kind = subject.get("kind") if subject.get("kind") in ("node", "gpu", "nic", "pair", "group") else "node"
+        kind = subject.get("kind") if subject.get("kind") in ("node", "gpu", "nic", "pair", "group", "switch") else "node"
         members = subject.get("members")
         members = [m for m in members if isinstance(m, str)] if isinstance(members, list) else []
         about["subject"] = {"kind": kind, "id": subject["id"], "members": members}

@@ -21,6 +21,7 @@ import zlib
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RUN_ID, Run, RunError, file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.waivers import node_of
 
 try:
     import jsonschema
@@ -73,8 +74,8 @@ def problem(record: t.Any) -> str | None:
 class Completer:
     """Turns one target's observations of one stage into measurements of a run.
 
-    `planned` is {(check, variant, subject id): item of the todo}. What is about a subject other than the one that sent it, a pair or a
-    group, is taken only where the plan wants it from this target.
+    `planned` is {(check, variant, subject id): item of the todo}. What is about a subject other than the one that sent it is taken only
+    where the plan wants it from this target, or where it is about nodes of a group that the plan wants from it: a finding.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Completer:
         }
         measurement["simulated"] = bool(fields["simulated"] or self.simulated)
         wrong = problem(measurement)
-        if wrong is None and subject["kind"] in ("pair", "group") and check not in self.planned:
+        if wrong is None and isinstance(seen.get("subject"), dict) and check not in self.planned and not self._in_a_group(subject):
             wrong = f"{subject['kind']} {subject['id']} was not asked of it"
         if wrong is None:
             return measurement
@@ -124,6 +125,12 @@ class Completer:
             "bad_measurement",
             f"what {sender} sent is refused: {wrong}",
         )
+
+    def _in_a_group(self, subject: dict[str, t.Any]) -> bool:
+        """Whether it is about members of a group that was asked of this target, and of nobody else."""
+        about = set(subject["members"]) if subject["kind"] in ("pair", "group", "switch") else {node_of(subject["id"])}
+        groups = [item["subject"] for item in self.planned.values() if item["subject"]["kind"] == "group"]
+        return bool(about) and any(about <= set(group["members"]) for group in groups)
 
     def failure(
         self, check: Check, reason_code: str, reason: str, outcome: str = "error", **fields: t.Any
@@ -194,7 +201,7 @@ def well_formed(m: t.Any) -> bool:
         and all(m[k] is None or _text(m[k]) for k in ("reason_code", "reason", "tool_version", "raw", "raw_sha256"))
         and bool(RUN_ID.match(m["run_id"]) and _NAME.match(m["stage"]) and _NAME.match(m["check"]) and m["target"])
         and len(m["variant"]) <= 512
-        and subject["kind"] in ("node", "gpu", "nic", "pair", "group")
+        and subject["kind"] in ("node", "gpu", "nic", "pair", "group", "switch")
         and _text(subject["id"])
         and 0 < len(subject["id"]) <= 1024
         and _texts(subject["members"])

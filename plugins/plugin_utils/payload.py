@@ -31,7 +31,7 @@ HERE = pathlib.Path(__file__).resolve().parents[1] / "module_utils"
 # Every probe module, and its file in probes/.
 PROBES = {
     "stack_facts": "stack", "nccl_tests": "nccl", "gemm": "gemm", "measure": "tool", "rdma_ports": "rdma_ports",
-    "perftest_rounds": "perftest",
+    "perftest_rounds": "perftest", "nccl_fabric": "fabric",
 }  # fmt: skip
 
 # Runs on the node. A script on standard input is read byte by byte, so its first line reads the rest in one piece.

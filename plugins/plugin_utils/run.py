@@ -39,7 +39,7 @@ def file_name(subject: str) -> str:
     return name if name.strip(".") else name.replace(".", "%2E")
 
 
-def write_atomically(path: pathlib.Path, text: str) -> None:
+def write_atomically(path: pathlib.Path, text: str, mode: int = 0o644) -> None:
     """Write a whole file or nothing."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
@@ -47,7 +47,7 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
             target.write(text)
             target.flush()
             os.fsync(target.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ class Run:
         with open(path.with_suffix(".lock"), "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                write_atomically(path, json.dumps(make()))
+                write_atomically(path, json.dumps(make()), 0o600)  # a key may be in it
         return json.loads(path.read_text(encoding="utf-8"))
 
     def lose(self, target: str, reason_code: str, reason: str) -> None:

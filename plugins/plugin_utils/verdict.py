@@ -148,6 +148,7 @@ class _Court:
         attempt = record.get("attempt")
         self.records[key_of].append(
             {
+                **dict(zip(("stage", "check", "variant"), key_of, strict=False)),
                 "target": str(record.get("target") or node_of(key_of[3])),
                 "subject": {"kind": _kind(key_of[3]), "id": key_of[3], "members": []},
                 "attempt": attempt if isinstance(attempt, int) and not isinstance(attempt, bool) and attempt > 0 else 1,
@@ -314,6 +315,8 @@ class _Court:
                 parts = [final[part] for part in self.parts.get(key, ())]
                 opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]), twice)
             promised = {*item["subject"]["members"], *(record["subject"]["members"] if record else ())}
+            if item["subject"]["kind"] == "group":  # its members are who took part, not parts with numbers of their own
+                promised = set()
             missing = sorted(promised - {part[3] for part in self.parts.get(key, ())})
             if missing and record is not None and record["outcome"] == "measured":
                 some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")

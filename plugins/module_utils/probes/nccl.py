@@ -75,7 +75,7 @@ def _measure(
         return observation.failed(op, "single_gpu", reason, "not_applicable", variant=variant, simulated=bool(seen.get("simulated"))), None
     used = seen["gpus"][:count]
     smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
-    max_bytes = _largest_that_fits(used) if largest in ("", "auto") else size(largest)
+    max_bytes = largest_that_fits(used) if largest in ("", "auto") else size(largest)
     binary = _binary(op, params)
     argv = [binary, "-b", str(size(smallest)), "-e", str(max_bytes), "-f", str(params["factor"]), "-g", str(count)]
     argv += ["-n", str(params["iterations"]), "-w", str(params["warmup"]), "-d", keys.get("type", "float"), "-c", "1"]
@@ -111,7 +111,7 @@ def _measure(
         return observation.failed(op, read["reason_code"], read["reason"], **common), window.after
     if read["op"] not in (None, op):
         return observation.failed(op, "bad_output", f"{binary} printed results of {read['op']}", **common), window.after
-    return observation.measured(op, metrics=_metrics(read), series=_series(read), **common), window.after
+    return observation.measured(op, metrics=metrics(read), series=series(read), **common), window.after
 
 
 def _binary(op: str, params: dict[str, t.Any]) -> str:
@@ -119,7 +119,7 @@ def _binary(op: str, params: dict[str, t.Any]) -> str:
     return os.path.join(params["binary_dir"], name) if params["binary_dir"] else name
 
 
-def _largest_that_fits(gpus: list[dict[str, t.Any]]) -> int:
+def largest_that_fits(gpus: list[dict[str, t.Any]]) -> int:
     """The largest power of two that fits into every GPU, 16 GiB at most, 1 GiB where the memory is unknown."""
     memory = min((g.get("memory_total_mib") or 0) for g in gpus) * (1 << 20)
     if not memory:
@@ -130,7 +130,7 @@ def _largest_that_fits(gpus: list[dict[str, t.Any]]) -> int:
 def _context(
     op: str, keys: dict[str, str], gpus: list[dict[str, t.Any]], env: dict[str, str], node: Node
 ) -> dict[str, t.Any]:
-    settings = {**_nccl_conf(node), **env}
+    settings = {**nccl_conf(node), **env}
     names = sorted({g["name"] for g in gpus})
     algorithm = settings.get("NCCL_ALGO", "auto").lower()
     return {
@@ -139,7 +139,7 @@ def _context(
         "gpu": names[0] if len(names) == 1 else "mixed: " + ", ".join(names),
         "gpus": len(gpus),
         "gpu_uuids": [g["uuid"] for g in gpus],
-        "nvls": _nvls(names, len(gpus), settings),
+        "nvls": nvls(names, len(gpus), settings),
         "algorithm": algorithm,
         "nodes": 1,
         "nccl_env": {k: v for k, v in sorted(settings.items()) if k.startswith("NCCL_")},
@@ -147,7 +147,7 @@ def _context(
     }
 
 
-def _nvls(names: list[str], count: int, settings: dict[str, str]) -> bool:
+def nvls(names: list[str], count: int, settings: dict[str, str]) -> bool:
     """Whether this hardware should reduce in the switch, as configured. Not whether it did: a node on which NVLS broke
     must be held to the number of one on which it works."""
     if settings.get("NCCL_NVLS_ENABLE") == "0" or "nvls" not in settings.get("NCCL_ALGO", "nvls").lower():
@@ -156,7 +156,7 @@ def _nvls(names: list[str], count: int, settings: dict[str, str]) -> bool:
     return len(models) == len(names) and all(count >= NVLS_FROM[m] for m in models) and "PCIe" not in " ".join(names)
 
 
-def _nccl_conf(node: Node) -> dict[str, str]:
+def nccl_conf(node: Node) -> dict[str, str]:
     """NCCL's settings of the machine and of our environment, as NCCL itself would see them."""
     found: dict[str, str] = {}
     for line in (node.read("/etc/nccl.conf") or "").splitlines():
@@ -167,7 +167,7 @@ def _nccl_conf(node: Node) -> dict[str, str]:
     return found
 
 
-def _metrics(read: dict[str, t.Any]) -> dict[str, t.Any]:
+def metrics(read: dict[str, t.Any]) -> dict[str, t.Any]:
     metrics = {"busbw": {"value": read["peak_busbw"]["value"], "unit": "GB/s"}}
     if read.get("avg_busbw"):
         metrics["avg_busbw"] = {"value": read["avg_busbw"]["value"], "unit": "GB/s"}
@@ -176,7 +176,7 @@ def _metrics(read: dict[str, t.Any]) -> dict[str, t.Any]:
     return metrics
 
 
-def _series(read: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+def series(read: dict[str, t.Any]) -> list[dict[str, t.Any]]:
     """Rows as printed; `busbw` is the better of the two halves, which both stand beside it."""
     rows = []
     for row in read["rows"]:

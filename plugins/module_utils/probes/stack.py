@@ -13,7 +13,7 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import facts, gpu, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import facts, gpu, interfaces, observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 # Initialises CUDA for real, through the driver and then through torch where it is installed. In a child, since it may
@@ -93,7 +93,8 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     common: dict[str, t.Any] = {"simulated": bool(seen["simulated"])}
     if "facts" in wanted:
         found = facts.collect(params, node, seen, links)
-        yield observation.measured("facts", variant=wanted["facts"], context={**identity, "facts": found}, **common)
+        context = {**identity, "addresses": interfaces.addresses(), "facts": found}
+        yield observation.measured("facts", variant=wanted["facts"], context=context, **common)
     if "gpu_health" in wanted:
         common["variant"] = wanted["gpu_health"]
         yield from _health(seen, links, params["gpu_count"], node, {**common, "context": identity})

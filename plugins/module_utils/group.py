@@ -1,0 +1,373 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A group of nodes as its head sees it: who takes part, how they are entered, and launches over some of them, many at a time.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import json
+import os
+import selectors
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, mpi, process, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+CONNECT_S = 10
+# So many connections are opened at a time: sshd refuses some of a crowd, and a head has only so many cores.
+AT_ONCE = 64
+OUTPUT_LIMIT = 8 << 20
+# How long mpirun gets, after it was told to end, to end its ranks on all nodes.
+END_S = 10.0
+
+
+@dataclasses.dataclass
+class Seat:
+    """One node of a group. `problem` is (reason code, reason) where it does not take part."""
+
+    name: str
+    address: str
+    local: bool = False
+    hostname: str = ""
+    gpu: str | None = None
+    gpus: list[str] = dataclasses.field(default_factory=list)
+    memory_mib: int = 0
+    ports: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
+    problem: tuple[str, str] | None = None
+    leash: Leash | None = None
+
+    def hear(self, hello: dict[str, t.Any]) -> None:
+        """Take over what the node says of itself."""
+        for key in ("gpu", "gpus", "memory_mib", "ports"):
+            setattr(self, key, hello[key])
+        self.hostname = hello["hostname"].split(".")[0]  # as nccl-tests prints it
+        refused = hello["refused"]
+        self.problem = (refused[1], refused[2]) if refused else None
+
+
+class Leash:
+    """The head's hold on a member: an SSH connection that lives as long as the head does."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.argv = argv
+        self.child: subprocess.Popen[bytes] | None = None
+        self.said = b""
+        self.due = 0.0
+        self.error = "no answer"
+
+    def start(self) -> None:
+        self.said = b""
+        self.child = process.spawn(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    @property
+    def alive(self) -> bool:
+        return self.child is not None and self.child.poll() is None
+
+    def fail(self) -> None:
+        """It ended without a hello: why, and when to try again."""
+        if self.child:
+            self.child.wait(timeout=5)
+            words = self.child.stderr.read(4096).decode("utf-8", "replace") if self.child.stderr else ""
+            self.error = " ".join(words.split())[-300:] or f"ssh ended with status {self.child.returncode}"
+        self.release()
+        self.due = time.monotonic() + 1
+
+    def release(self) -> None:
+        if self.child:
+            if self.child.stdin:
+                with contextlib.suppress(OSError):
+                    self.child.stdin.close()
+                self.child.stdin = None
+            until = time.monotonic() + 2
+            while self.child.poll() is None and time.monotonic() < until:
+                time.sleep(0.02)
+            for stream in (self.child.stdout, self.child.stderr):
+                if stream:
+                    stream.close()
+            if self.child.poll() is None:
+                process.end(self.child)
+            self.child = None
+
+
+class Group:
+    """`with Group(params, node, here) as group:` it has a folder for its files, and every hold is released at the end."""
+
+    def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
+        self.params = params
+        self.node = node
+        self.seats: list[Seat] = []
+        self.simulated = bool(here and here["simulated"])
+        for one in params["members"]:
+            gpus = [f"slot-{slot}" for slot in range(one.get("gpus") or 0)]
+            seat = Seat(one["name"], one["address"], bool(one.get("local")), one.get("hostname") or "", gpus=gpus)
+            if one.get("problem"):
+                seat.problem = ("unreachable", one["problem"])
+            self.seats.append(seat)
+            if seat.local and here:
+                seat.hear(here)
+        self.folder = ""
+        self.ssh: list[str] = []
+        self._jobs = 0
+
+    def __enter__(self) -> Group:
+        token = self.params["token"]
+        # A member's folder is in the ledger already; without members there is nothing in it worth hiding.
+        self.folder = member.folder(token) if token else tempfile.mkdtemp(prefix="gpufleet-")
+        self.ssh = self._ssh()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for seat in self.seats:
+            if seat.leash and seat.leash.child and seat.leash.child.stdin:  # all of them first: they end side by side
+                with contextlib.suppress(OSError):
+                    seat.leash.child.stdin.close()
+                seat.leash.child.stdin = None
+        for seat in self.seats:
+            if seat.leash:
+                seat.leash.release()
+        if not self.params["token"]:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _ssh(self) -> list[str]:
+        """The program that enters a node. With a key of our own nothing of the user's settings takes part."""
+        private = (self.params["key"] or {}).get("private")
+        if not private:
+            return ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", *self.params["ssh_args"]]
+        self._write("key", private if private.endswith("\n") else private + "\n")
+        settings = {
+            "BatchMode": "yes",
+            "ConnectTimeout": CONNECT_S,
+            "ServerAliveInterval": 10,
+            "IdentityFile": f"{self.folder}/key",
+            "IdentitiesOnly": "yes",
+            "IdentityAgent": "none",
+            "UserKnownHostsFile": f"{self.folder}/known_hosts",
+            "GlobalKnownHostsFile": "none",
+            "StrictHostKeyChecking": "accept-new",
+            "LogLevel": "ERROR",
+        }
+        lines = "".join(f"  {name} {value}\n" for name, value in settings.items())
+        return ["ssh", "-F", self._write("ssh_config", f"Host *\n{lines}"), *self.params["ssh_args"]]
+
+    def _write(self, name: str, text: str) -> str:
+        path = f"{self.folder}/{name}"
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as target:
+            target.write(text)
+        return path
+
+    # Who takes part --------------------------------------------------------------------------------------------------
+
+    def gather(self, seconds: float) -> None:
+        """Take hold of every member, within so many seconds; who has not answered by then does not take part."""
+        if not self.params["token"]:
+            self._ask_hostnames(seconds)
+            return
+        words = shlex.join(member.reading(self.params["token"]))
+        waiting = [seat for seat in self.seats if not seat.local and not seat.problem]
+        for seat in waiting:
+            seat.leash = Leash([*self.ssh, seat.address, words])
+        until = time.monotonic() + min(seconds, self.node.remaining())
+        with selectors.DefaultSelector() as selector:
+            trying: list[Seat] = []
+            while waiting and time.monotonic() < until:
+                for seat in waiting:
+                    leash = t.cast(Leash, seat.leash)
+                    if len(trying) < AT_ONCE and seat not in trying and leash.due <= time.monotonic():
+                        leash.start()
+                        if leash.child and leash.child.stdout:
+                            self.node.record(leash.child.pid)
+                            selector.register(leash.child.stdout, selectors.EVENT_READ, seat)
+                        trying.append(seat)
+                for key, _events in selector.select(0.2):
+                    seat = key.data
+                    leash = t.cast(Leash, seat.leash)
+                    piece = os.read(key.fd, 1 << 16)
+                    leash.said += piece
+                    if piece and not leash.said.endswith(b"\n"):
+                        continue
+                    selector.unregister(key.fileobj)
+                    trying.remove(seat)
+                    if not piece or not _hello(seat, leash.said):
+                        leash.fail()
+                    else:
+                        waiting.remove(seat)
+        for seat in waiting:
+            leash = t.cast(Leash, seat.leash)
+            seat.problem = ("unreachable", f"it did not let the head in within {seconds:.0f} s: {leash.error}")
+            leash.release()
+
+    def _ask_hostnames(self, seconds: float) -> None:
+        """Nodes without a half of their own: what they call themselves, where nobody said it."""
+        for seat in self.seats:
+            if not seat.hostname and not seat.problem:
+                argv = ["hostname"] if seat.local else [*self.ssh, seat.address, "hostname"]
+                said = self.node.run(argv, timeout=seconds)
+                seat.hostname = said.out.strip().split(".")[0]
+                if not said.ok or not seat.hostname:
+                    words = " ".join((said.err or said.out).split())[-300:]
+                    seat.problem = ("unreachable", f"it did not say its name: {words or 'no answer'}")
+            if not seat.gpus and not seat.problem:
+                seat.problem = ("gpu_count", "nobody said how many GPUs it has")
+
+    def present(self) -> list[Seat]:
+        for seat in self.seats:
+            if seat.leash and not seat.problem and not seat.leash.alive:
+                seat.problem = ("lost_node", "its connection to the head is lost")
+        return [seat for seat in self.seats if not seat.problem]
+
+    def absent(self) -> dict[str, tuple[str, str]]:
+        return {seat.name: seat.problem for seat in self.seats if seat.problem}
+
+    def gone(self, seats: list[Seat]) -> list[str]:
+        """Names of those whose hold has ended since."""
+        return [seat.name for seat in seats if seat.leash and not seat.leash.alive]
+
+    def names(self) -> dict[str, str]:
+        """Names by address and by host name."""
+        return {key: seat.name for seat in self.seats for key in (seat.hostname, seat.address) if key}
+
+    # Launching -------------------------------------------------------------------------------------------------------
+
+    def job(
+        self, flavour: str, seats: list[Seat], each: int, argv: list[str], env: dict[str, str], timeout: float, ranks: int
+    ) -> Job:
+        """A launch of `argv` with `each` processes on every one of `seats`; `ranks` NCCL ranks in all."""
+        self._jobs += 1
+        hosts = [(seat.address, each) for seat in seats]
+        path = self._write(f"hosts-{self._jobs}", mpi.hostfile(flavour, hosts))
+        token = self.params["token"]
+        own = {**env, **({session.MARK: token} if token else {})}
+        words, more = mpi.command(
+            flavour, self.params["mpirun"], hosts, path, argv, env=own, ssh=self.ssh, extra=self.params["mpi_args"],
+            scratch=self.folder if token else "", root=os.geteuid() == 0,
+        )  # fmt: skip
+        return Job(words, {**more, "TMPDIR": self.folder}, seats, ranks, timeout, f"{self.folder}/out-{self._jobs}")
+
+
+def _hello(seat: Seat, said: bytes) -> bool:
+    """Whether it is a whole hello; what it says goes into the seat."""
+    try:
+        seat.hear(json.loads(said))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return True
+
+
+class Job:
+    """One launch. After run(): `rc`, `out`, `err`, `timed_out`, `missing`, `started_at`, `duration_s`; `timeout` is shorter than `asked`
+    where the probe's own deadline came first."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], seats: list[Seat], ranks: int, timeout: float, path: str) -> None:
+        self.argv = argv
+        self.env = env
+        self.seats = seats
+        self.ranks = ranks
+        self.timeout = self.asked = timeout
+        self.path = path
+        self.rc: int | None = None
+        self.out = self.err = ""
+        self.timed_out = False
+        self.missing: str | None = None
+        self.started_at = time.time()
+        self.duration_s = 0.0
+        self._began = 0.0
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def shown(self) -> list[str]:
+        """The command line for people: without the mark by which ranks are found."""
+        words: list[str] = []
+        for word in self.argv:
+            if word.startswith(f"{session.MARK}=") and words[-1:] == ["-x"]:
+                words.pop()
+            elif words[-2:] == ["-genv", session.MARK]:
+                del words[-2:]
+            else:
+                words.append(word)
+        return words
+
+    def start(self, node: Node) -> None:
+        self.started_at, self._began = time.time(), time.monotonic()
+        with open(self.path + ".out", "wb") as out, open(self.path + ".err", "wb") as err:
+            try:
+                self._child = process.spawn(
+                    self.argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(os.environ, **self.env)
+                )
+                node.record(self._child.pid)
+            except OSError as error:
+                self.missing = os.strerror(error.errno or 0)
+
+    def finished(self) -> bool:
+        """Whether it has ended, by itself or, at its deadline, by us."""
+        if self._child is None:
+            return True
+        ended = process._has_exited(self._child.pid)
+        if not ended and time.monotonic() - self._began < self.timeout:
+            return False
+        self.timed_out = not ended
+        self.duration_s = time.monotonic() - self._began
+        process.end(self._child, grace=END_S)
+        self.rc = self._child.returncode
+        self.out, self.err = _text(self.path + ".out"), _text(self.path + ".err")
+        self._child = None
+        return True
+
+
+def run(jobs: t.Sequence[Job], node: Node, most: int) -> None:
+    """Run all of them, at most so many at a time, each to its own deadline."""
+    waiting = list(jobs)
+    running: list[Job] = []
+    while waiting or running:
+        while waiting and len(running) < most:
+            job = waiting.pop(0)
+            job.timeout = min(job.timeout, max(1.0, node.remaining() - END_S))
+            job.start(node)
+            running.append(job)
+        running = [job for job in running if not job.finished()]
+        time.sleep(0.05)
+
+
+def _text(path: str) -> str:
+    with open(path, "rb") as source:
+        text = source.read(OUTPUT_LIMIT).decode("utf-8", "replace")
+    os.unlink(path)
+    return text
+
+
+# Ports ---------------------------------------------------------------------------------------------------------------
+
+
+def left_by(hca: str, ports: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """The ports that NCCL_IB_HCA leaves: `^` excludes, `=` wants whole names, a word may end in `:PORT` (parseStringList and
+    matchIfList of NCCL)."""
+    exclude, rest = hca.startswith("^"), hca.lstrip("^")
+    exact, rest = rest.startswith("="), rest.lstrip("=")
+    words = [word.partition(":") for word in rest.split(",") if word]
+
+    def listed(port: dict[str, t.Any]) -> bool:
+        return any(
+            (port["device"] == name if exact else port["device"].startswith(name)) and number in ("", str(port["port"]))
+            for name, _colon, number in words
+        )
+
+    return [port for port in ports if not words or listed(port) != exclude]
+
+
+def routable(gids: t.Iterable[t.Sequence[t.Any]]) -> list[int]:
+    """Indexes of a table's [index, type, address] that NCCL could use by default: RoCE v2 over IPv4, not link-local."""
+    return [
+        index
+        for index, kind, address in gids
+        if kind == "RoCE v2" and ":" not in address and not ipaddress.ip_address(address).is_link_local
+    ]

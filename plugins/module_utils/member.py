@@ -1,0 +1,203 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node as a member of a group: it lets the group's head in for the length of a test, and everything of it goes afterwards.
+
+A group has a token, and each member a folder named after it:
+
+    /tmp/gpufleet-TOKEN/hello    who the member is; the head reads it over SSH and holds a lock on it as long as it lives
+
+The lock is how a member knows that the head has come, and that it is gone: finished, dead, or its connection lost. The lease, in the
+node's ledger before anything is made, is the folder, the line of the ephemeral key in authorized_keys (which sshd itself accepts from
+the head only, and for a while only), and every process that carries the token in its environment, as all ranks of the group do.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import stat
+import tempfile
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import process, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+_TOKEN = re.compile(r"^[0-9a-f]{32}$")
+_KEY = re.compile(r"^ssh-ed25519 [A-Za-z0-9+/=]{40,100}$")
+POLL_S = 0.2
+
+
+def folder(token: str) -> str:
+    """Where members and head of this group keep their files. ValueError for what is no token of ours."""
+    if not _TOKEN.match(token):
+        raise ValueError("token: expected 32 hexadecimal digits")
+    return f"/tmp/gpufleet-{token[:16]}"
+
+
+def reading(token: str) -> list[str]:
+    """The command by which the head, over SSH, reads a member's hello and then holds the lock until its own end closes."""
+    path = f"{folder(token)}/hello"
+    return ["flock", "--shared", path, "cat", path, "-"]
+
+
+class Member:
+    """`with Member(...) as member: member.greet({...}); member.wait(...)`.
+
+    `key` is {"public": "ssh-ed25519 AAAA...", "from": [addresses of the head], "seconds": how long it is good for}, None where nodes
+    reach one another already.
+    """
+
+    def __init__(self, node: Node, token: str, key: dict[str, t.Any] | None = None) -> None:
+        self.node = node
+        self.token = token
+        self.folder = folder(token)
+        self.key = key
+        self._lease: dict[str, t.Any] = {}
+
+    def __enter__(self) -> Member:
+        self._lease = {"folder": self.folder, "mark": self.token, "key": "", "file": ""}
+        line = ""
+        if self.key:
+            line = authorization(self.key["public"], self.key["from"], self.key["seconds"])
+            path = os.path.realpath(os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".ssh", "authorized_keys"))
+            self._lease.update(key=self.key["public"], file=path, made=not os.path.isdir(os.path.dirname(path)))
+        if self.node.ledger:
+            self.node.ledger.record("member", **self._lease)
+        os.mkdir(self.folder, 0o700)
+        if line:
+            _add_line(self._lease["file"], line)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        undo(self._lease)
+
+    def greet(self, words: dict[str, t.Any]) -> None:
+        """Write the hello, whole or not at all."""
+        path = f"{self.folder}/hello"
+        with open(path + ".new", "w", encoding="utf-8") as target:
+            target.write(json.dumps(words) + "\n")
+        os.replace(path + ".new", path)
+
+    def wait(self, seconds: float) -> str | None:
+        """Until the head has come and gone. None then; why not, where it did not come within `seconds`, or stayed to the deadline."""
+        until = time.monotonic() + min(seconds, self.node.remaining())
+        came = False
+        while self.node.remaining() > 0:
+            held = self._held()
+            if came and not held:
+                return None
+            came = came or held
+            if not came and time.monotonic() > until:
+                return f"the head of the group did not come within {seconds:.0f} s"
+            time.sleep(POLL_S)
+        return "the head of the group was still there at the deadline" if came else "the head of the group did not come"
+
+    def _held(self) -> bool:
+        with open(f"{self.folder}/hello", encoding="utf-8") as hello:
+            try:
+                fcntl.flock(hello, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+
+def undo(entry: dict[str, t.Any]) -> str:
+    """Give a membership back from its ledger record. Safe to repeat."""
+    done = []
+    left = process.with_environment(session.MARK, entry["mark"])
+    for pid, started in left:
+        process.kill(pid, started, signal.SIGKILL)
+    for pid, started in left:
+        process.wait_gone(pid, started, 5)
+    if left:
+        done.append(f"ended {len(left)} processes of the group")
+    if entry["folder"] == folder(entry["mark"]) and os.path.isdir(entry["folder"]):
+        shutil.rmtree(entry["folder"], ignore_errors=True)
+        done.append(f"removed {entry['folder']}")
+    if entry["key"]:
+        try:
+            if _remove_line(entry["file"], entry["key"]):
+                done.append(f"removed our key from {entry['file']}")
+        except OSError as error:
+            done.append(f"our key is NOT removed from {entry['file']}, where it expires: {error.strerror}")
+        if entry["made"]:
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(entry["file"]))
+    return "; ".join(done) or "nothing was left of a group"
+
+
+# authorized_keys -----------------------------------------------------------------------------------------------------
+
+
+def authorization(public: str, sources: t.Iterable[str], seconds: float, now: float | None = None) -> str:
+    """A line of authorized_keys that is good for these sources and so many seconds (sshd reads the time as the machine's own).
+
+    ValueError for a key or a source that could carry more than it should.
+    """
+    if not _KEY.match(public):
+        raise ValueError("key: expected an ed25519 key without a comment")
+    addresses = sorted({address for source in sources for address in _addresses(source)})
+    if not addresses:
+        raise ValueError("key: expected at least one address that it may come from")
+    until = time.strftime("%Y%m%d%H%M%S", time.localtime((time.time() if now is None else now) + seconds + 60))
+    return f'restrict,from="{",".join(addresses)}",expiry-time="{until}" {public} gpufleet-acceptance'
+
+
+def _addresses(source: str) -> list[str]:
+    """Addresses of a name or an address."""
+    try:
+        found = socket.getaddrinfo(source, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ValueError(f"{source}: {error}") from error
+    return [str(info[4][0]).partition("%")[0] for info in found]
+
+
+def _add_line(path: str, line: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(os.path.dirname(path), 0o700)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        size = os.fstat(handle).st_size
+        cut = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        os.write(handle, ("\n" * cut + line + "\n").encode())
+    finally:
+        os.close(handle)
+
+
+def _remove_line(path: str, key: str) -> bool:
+    """Take the lines with this key out and leave the rest as it is; a file of which nothing is left goes."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as source:
+            lines = source.readlines()
+            before = os.fstat(source.fileno())
+    except OSError:
+        return False
+    kept = [line for line in lines if key not in line]
+    if len(kept) == len(lines):
+        return False
+    if not kept:
+        os.unlink(path)
+        return True
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".authorized_keys-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as target:
+            target.writelines(kept)
+            os.fchmod(handle, stat.S_IMODE(before.st_mode))
+            os.fchown(handle, before.st_uid, before.st_gid)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return True

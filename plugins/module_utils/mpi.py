@@ -1,0 +1,176 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""mpirun of Open MPI 4 and 5 and of Hydra (MPICH, Intel MPI): which one it is, its argument list, and its complaints.
+
+The three agree on little more than the name. What differs and matters here:
+
+    hosts        always by a host file of ours: Open MPI 5 ignores the variables of Open MPI 4, and without a list it starts every rank
+                 on the machine it runs on and reports success
+    ssh          only from the machine that mpirun runs on (no tree), so that no other node needs a key
+    environment  by name and value on the command line, so that every rank gets it whatever its login shell does
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import typing as t
+
+Host = t.Tuple[str, int]  # address, ranks on it
+
+OPENMPI4, OPENMPI5, HYDRA = "openmpi4", "openmpi5", "hydra"
+
+
+def flavour(text: str) -> tuple[str, str] | None:
+    """Which launcher prints this for `--version`, and its version; None for one that we do not know."""
+    found = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)(\.[\w.]+)?", text)
+    if found:
+        return (OPENMPI4 if int(found.group(1)) < 5 else OPENMPI5), f"Open MPI {found.group(1)}{found.group(2) or ''}"
+    found = re.search(r"\(PRRTE\) ([\w.]+)|PRTE[^\d\n]{0,40}([\d.]+)", text)
+    if found:
+        return OPENMPI5, f"PRRTE {found.group(1) or found.group(2)}"
+    found = re.search(r"Intel\(R\) MPI Library[^\n]{0,60}Version ([^\s,]+)", text)
+    if found:
+        return HYDRA, f"Intel MPI {found.group(1)}"
+    found = re.search(r"HYDRA[\s\S]{0,200}?Version:\s*(\S+)", text)
+    return (HYDRA, f"Hydra {found.group(1)}") if found else None
+
+
+def hostfile(kind: str, hosts: t.Sequence[Host]) -> str:
+    """The text of a host file. An IPv6 address cannot be told from a port in Hydra's, which has no other form."""
+    if kind == HYDRA:
+        return "".join(f"{address}:{ranks}\n" for address, ranks in hosts)
+    return "".join(f"{address} slots={ranks}\n" for address, ranks in hosts)
+
+
+def command(
+    kind: str,
+    program: str,
+    hosts: t.Sequence[Host],
+    file: str,
+    argv: t.Sequence[str],
+    *,
+    env: t.Mapping[str, str],
+    ssh: t.Sequence[str],
+    extra: t.Sequence[str] = (),
+    scratch: str = "",
+    root: bool = False,
+) -> tuple[list[str], dict[str, str]]:
+    """The argument list that runs `argv` once per rank, and the launcher's own environment.
+
+    `file` is where hostfile()'s text lies, `ssh` the program with its options that enters a node. `extra` are the user's words, which
+    stand as they are and win over ours. `env` reaches every rank. `scratch` is a folder on every node that somebody will remove: what a
+    killed launcher or rank leaves goes there.
+    """
+    ranks = sum(count for _address, count in hosts)
+    given = {word.lstrip("-") for word in extra}
+    if kind == HYDRA:
+        words = [program, "-n", str(ranks), "-f", file, "-launcher", "ssh", "-launcher-exec", ssh[0]]
+        words += [] if "bind-to" in given else ["-bind-to", "none"]
+        words += [*extra, *(word for name in env for word in ("-genv", name, env[name]))]
+        return [*words, *argv], {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(ssh[1:])}
+    words = [program, "-np", str(ranks), "--hostfile", file, *(["--allow-run-as-root"] if root else [])]
+    words += [] if "bind-to" in given else ["--bind-to", "none"]
+    words += [] if "map-by" in given else ["--map-by", "slot"]
+    for option, name, value in _settings(kind, shlex.join(ssh), scratch):
+        words += [] if name in given else [option, name, value]
+    words += [*extra, *(word for name in env for word in ("-x", f"{name}={env[name]}"))]
+    return [*words, *argv], {}
+
+
+def _settings(kind: str, ssh: str, scratch: str) -> list[tuple[str, str, str]]:
+    """What Open MPI is to do otherwise than by itself, as (option, name, value)."""
+    if kind == OPENMPI4:
+        found = [("--mca", "plm_rsh_agent", ssh), ("--mca", "plm_rsh_no_tree_spawn", "1")]
+        more = [("--mca", "orte_tmpdir_base", scratch), ("--mca", "btl_vader_backing_directory", scratch)]
+    else:
+        found = [("--prtemca", "plm_ssh_agent", ssh), ("--prtemca", "plm_ssh_no_tree_spawn", "1")]
+        more = [("--prtemca", "prte_tmpdir_base", scratch), ("--mca", "btl_sm_backing_directory", scratch)]
+    return found + (more if scratch else [])
+
+
+# Complaints ----------------------------------------------------------------------------------------------------------
+
+
+def failure(text: str, names: t.Mapping[str, str]) -> tuple[str, str] | None:
+    """Why a launcher did not start every rank, as (reason code, sentence), from what it and its ssh printed; None where it says nothing
+    that we know. `names` are the nodes' names by address and host name."""
+    for code, pattern, sentence in _COMPLAINTS:
+        found = pattern.search(text)
+        if found:
+            words = {key: _named((value or "").strip(), names) for key, value in found.groupdict().items()}
+            return code, sentence.format(said=" ".join(found.group(0).split())[:300], **words)
+    return None
+
+
+def _named(address: str, names: t.Mapping[str, str]) -> str:
+    name = names.get(address) or names.get(address.partition(".")[0])
+    return f"{name} ({address})" if name and name != address else address or "a node"
+
+
+_COMPLAINTS: tuple[tuple[str, t.Pattern[str], str], ...] = (
+    (
+        "no_permission",
+        re.compile(r"(?m)^\S*?@?(?P<node>[\w.:-]+): Permission denied \([^)\n]{1,100}\)"),
+        "{node} does not let the head of the group in: {said}",
+    ),
+    (
+        "no_permission",
+        re.compile(r"No \S{1,20} host key is known for (?P<node>\S+) and you have requested strict checking"),
+        "the host key of {node} is not known on the head of the group: {said}",
+    ),
+    ("no_permission", re.compile(r"Host key verification failed[^\n]{0,200}"), "a node's host key is not the known one: {said}"),
+    (
+        "unreachable",
+        re.compile(r"ssh: connect to host (?P<node>\S+) port \d+: [^\n]{1,100}"),
+        "{node} cannot be reached from the head of the group: {said}",
+    ),
+    (
+        "unreachable",
+        re.compile(r"ssh: Could not resolve hostname (?P<node>[^\s:]+): [^\n]{1,100}"),
+        "{node} cannot be resolved on the head of the group: {said}",
+    ),
+    (
+        "tool_missing",
+        re.compile(r"(?m)^[^\n]{0,80}(?:orted|prted|hydra_pmi_proxy)\S{0,10}: (?:command not found|not found|No such file)[^\n]{0,100}"),
+        "the MPI library is not installed in the same place on every node: {said}",
+    ),
+    (
+        "tool_missing",
+        re.compile(r"was unable to launch the specified application[\s\S]{0,200}?Executable: (?P<tool>[^\n]+)\s+Node: (?P<node>\S+)"),
+        "{node} does not have {tool}, or cannot execute it",
+    ),
+    (
+        "tool_missing",
+        re.compile(r"execvp error on file (?P<tool>\S+) \([^)\n]{1,60}\)"),
+        "a node does not have {tool}, or cannot execute it: {said}",
+    ),
+    (
+        "tool_missing",
+        re.compile(r"(?m)^(?P<tool>[^\n:]{1,200}): error while loading shared libraries: [^\n]{1,200}"),
+        "a library that {tool} needs is missing on a node: {said}",
+    ),
+    (
+        "launch_failed",
+        re.compile(r"There are not enough slots available in the system to satisfy the (?P<ranks>\d+)"),
+        "the launcher found fewer than {ranks} slots in the host file: {said}",
+    ),
+    (
+        "launch_failed",
+        re.compile(r"has detected an attempt to run as root"),
+        "the launcher refuses to run as root: {said}",
+    ),
+    (
+        "lost_node",
+        re.compile(r"lost (?:communication with|connection to)[^\n]{0,80}\n?[\s\S]{0,200}?[Rr]emote (?:daemon|host|node)[^\n]{0,100}"),
+        "a node was lost while the test ran: {said}",
+    ),
+    (
+        "launch_failed",
+        re.compile(r"(?:ORTE|PRTE|PRRTE) was unable to reliably start one or more daemons"),
+        "the launcher could not start its daemon on every node: {said}",
+    ),
+)

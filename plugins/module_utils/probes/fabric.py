@@ -1,0 +1,574 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NCCL between nodes, by nccl-tests under mpirun, and the search for what makes a group slow.
+
+One node of a group is its head: it launches everything, over the other nodes, its members. The controller is not in between: where the
+group misses its floor, or hangs, the head itself measures parts of it until it knows whom to blame (module_utils/localise.py).
+
+A member lets the head in, says what it is, watches its own GPUs meanwhile, and is done when the head is gone (module_utils/member.py).
+The head is a member too. Without a token nodes have no half of their own: they reach one another already, and `members` says what they
+are.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, group, localise, member, mpi, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl, rdma_ports
+
+Observation = t.Dict[str, t.Any]
+MEMBER = "member"
+# A group below this share of what is expected misses its floor (the verdict is FAIL).
+FLOOR = 0.90
+# Outcomes of a whole group after which its parts are measured: it is slow, hangs, breaks or computes wrong values.
+SEARCHED = ("slow", "timeout", "tool_failed", "wrong_results", "lost_node")
+# A sweep that reaches so far has a plateau to be judged by, as the expectations have it.
+PLATEAU_FROM = 8 << 30
+# From this version on NCCL finds the index of a GID by itself, on every node its own.
+GID_BY_ITSELF = (2, 21, 5)
+
+
+def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
+    """On the head one observation per check of the group, and one per finding of the search; on every node its own as a member."""
+    checks = [check for check in params["checks"] if check["check"] != MEMBER]
+    asked = next((check for check in params["checks"] if check["check"] == MEMBER), None)
+    if not params["token"]:
+        yield from Head(params, node, None).measure(checks)
+        return
+    seen = gpu.snapshot(node.run, params["nvidia_smi"])
+    here = describe(seen, params, node)
+    problem = None
+    window = Window(node, seen, params["nvidia_smi"]) if not here["refused"] else None
+    with member.Member(node, params["token"], params["key"] if not checks else None) as me:
+        me.greet(here)
+        with window or contextlib.nullcontext():
+            if checks:
+                yield from Head(params, node, here).measure(checks)
+            elif not here["refused"]:
+                problem = me.wait(params["join_timeout"])
+            else:
+                me.wait(params["join_timeout"])  # the head has to hear it from us
+    if asked:
+        yield _as_member(asked["variant"], here, problem, window.evidence() if window else {})
+
+
+def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> dict[str, t.Any]:
+    """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports", "refused": [outcome, code, reason] or
+    None, "simulated"}."""
+    ports = [port for device in rdma_ports.read_devices(node) for port in device["ports"]]
+    return {
+        "hostname": socket.gethostname(),
+        "gpu": gpu.model(seen) if seen["gpus"] else None,
+        "gpus": [g["uuid"] for g in seen["gpus"]],
+        "memory_mib": min((g.get("memory_total_mib") or 0 for g in seen["gpus"]), default=0),
+        "ports": [
+            {
+                **{key: port[key] for key in ("device", "port", "link_layer", "rate_gbps")},
+                "gids": [[g["index"], g["type"], g["address"]] for g in port["gids"]],
+            }
+            for port in ports
+            if port["state"] == "ACTIVE"
+        ],
+        "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers"),
+        "simulated": bool(seen.get("simulated")),
+    }
+
+
+def _as_member(variant: str, here: dict[str, t.Any], problem: str | None, evidence: dict[str, t.Any]) -> Observation:
+    common: dict[str, t.Any] = {
+        "variant": variant,
+        "simulated": here["simulated"],
+        "evidence": evidence,
+        "context": {
+            "gpu": here["gpu"],
+            "gpus": len(here["gpus"]),
+            "gpu_uuids": here["gpus"],
+            "hostname": here["hostname"],
+            "ports": here["ports"],
+        },
+    }
+    if here["refused"]:
+        outcome, code, reason = here["refused"]
+        return observation.failed(MEMBER, code, reason, outcome=outcome, **common)
+    if problem:
+        return observation.failed(MEMBER, "partner", problem, **common)
+    return observation.measured(MEMBER, **common)
+
+
+class Launch(t.NamedTuple):
+    """What one launch gave. `outcome` is `measured`, `timeout` or `error`; `read` is the parser's dict."""
+
+    outcome: str
+    code: str | None
+    reason: str | None
+    read: dict[str, t.Any]
+    job: group.Job
+
+    def busbw(self, size: int) -> float | None:
+        """GB/s at a message size, the better half of its row."""
+        rows = [row for row in self.read.get("rows", ()) if row["size"] == size]
+        return max((half["busbw"] for row in rows for half in (row["out_of_place"], row["in_place"]) if half), default=None)
+
+
+class Head:
+    """Measures a group from one of its nodes. `here` is what that node says of itself, None where `members` says it all."""
+
+    def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
+        self.params = params
+        self.node = node
+        self.group = group.Group(params, node, here)
+        self.env = {str(name): str(value) for name, value in params["env"].items()}
+        self.launcher = ("", "")
+        self.warnings: list[str] = []
+        self.nccl_version: str | None = None
+
+    def measure(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
+        """Gather the group, measure each check over it, and search where one fails."""
+        if not checks:
+            return
+        with self.group:
+            self.group.gather(self.params["join_timeout"])  # also where nothing can be launched: the members wait
+            refusal = self._launcher()
+            for check in checks:
+                if refusal:
+                    yield self._failed(check, *refusal)
+                else:
+                    yield from self._check(check)
+
+    def _launcher(self) -> tuple[str, str] | None:
+        """Which mpirun it is, or why there is none to use."""
+        if self.node.contained and self.node.exec["kind"] not in ("apptainer", "enroot"):
+            return "unsupported", f"mpirun cannot enter a container of {self.node.exec['kind']} on every node; use apptainer or enroot"
+        program = self.params["mpirun"]
+        said = self.node.run([program, "--version"], timeout=30)
+        if said.missing:
+            return "tool_missing", f"{program}: {said.missing}; install Open MPI or MPICH, or set nccl_fabric_mpirun"
+        found = mpi.flavour(said.out + said.err)
+        if found is None:
+            return "unsupported", f"{program} is neither of Open MPI nor of Hydra: {' '.join((said.out + said.err).split())[:200]}"
+        self.launcher = found
+        return None
+
+    # One check -------------------------------------------------------------------------------------------------------
+
+    def _check(self, check: dict[str, str]) -> t.Iterator[Observation]:
+        op, keys = check["check"], nccl.fields(check["variant"])
+        seats = self.group.present()
+        absent = self.group.absent()
+        if len(seats) < 2:
+            said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
+            yield self._failed(check, "member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {said}")
+            return
+        refusal = self._agree(seats, keys) or self._choose_gids(seats, op)
+        if refusal:
+            yield self._failed(check, *refusal)
+            return
+        slots = self._slots(seats, keys)
+        sizes = self._sizes(seats, keys)
+        launch = self._launch([self._job(op, keys, seats, slots, sizes, self.params["test_timeout"])])[0]
+        context = self._context(op, keys, seats, slots)
+        yield self._observed(check, launch, context, absent)
+        floors = Floors(self.params["floors"], op, context)
+        missed = floors.missed(launch)
+        why = "slow" if missed else launch.code if launch.outcome != "measured" else None
+        if why in SEARCHED and self.params["localise"] and len(seats) > 2:
+            size = missed or floors.size(sizes[1])
+            yield from Search(self, check, seats, slots, size, floors, launch).findings()
+
+    def _observed(
+        self, check: dict[str, str], launch: Launch, context: dict[str, t.Any], absent: dict[str, tuple[str, str]]
+    ) -> Observation:
+        read = launch.read
+        common: dict[str, t.Any] = {
+            "variant": check["variant"],
+            "subject": self._subject(),
+            "command": launch.job.shown(),
+            "duration_s": launch.job.duration_s,
+            "started_at": observation.utc(launch.job.started_at),
+            "raw": launch.job.out + launch.job.err,
+            "tool_version": read.get("tool_version"),
+            "simulated": self.group.simulated,
+            "context": {
+                **context,
+                "nccl_version": read.get("nccl_version"),
+                "launcher": self.launcher[1],
+                "warnings": [*self.warnings, *(read.get("warnings") or [])],
+                "hosts": _ranks_by_host(read),
+            },
+        }
+        if launch.outcome == "measured":
+            common.update(metrics=nccl.metrics(read), series=nccl.series(read))
+        if absent:
+            there = len(self.group.seats) - len(absent)
+            without = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
+            rest = f"; the other {there} were measured" if launch.outcome == "measured" else ""
+            said = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{rest}: {without}"
+            return observation.failed(check["check"], "member", said[:2000], **common)
+        if launch.outcome == "measured":
+            return observation.measured(check["check"], **common)
+        outcome = "timeout" if launch.outcome == "timeout" else "error"
+        return observation.failed(check["check"], launch.code or "tool_failed", str(launch.reason)[:2000], outcome, **common)
+
+    def _failed(self, check: dict[str, str], code: str, reason: str) -> Observation:
+        return observation.failed(
+            check["check"], code, reason[:2000], variant=check["variant"], subject=self._subject(), simulated=self.group.simulated
+        )
+
+    def _subject(self) -> dict[str, t.Any]:
+        return {"kind": "group", "id": self.params["group"], "members": [seat.name for seat in self.group.seats]}
+
+    # What is asked for -----------------------------------------------------------------------------------------------
+
+    def _agree(self, seats: list[group.Seat], keys: dict[str, str]) -> tuple[str, str] | None:
+        """Whether the nodes can be one group at all."""
+        hostnames: dict[str, str] = {}
+        for seat in seats:
+            other = hostnames.setdefault(seat.hostname, seat.name)
+            if other != seat.name:
+                return "duplicate_identity", f"{other} and {seat.name} both call themselves {seat.hostname}: ranks cannot be told apart"
+        counts = {seat.name: len(seat.gpus) for seat in seats}
+        wanted = keys.get("gpus", "all")
+        if wanted == "all" and len(set(counts.values())) > 1:
+            few = min(counts, key=lambda name: counts[name])
+            many = max(counts, key=lambda name: counts[name])
+            return "gpu_count", f"{few} has {counts[few]} GPUs and {many} {counts[many]}: set nccl_fabric_gpus, or make two groups of them"
+        short = [name for name, count in counts.items() if wanted != "all" and count < int(wanted)]
+        if short:
+            return "gpu_count", f"{wanted} GPUs of each node were asked for, {short[0]} has {counts[short[0]]}"
+        return None
+
+    def _slots(self, seats: list[group.Seat], keys: dict[str, str]) -> list[int]:
+        wanted = keys.get("gpus", "all")
+        return list(range(len(seats[0].gpus) if wanted == "all" else int(wanted)))
+
+    def _sizes(self, seats: list[group.Seat], keys: dict[str, str]) -> tuple[int, int]:
+        smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
+        if largest in ("", "auto"):
+            return nccl.size(smallest), nccl.largest_that_fits([{"memory_total_mib": seat.memory_mib} for seat in seats])
+        return nccl.size(smallest), nccl.size(largest)
+
+    def _choose_gids(self, seats: list[group.Seat], op: str) -> tuple[str, str] | None:
+        """NCCL_IB_GID_INDEX, where NCCL needs it: one number for all nodes, so it must be right on each."""
+        ports = {seat.name: group.left_by(self.env.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats}
+        tables = {f"{name} {p['device']}/{p['port']}": p["gids"] for name, of in ports.items() for p in of if p["link_layer"] == "Ethernet"}
+        if not tables or self.env.get("NCCL_IB_DISABLE") == "1":
+            return None
+        given = self.env.get("NCCL_IB_GID_INDEX", "")
+        if given.lstrip("-").isdigit() and int(given) >= 0:
+            bad = [where for where, gids in tables.items() if int(given) not in {index for index, _type, _address in gids}]
+            return ("no_gid", f"NCCL_IB_GID_INDEX={given} holds no GID on {', '.join(bad[:4])}") if bad else None
+        if given:
+            return None
+        version = self._version(seats, op)
+        if version is None or version >= GID_BY_ITSELF:
+            return None
+        good = {where: group.routable(gids) for where, gids in tables.items()}
+        common = sorted(set.intersection(*(set(of) for of in good.values())))
+        if not common:
+            shown = "; ".join(f"{where}: {of or 'none'}" for where, of in list(good.items())[:4])
+            return "no_gid", f"NCCL {'.'.join(map(str, version))} needs one GID index for all nodes and they have none in common: {shown}"
+        self.env["NCCL_IB_GID_INDEX"] = str(common[0])
+        self.warnings.append(f"NCCL_IB_GID_INDEX={common[0]} was set: NCCL before 2.21.5 does not find it")
+        return None
+
+    def _version(self, seats: list[group.Seat], op: str) -> tuple[int, ...] | None:
+        """NCCL's version, as a test of a few bytes on two nodes prints it."""
+        if self.nccl_version is None:
+            self.env.setdefault("NCCL_DEBUG", "VERSION")
+            job = self._job(op, {}, seats[:2], [0], (1024, 1024), min(60.0, self.params["test_timeout"]))
+            self.nccl_version = self._launch([job])[0].read.get("nccl_version") or ""
+        words = self.nccl_version.split(".")
+        return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else None
+
+    def _context(self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: list[int]) -> dict[str, t.Any]:
+        settings = {**nccl.nccl_conf(self.node), **self.env}
+        models = sorted({seat.gpu or "unknown" for seat in seats})
+        ports = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats]
+        if settings.get("NCCL_IB_DISABLE") == "1":
+            ports = [[] for _seat in seats]
+        rates = {port["rate_gbps"] for of in ports for port in of}
+        counts = {len(of) for of in ports}
+        layers = {port["link_layer"] for of in ports for port in of}
+        if settings.get("NCCL_IB_HCA", "").lstrip("^=") == "lo":
+            self.warnings = [*{*self.warnings, "NCCL_IB_HCA names lo, which is no RDMA device: it chooses nothing"}]
+        return {
+            "op": op,
+            "type": keys.get("type", "float"),
+            "gpu": models[0] if len(models) == 1 else "mixed: " + ", ".join(models),
+            "gpus": len(slots),
+            "nodes": len(seats),
+            "world_size": len(seats) * len(slots),
+            "nics": counts.pop() if len(counts) == 1 else None,
+            "nic_gbps": rates.pop() if len(rates) == 1 else None,
+            "link_layer": layers.pop() if len(layers) == 1 else None,
+            "nvls": nccl.nvls(models, len(slots), settings),
+            "algorithm": settings.get("NCCL_ALGO", "auto").lower(),
+            "proto": settings.get("NCCL_PROTO", "auto").lower(),
+            "nccl_env": {name: value for name, value in sorted(settings.items()) if name.startswith("NCCL_")},
+            "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
+        }
+
+    # Launching -------------------------------------------------------------------------------------------------------
+
+    def _job(
+        self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[int, int], timeout: float
+    ) -> group.Job:
+        """A launch over `slots` of each of `seats`, still to be run. The head comes first, as mpirun would have it: a ring has no first
+        node, and the others keep their order."""
+        local = next((i for i, seat in enumerate(seats) if seat.local), 0)
+        seats = [*seats[local:], *seats[:local]]
+        params = self.params
+        by_rank = params["layout"] == "gpu"
+        name = op + "_perf" + params["binary_suffix"]
+        argv = [os.path.join(params["binary_dir"], name) if params["binary_dir"] else name]
+        argv += ["-b", str(sizes[0]), "-e", str(sizes[1]), "-f", str(params["factor"]), "-g", str(1 if by_rank else len(slots))]
+        for flag, value in (("-n", params["iterations"]), ("-w", params["warmup"])):
+            argv += [flag, str(value)] if value else []
+        argv += ["-d", keys["type"]] if keys.get("type", "float") != "float" else []
+        argv += params["extra_args"]
+        env = dict(self.env)
+        if list(slots) != list(range(len(seats[0].gpus))):
+            visible = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
+        if self.node.contained:
+            argv = self.node.container_argv(argv, env, "")
+        return self.group.job(self.launcher[0], seats, len(slots) if by_rank else 1, argv, env, timeout, ranks=len(seats) * len(slots))
+
+    def _launch(self, jobs: list[group.Job]) -> list[Launch]:
+        """Run them, all at the same time, and read what they printed."""
+        group.run(jobs, self.node, self.params["parallel"])
+        return [self._read(job) for job in jobs]
+
+    def _read(self, job: group.Job) -> Launch:
+        if job.missing:
+            return Launch("error", "tool_missing", f"{job.argv[0]}: {job.missing}", {}, job)
+        gone = self.group.gone([seat for seat in job.seats if not seat.local])
+        if job.timed_out:
+            if gone:
+                return Launch("error", "lost_node", f"{', '.join(gone)} went away while the test ran, which then never ended", {}, job)
+            reason = f"the group did not end within {job.timeout:.0f} s and was ended"
+            return Launch("timeout", "timeout", reason, {}, job)
+        read = nccl_tests.parse(job.out, rc=job.rc or 0, expect_ranks=job.ranks)
+        if read["outcome"] == "measured":
+            problem = _covered(read, job)
+            if problem:
+                return Launch("error", "rank_mismatch", problem, read, job)
+            return Launch("measured", None, None, read, job)
+        code, reason = read["reason_code"], read["reason"]
+        said = mpi.failure(f"{job.out}\n{job.err}", self.group.names())
+        if said and code not in ("wrong_results", "not_mpi", "rank_mismatch", "min_bw"):
+            code, reason = said
+        elif gone:
+            code, reason = "lost_node", f"{', '.join(gone)} went away while the test ran: {reason}"
+        elif code == "bad_output" and not job.out.strip():
+            code, reason = "launch_failed", f"mpirun ended with status {job.rc} and no table: {' '.join(job.err.split())[-400:]}"
+        return Launch("error", code, reason, read, job)
+
+
+def _ranks_by_host(read: dict[str, t.Any]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for rank in read.get("ranks") or ():
+        counts[rank["host"]] = counts.get(rank["host"], 0) + 1
+    return counts
+
+
+def _covered(read: dict[str, t.Any], job: group.Job) -> str | None:
+    """Whether every asked node has its ranks in the output, and nobody else has; what is wrong with it."""
+    found = _ranks_by_host(read)
+    each = job.ranks // len(job.seats)
+    asked = {seat.hostname: seat.name for seat in job.seats}
+    if found == dict.fromkeys(asked, each):
+        return None
+    if len(found) == 1 and len(asked) > 1:
+        only = next(iter(found))
+        return f"all {job.ranks} ranks ran on {asked.get(only, only)}: the launcher did not use the other {len(asked) - 1} nodes"
+    shown = ", ".join(f"{asked.get(host, host)}: {count}" for host, count in sorted(found.items()))
+    missing = ", ".join(name for host, name in asked.items() if host not in found)
+    lacks = f"; none on {missing}" if missing else ""
+    return f"each of {len(asked)} nodes should have {each} ranks, the output has {shown}{lacks}"
+
+
+class Floors:
+    """What a test over part of a group has to reach, from the expectations of the whole fleet's hardware.
+
+    `entries` are expectations of busbw in GB/s as {"match", "value", "rank"}, chosen among as the verdict engine chooses.
+    """
+
+    def __init__(self, entries: list[dict[str, t.Any]], op: str, context: dict[str, t.Any]) -> None:
+        self.entries = entries
+        self.op = op
+        self.context = context
+
+    def expected(self, nodes: int) -> dict[t.Any, float]:
+        """Value by message size (bytes, `plateau`, or None: the peak) for a group of so many nodes."""
+        context = {**self.context, "nodes": nodes, "stage": "nccl_fabric", "check": self.op}
+        best: dict[t.Any, tuple[t.Any, ...]] = {}
+        for entry in self.entries:
+            match = dict(entry["match"])
+            sizes = match.pop("size", None)
+            if all(_same(context.get(key), wanted) for key, wanted in match.items()):
+                order = (entry["rank"], len(entry["match"]), entry["value"])
+                for size in sizes if isinstance(sizes, list) else [sizes]:
+                    best[size] = max(best.get(size, order), order)
+        return {size: order[2] for size, order in best.items()}
+
+    def missed(self, launch: Launch) -> int | None:
+        """The message size at which the whole group is furthest below its floor; None where it is not."""
+        if launch.outcome != "measured":
+            return None
+        worst: tuple[float, int] | None = None
+        for size, value in self.expected(self.context["nodes"]).items():
+            at = self._row(size, launch.read)
+            found = launch.busbw(at) if at else None
+            if found is not None and found < FLOOR * value and (worst is None or found / value < worst[0]):
+                worst = (found / value, t.cast(int, at))
+        return worst[1] if worst else None
+
+    def _row(self, size: t.Any, read: dict[str, t.Any]) -> int | None:
+        sizes = [row["size"] for row in read["rows"]]
+        if size is None:
+            return int(read["peak_busbw"]["size"])
+        if size == "plateau":
+            return max(sizes) if max(sizes) >= PLATEAU_FROM else None
+        return int(size) if size in sizes else None
+
+    def size(self, largest: int) -> int:
+        """At which size to measure parts of a group that gave no number: the largest one that has an expectation, else the largest."""
+        known = [size for size in self.expected(self.context["nodes"]) if isinstance(size, int) and size <= largest]
+        return max(known, default=largest)
+
+    def floor(self, size: int, nodes: int, slots: int) -> float:
+        """For `slots` GPUs of each of so many nodes. One of n GPUs has at least an nth of the node's way out. 0 where nothing is known:
+        then only what hangs or breaks is found."""
+        for count in (nodes, self.context["nodes"]):
+            known = self.expected(count)
+            for key in (size, "plateau" if size >= PLATEAU_FROM else size, None):
+                if key in known:
+                    return FLOOR * known[key] * slots / self.context["gpus"]
+        return 0.0
+
+
+def _same(value: t.Any, wanted: t.Any) -> bool:
+    options = wanted if isinstance(wanted, list) else [wanted]
+    return any(isinstance(value, bool) == isinstance(option, bool) and value == option for option in options)
+
+
+class Search:
+    """The localisation of one failed check."""
+
+    def __init__(
+        self,
+        head: Head,
+        check: dict[str, str],
+        seats: list[group.Seat],
+        slots: list[int],
+        size: int,
+        floors: Floors,
+        failed: Launch,
+    ) -> None:
+        self.head = head
+        self.check = check
+        self.keys = nccl.fields(check["variant"])
+        self.seats = {seat.name: seat for seat in seats}
+        self.slots = slots
+        self.size = size
+        self.floors = floors
+        params = head.params
+        # What did end tells how long a part of it may take; a whole sweep is more than one size.
+        took = failed.job.duration_s if failed.outcome == "measured" else params["test_timeout"]
+        self.timeout = min(params["test_timeout"], max(30.0, 3 * took))
+        topology = {name: params["topology"][name] for name in self.seats if name in params["topology"]}
+        mesh = check["check"] in ("alltoall", "alltoallv", "hypercube")
+        self.localiser = localise.Localiser(
+            [*self.seats],
+            gpus={name: [seat.gpus[slot] for slot in slots] for name, seat in self.seats.items()},
+            topology=topology,
+            paths="mesh" if mesh else "ring",
+            repeats=params["repeats"],
+        )
+
+    def findings(self) -> t.Iterator[Observation]:
+        began, started = time.monotonic(), observation.utc()
+        while self.head.node.remaining() > self.timeout:
+            tests = self.localiser.next_round()
+            if not tests:
+                break
+            self.localiser.record(self._round(tests))
+        common: dict[str, t.Any] = {"started_at": started, "duration_s": time.monotonic() - began}
+        for number, found in enumerate(self.localiser.findings(), 1):
+            yield self._told(number, found, common)
+
+    def _round(self, tests: list[localise.GroupTest]) -> dict[int, localise.Result]:
+        """All tests of a round at the same time; each again and again, to its first bad repetition."""
+        values: dict[int, list[float]] = {test.id: [] for test in tests}
+        done: dict[int, localise.Result] = {}
+        for _repeat in range(max(test.repeats for test in tests)):
+            open_tests = [test for test in tests if test.id not in done]
+            jobs = [self._job(test) for test in open_tests]
+            for test, launch in zip(open_tests, self.head._launch(jobs)):
+                result = self._result(test, launch, values[test.id])
+                if result:
+                    done[test.id] = result
+            if len(done) == len(tests):
+                break
+        for test in tests:
+            done.setdefault(test.id, localise.Result.of(values[test.id], self._floor(test), test.repeats))
+        return done
+
+    def _job(self, test: localise.GroupTest) -> group.Job:
+        seats = [self.seats[name] for name in test.nodes]
+        slots = self.slots if test.gpus is None else [self.slots[slot] for slot in test.gpus]
+        return self.head._job(self.check["check"], self.keys, seats, slots, (self.size, self.size), self.timeout)
+
+    def _floor(self, test: localise.GroupTest) -> float:
+        return self.floors.floor(self.size, len(test.nodes), len(self.slots if test.gpus is None else test.gpus))
+
+    def _result(self, test: localise.GroupTest, launch: Launch, values: list[float]) -> localise.Result | None:
+        """What settles the test, or None where its repetition was good so far."""
+        floor = self._floor(test)
+        value = launch.busbw(self.size) if launch.outcome == "measured" else None
+        if launch.outcome == "timeout" and launch.job.timeout >= launch.job.asked:
+            return localise.Result("hang", tuple(values), floor, reason=str(launch.reason))
+        if launch.code == "wrong_results":
+            return localise.Result("fail", (*values, 0.0), floor, reason=str(launch.reason))
+        if value is None:
+            return localise.Result("unknown", tuple(values), floor, reason=str(launch.reason or "its row is missing"))
+        values.append(value)
+        return localise.Result("fail", tuple(values), floor) if value < floor else None
+
+    def _told(self, number: int, found: localise.Finding, common: dict[str, t.Any]) -> Observation:
+        op = self.check["check"]
+        kind, members = found.kind, list(found.members)
+        name = {"pair": " - ".join(sorted(members)), "group": f"{self.head.params['group']}/part-{number}"}.get(kind, found.id)
+        told = found.as_dict()
+        fields: dict[str, t.Any] = {
+            **common,
+            "variant": observation.variant(op=op, **self.keys),
+            "subject": {"kind": kind, "id": name, "members": members},
+            "simulated": self.head.group.simulated,
+            "context": {
+                "size": self.size,
+                "rounds": self.localiser.rounds,
+                "tests": self.localiser.tests,
+                "confidence": found.confidence,
+                "tested": told["evidence"],
+                "indistinguishable": told["indistinguishable"],
+            },
+        }
+        alike = ", ".join(f"{other['kind']} {other['id']}" for other in found.indistinguishable)
+        reason = f"{kind} {name}: {found.reason}" + (f"; not to be told from: {alike}" if alike else "")
+        if found.confidence != "convicted":
+            return observation.failed("localise", "unresolved", reason[:2000], **fields)
+        fields["context"]["findings"] = [{"code": "localised", "text": reason[:2000]}]
+        return observation.measured("localise", **fields)

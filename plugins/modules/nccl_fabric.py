@@ -1,0 +1,337 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nccl_fabric
+short_description: Measure NCCL between nodes with nccl-tests under mpirun
+version_added: 0.1.0
+author: The gpufleet.acceptance team (@gpufleet)
+description:
+  - Run on one node of a group, the head, it launches nccl-tests over all nodes by mpirun of Open MPI 4, Open MPI 5 or Hydra (MPICH,
+    Intel MPI), and returns every row that was printed. Hosts and ranks of the output have to be those that were asked for.
+  - Where the group misses the floor that O(floors) gives it, hangs or breaks, parts of it are measured, many at the same time, until
+    it is known which node, GPU, path or switch is to blame.
+  - A slow result is a result. The module fails only where it was called wrongly.
+extends_documentation_fragment: gpufleet.acceptance.probe
+options:
+  members:
+    description: The nodes of the group in the order of its ring. Only the head has it.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: The name by which the node is told.
+        type: str
+        required: true
+      address:
+        description: Where the head finds it.
+        type: str
+        required: true
+      hostname:
+        description: What it calls itself, as nccl-tests prints it. Asked of the node over SSH where it is not given.
+        type: str
+      gpus:
+        description: How many GPUs it has, where there is no O(token).
+        type: int
+      local:
+        description: Whether it is the head itself.
+        type: bool
+        default: false
+      problem:
+        description: Why it is known not to take part.
+        type: str
+  group:
+    description: What the group is called in the result.
+    type: str
+    default: nccl_fabric
+  ops:
+    description: Collectives to measure, where O(checks) is not given.
+    type: list
+    elements: str
+    default: [all_reduce]
+  gpus:
+    description: How many GPUs of each node take part, V(all) or a number, where O(checks) is not given.
+    type: str
+    default: all
+  sizes:
+    description:
+      - Smallest and largest message, V(8M:16G) for example, where O(checks) is not given.
+      - V(auto) as largest is the largest power of two that fits, 16 GiB at most.
+    type: str
+    default: 8M:auto
+  type:
+    description: Data type, as nccl-tests names it, where O(checks) is not given.
+    type: str
+    default: float
+  factor:
+    description: Each message is this many times the one before.
+    type: int
+    default: 2
+  iterations:
+    description: Timed iterations per message size. V(0) leaves it to nccl-tests.
+    type: int
+    default: 20
+  warmup:
+    description: Iterations before the clock starts. V(0) leaves it to nccl-tests.
+    type: int
+    default: 5
+  binary_dir:
+    description: Folder of the nccl-tests programs, the same on every node; empty to look them up in C(PATH).
+    type: str
+    default: ""
+  binary_suffix:
+    description: What stands behind C(_perf) in their names, V(_mpi) for example. They have to be built with MPI.
+    type: str
+    default: ""
+  extra_args:
+    description: More arguments for nccl-tests.
+    type: list
+    elements: str
+    default: []
+  env:
+    description: Environment variables for every rank, C(NCCL_ALGO) for example.
+    type: dict
+    default: {}
+  layout:
+    description: One rank for each GPU, or one process for each node with all its GPUs.
+    type: str
+    choices: [gpu, node]
+    default: gpu
+  mpirun:
+    description: The launcher. Its kind and version are found out.
+    type: str
+    default: mpirun
+  mpi_args:
+    description: More arguments for the launcher, as it understands them.
+    type: list
+    elements: str
+    default: []
+  ssh_args:
+    description: More arguments for the ssh by which nodes are entered.
+    type: list
+    elements: str
+    default: []
+  gpu_count:
+    description: How many GPUs the node must have. A node with another number takes no part.
+    type: int
+  nvidia_smi:
+    description: The nvidia-smi program.
+    type: str
+    default: nvidia-smi
+  test_timeout:
+    description: Deadline of one launch in seconds.
+    type: float
+    default: 600.0
+  join_timeout:
+    description: How many seconds head and members wait for one another.
+    type: float
+    default: 120.0
+  floors:
+    description: What the bus bandwidth should be, in GB/s, as O(floors[].match), O(floors[].value), O(floors[].rank).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      match:
+        description: The keys that select it, among them C(size).
+        type: dict
+        required: true
+      value:
+        description: GB/s.
+        type: float
+        required: true
+      rank:
+        description: Of several that match, the one of the highest rank holds.
+        type: int
+        default: 0
+  localise:
+    description: Whether to search for the cause where the group misses its floor.
+    type: bool
+    default: true
+  repeats:
+    description: Launches of each test of the search. Ten find a link that fails every second time.
+    type: int
+    default: 10
+  parallel:
+    description: How many launches of the search may run at the same time.
+    type: int
+    default: 64
+  topology:
+    description: The leaf switch of each node, by name, as far as known.
+    type: dict
+    default: {}
+  token:
+    description: Set by the acceptance run. With it every node runs the module, and lets the head in.
+    type: str
+    default: ""
+  key:
+    description: Set by the acceptance run. An SSH key that is good for this group and its time only.
+    type: dict
+    suboptions:
+      public:
+        description: The public half, on a member.
+        type: str
+      private:
+        description: The private half, on the head.
+        type: str
+      from:
+        description: Addresses from which it is good.
+        type: list
+        elements: str
+        default: []
+      seconds:
+        description: How long it is good.
+        type: float
+        default: 0.0
+"""
+
+EXAMPLES = r"""
+- name: NCCL between two nodes that reach one another by SSH
+  gpufleet.acceptance.nccl_fabric:
+    members:
+      - {name: gpu-01, address: 10.1.30.41, gpus: 8, local: true}
+      - {name: gpu-02, address: 10.1.30.42, gpus: 8}
+    binary_dir: /opt/nccl-tests/build
+    sizes: 32M:8G
+    layout: node
+    mpi_args: [-mca, btl_tcp_if_include, bond0]
+    env: {NCCL_SOCKET_IFNAME: bond0, NCCL_IB_HCA: ^mlx5_8}
+  register: fabric
+
+- name: Show the peak
+  ansible.builtin.debug:
+    msg: "{{ fabric.observations[0].metrics.busbw.value }} GB/s"
+"""
+
+RETURN = r"""
+observations:
+  description: What was measured, or why it was not; one entry per check of the group, one per finding of the search, one per member.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    check:
+      description: The collective, V(localise) for a finding, V(member) for the node's own part.
+      type: str
+    variant:
+      description: Settings of the check.
+      type: str
+    subject:
+      description: What it is about, as C(kind), C(id) and C(members).
+      type: dict
+    outcome:
+      description: V(measured), V(error), V(timeout), V(missing) or V(not_applicable).
+      type: str
+    reason_code:
+      description: Why it is not measured, from a closed list.
+      type: str
+    reason:
+      description: The same as a sentence a person can act on.
+      type: str
+    metrics:
+      description: Numbers with their units.
+      type: dict
+    series:
+      description: Rows of a sweep.
+      type: list
+      elements: dict
+    context:
+      description: The hardware and the settings that the numbers depend on; of a finding, the tests that speak for it.
+      type: dict
+    evidence:
+      description: What else changed on the node while the group ran.
+      type: dict
+    command:
+      description: The command line.
+      type: list
+      elements: str
+    raw_z:
+      description: The output, zlib and base64.
+      type: str
+state:
+  description: V(done), V(running), V(refused) or V(check_mode).
+  returned: always
+  type: str
+undone:
+  description: What an earlier session that was killed had left on the node and this one put right.
+  returned: when not in check mode
+  type: list
+  elements: str
+"""
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
+
+OPTIONS = {
+    "checks": runner.CHECKS,
+    "members": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "address": {"type": "str", "required": True},
+            "hostname": {"type": "str"},
+            "gpus": {"type": "int"},
+            "local": {"type": "bool", "default": False},
+            "problem": {"type": "str"},
+        },
+    },
+    "group": {"type": "str", "default": "nccl_fabric"},
+    "ops": {"type": "list", "elements": "str", "default": ["all_reduce"]},
+    "gpus": {"type": "str", "default": "all"},
+    "sizes": {"type": "str", "default": "8M:auto"},
+    "type": {"type": "str", "default": "float"},
+    "factor": {"type": "int", "default": 2},
+    "iterations": {"type": "int", "default": 20},
+    "warmup": {"type": "int", "default": 5},
+    "binary_dir": {"type": "str", "default": ""},
+    "binary_suffix": {"type": "str", "default": ""},
+    "extra_args": {"type": "list", "elements": "str", "default": []},
+    "env": {"type": "dict", "default": {}},
+    "layout": {"type": "str", "choices": ["gpu", "node"], "default": "gpu"},
+    "mpirun": {"type": "str", "default": "mpirun"},
+    "mpi_args": {"type": "list", "elements": "str", "default": []},
+    "ssh_args": {"type": "list", "elements": "str", "default": []},
+    "gpu_count": {"type": "int"},
+    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+    "test_timeout": {"type": "float", "default": 600.0},
+    "join_timeout": {"type": "float", "default": 120.0},
+    "floors": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "match": {"type": "dict", "required": True},
+            "value": {"type": "float", "required": True},
+            "rank": {"type": "int", "default": 0},
+        },
+    },
+    "localise": {"type": "bool", "default": True},
+    "repeats": {"type": "int", "default": 10},
+    "parallel": {"type": "int", "default": 64},
+    "topology": {"type": "dict", "default": {}},
+    "token": {"type": "str", "default": "", "no_log": True},
+    "key": {
+        "type": "dict",
+        "no_log": False,
+        "options": {
+            "public": {"type": "str"},
+            "private": {"type": "str", "no_log": True},
+            "from": {"type": "list", "elements": "str", "default": []},
+            "seconds": {"type": "float", "default": 0.0},
+        },
+    },
+}
+
+
+def main() -> None:
+    runner.main(fabric.probe, OPTIONS, "nccl_fabric", default_checks=nccl.default_checks)
+
+
+if __name__ == "__main__":
+    main()
