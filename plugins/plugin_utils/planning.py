@@ -51,7 +51,9 @@ def prepare(
         if target in here:
             run.assign(target, {"stages": stages_of, "settings": settings[target]})
     names = [s.name for s in stages]
-    totals = {name: sum(1 for target, of in todo.items() if name in of and target in here) for name in names}
+    totals = {
+        name: len({item["subject"]["id"] for target, of in todo.items() if target in here for item in of.get(name, ())}) for name in names
+    }
     (run.dir / "todo" / "totals").write_text(json.dumps(totals), encoding="utf-8")
     long = [n for n in names if any(settings[h].get(f"{n}_long") for h in here)]
     order = plan.phases([{"name": s.name, "role": s.role} for s in stages], {t_: todo[t_] for t_ in todo if t_ in here}, long)

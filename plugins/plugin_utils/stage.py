@@ -17,6 +17,7 @@ import dataclasses
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import typing as t
@@ -31,6 +32,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.plan import be
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError, file_name, write_atomically
 
 PROGRESS_S = 10.0
+# Asked before the fork: a worker has no terminal.
+TERMINAL = sys.stdout.isatty()
 
 
 class StageAction(ActionBase):
@@ -154,26 +157,24 @@ class StageOnTarget:
                 path = self.acting.dir / "nodes" / f"{file_name(node)}.json"
                 write_atomically(path, json.dumps({"node": node, **m["context"]}, indent=1, sort_keys=True) + "\n")
 
-    def progress(self, done: int = 1) -> None:
-        """One line every few seconds, whoever of the workers is first to see that it is due."""
+    def progress(self, measurements: list[dict[str, t.Any]]) -> None:
+        """One line every few seconds on a terminal, whoever of the workers is first to see that it is due."""
         folder = self.acting.dir / "todo"
         count = folder / f"{self.stage}.count"
         with contextlib.suppress(OSError):
+            nodes = {m["subject"]["id"] for m in measurements if (m["check"], m["variant"], m["subject"]["id"]) in self.planned}
+            bad = {m["subject"]["id"] for m in measurements if m["outcome"] not in ("measured", "not_applicable")}
             with open(count, "ab") as target:
-                target.write(b"." * done)
+                target.write(b"".join(b"x" if node in bad else b"." for node in nodes))
             now = time.time()
-            shown = folder / "shown"
+            shown = folder / f"{self.stage}.shown"
             if not shown.exists():
-                shown.touch()
-            elif now - shown.stat().st_mtime > PROGRESS_S:
+                shown.write_text(str(now))  # when the first node was done
+            elif TERMINAL and now - shown.stat().st_mtime > PROGRESS_S:
                 os.utime(shown)
-                Display().display(f"{self.stage}: {count.stat().st_size} of {self._total()} nodes done")
-
-    def _total(self) -> str:
-        try:
-            return str(json.loads((self.acting.dir / "todo" / "totals").read_text())[self.stage])
-        except (OSError, ValueError, KeyError):
-            return "?"
+                since = now - float(shown.read_text())
+                total = json.loads((folder / "totals").read_text())[self.stage]
+                Display().display(progress_line(self.stage, count.read_bytes(), total, since))
 
 
 class StageOnHost(StageOnTarget):
@@ -190,7 +191,7 @@ class StageOnHost(StageOnTarget):
             return {"changed": False, "msg": "started"}
         measurements = interpret(answer, self.completer)
         self.keep(measurements)
-        self.progress()
+        self.progress(measurements)
         if self.phase == "start":
             marker.touch()
         facts = answer.get("ansible_facts")
@@ -205,6 +206,8 @@ class StageOnHost(StageOnTarget):
         threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
         try:
             args = self.args()
+            if "answer" in args:  # a stage between nodes knows it without asking
+                return dict(args["answer"])
             if not self.action._task.check_mode:
                 self.action.request = payload.request(self.action.module, self.action.spec, args)
             return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
@@ -229,6 +232,17 @@ class StageOnHost(StageOnTarget):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGTERM)
                 os._exit(1)
+
+
+def progress_line(stage: str, done: bytes, total: int, since: float) -> str:
+    """`done` has one byte for each node that is done, `x` where nothing was measured; `since` are the seconds since the first one."""
+    bad, left = done.count(b"x"), total - len(done)
+    line = f"{stage}: {len(done)} of {total} nodes done" + (f", {bad} of them without a result" if bad else "")
+    if left:
+        line += f", {left} running or waiting"
+    if left and len(done) > 1:
+        line += f", about {since / (len(done) - 1) * left:.0f} s to go"
+    return line
 
 
 def one_line(text: str, limit: int = 600) -> str:
