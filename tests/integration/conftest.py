@@ -8,7 +8,9 @@ import os
 import typing as t
 
 import pytest
+from acceptance_runs import Acceptance
 from rigs.fleet.fleet import Fleet
+from rigs.fleet.fleet import Options as Host
 from rigs.rdma.rdma import Guests, Options
 
 
@@ -28,6 +30,26 @@ def rig_fleet() -> t.Iterator[Fleet]:
         yield fleet
     finally:
         fleet.down()
+
+
+@pytest.fixture(scope="module")
+def acceptance(rig_fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Acceptance]:
+    """Runs over sixteen good hosts, gpu-17 without python3 and gpu-18 with a small disk. No sudo on gpu-16."""
+    special = {"gpu-16": Host(sudo=False), "gpu-17": Host(python=False), "gpu-18": Host(state_size="16k")}
+    rig_fleet.up(18, special)
+    runs = Acceptance(rig_fleet, tmp_path_factory.mktemp("runs"))
+    try:
+        yield runs
+    finally:
+        runs.close()
+
+
+@pytest.fixture
+def healthy(acceptance: Acceptance) -> Acceptance:
+    """The same, every tool of every host as new."""
+    for host in acceptance.fleet.hosts:
+        acceptance.plant(host)
+    return acceptance
 
 
 @pytest.fixture(scope="session")
