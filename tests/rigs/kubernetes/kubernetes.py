@@ -26,6 +26,7 @@ from rigs.kubernetes import api, build, images
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = {
     "ip": "iproute2",
+    "/usr/bin/python3": "python3",
     "unshare": "util-linux",
     "openssl": "openssl",
     "runc": "runc",
@@ -46,6 +47,7 @@ KWOK_STAGES = (
     "pod/fast/pod-ready",
     "pod/fast/pod-complete",
     "pod/fast/pod-delete",
+    "pod/chaos/pod-container-running-failed",
 )
 OPERATORS = {"mpi-operator": "kubeflow.org/v2beta1/mpijobs", "volcano": "batch.volcano.sh/v1alpha1/jobs"}
 
@@ -158,6 +160,8 @@ class Kubernetes:
                 self._images(node, archives)
                 self._start_kubelet(node)
             self._extend(programs / "manifests", operators)
+            if names:
+                self._devices()
             self._kwok_nodes(kwok)
             self._wait_nodes(names)
             took["all"] = time.monotonic() - began
@@ -533,13 +537,23 @@ class Kubernetes:
                 self._program(
                     CONTROL, name, "--kubeconfig=/rig/admin.kubeconfig", "--leader-elect=false", "--logtostderr", more, variables=login
                 )
-        stages = "---\n".join((manifests / "kwok/kustomize/stage" / f"{stage}.yaml").read_text() for stage in KWOK_STAGES)
-        _write(self.folder(CONTROL) / "stages.yaml", stages)
+        stages = [*(manifests / "kwok/kustomize/stage" / f"{stage}.yaml" for stage in KWOK_STAGES), HERE / "control" / "never-complete.yaml"]
+        _write(self.folder(CONTROL) / "stages.yaml", "---\n".join(stage.read_text() for stage in stages))
+        shutil.copy(HERE / "control" / "pod_logs.py", self.folder(CONTROL) / "pod_logs.py")
+        self._program(CONTROL, "pod-logs", "/rig/pod_logs.py", program="/usr/bin/python3")
         self._program(
             CONTROL, "kwok", "--kubeconfig=/rig/admin.kubeconfig", "--config=/rig/stages.yaml", "--manage-all-nodes=false",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-ip=127.0.0.1", "--node-port=10251",
             "--server-address=127.0.0.1:10247", "--cidr=10.244.0.0/16", "--node-lease-duration-seconds=40",
         )  # fmt: skip
+
+    def _devices(self) -> None:
+        """What a GPU operator brings to a cluster: the device plugin and the runtime class."""
+        self.api.apply("/apis/node.k8s.io/v1/runtimeclasses/nvidia", {
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia",
+        })  # fmt: skip
+        plugin = json.loads((HERE / "control" / "device-plugin.json").read_text())
+        self.api.apply("/apis/apps/v1/namespaces/kube-system/daemonsets/nvidia-device-plugin-daemonset", plugin)
 
     def _kwok_nodes(self, count: int) -> None:
         wanted = {f"kwok-{number:04d}" for number in range(1, count + 1)}
@@ -552,10 +566,6 @@ class Kubernetes:
     def _wait_nodes(self, names: t.Sequence[str]) -> None:
         for node in names:
             self._wait(f"node {node}", lambda node=node: _ready(self.api.request("GET", f"/api/v1/nodes/{node}")), node, "kubelet")
-            path = f"/api/v1/nodes/{node}/status"
-            self.api.request(
-                "PATCH", path, [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(GPUS)}], "application/json-patch+json"
-            )
         for node in names:
             self._wait(
                 f"the GPUs of {node}",
@@ -626,6 +636,9 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
   restrict_oom_score_adj = true
   disable_apparmor = true
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    base_runtime_spec = "/rig/base-spec.json"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]
     runtime_type = "io.containerd.runc.v2"
     base_runtime_spec = "/rig/base-spec.json"
   [plugins."io.containerd.cri.v1.runtime".cni]
