@@ -5,8 +5,9 @@
 
     python3 payload.zip REQUEST
 
-REQUEST is JSON: {"probe": name of a file in probes/, "params": validated options of its module, "hold": whether to stay until
-told to end}. Who we are stands in the environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
+REQUEST is JSON: {"probe": name of a file in probes/, "params": validated options of its module, "hold": a file to make when
+the answer is written, and then to stay until told to end, since a DaemonSet starts again what ends}. Who we are stands in
+the environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
 
 This module util is PRIVATE to the collection.
 """
@@ -32,8 +33,10 @@ def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as source:
         request = json.load(source)
     frame.write(_answer(request), nonce, sys.stdout.fileno())
-    while request.get("hold"):
-        signal.pause()
+    if request.get("hold"):
+        open(request["hold"], "w").close()  # what the readiness probe looks for
+        while True:
+            signal.pause()
 
 
 def _answer(request: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -172,6 +172,44 @@ class Launch:
         return spec
 
 
+def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings) -> Object:
+    """A pod of `template`, which stays and is ready when it has answered, on each node that its affinity names."""
+    spec = template["spec"]
+    spec["restartPolicy"] = "Always"  # the only one that a DaemonSet takes; neither does it take a deadline
+    del spec["activeDeadlineSeconds"]
+    spec["containers"][0]["readinessProbe"] = {
+        "exec": {"command": [settings.python, "-c", f"open('{DONE}')"]},
+        "periodSeconds": 2,
+        "timeoutSeconds": 10,
+    }
+    wanted = {"selector": {"matchLabels": {LAUNCH: launch.name}}, "template": _template(template)}
+    update = {"updateStrategy": {"type": "OnDelete"}}
+    metadata = launch.metadata(name, "launcher", settings)
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {**wanted, **update}}
+
+
+def job(launch: Launch, name: str, template: Object, settings: PodSettings, nodes: int) -> Object:
+    """One pod of `template` on each of `nodes` nodes that its affinity names, placed by the scheduler, none made again."""
+    apart = {"labelSelector": {"matchLabels": {LAUNCH: launch.name}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, affinity)
+    spec = {
+        "completionMode": "Indexed",
+        "completions": nodes,
+        "parallelism": nodes,
+        "backoffLimitPerIndex": 0,
+        "maxFailedIndexes": nodes,
+        "activeDeadlineSeconds": int(launch.deadline_s),
+        "ttlSecondsAfterFinished": GRACE_S,
+        "template": _template(template),
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": launch.metadata(name, "launcher", settings), "spec": spec}
+
+
+def _template(pod: Object) -> Object:
+    return {"metadata": {k: pod["metadata"][k] for k in ("labels", "annotations")}, "spec": pod["spec"]}
+
+
 def on_nodes(nodes: t.Iterable[str]) -> Object:
     """Affinity to nodes by their names, for the scheduler."""
     # A term takes one name; several terms are alternatives.

@@ -102,10 +102,14 @@ class NodeProbe:
         self._arrived: queue.Queue[tuple[str, t.Any]] = queue.Queue()
         self._reading: collections.deque[_Followed] = collections.deque()
         self._namespace: tuple[float, str] = (0.0, "")
+        self._makers: list[str] = []
+        self._unplaced = _UNSEEN
 
     def run(self, asked: list[Asked]) -> t.Iterator[Answer]:
         """Every node's answer, the first as soon as it is there. KubeError where nothing could be submitted at all."""
         numbers, requests = _numbered(asked)
+        if self.settings.launcher == "daemonset":
+            requests = [{**request, "hold": objects.DONE} for request in requests]
         watch = Watch(self.client, self.pods, self.launch.selector)
         watch.start()
         try:
@@ -131,14 +135,32 @@ class NodeProbe:
     # Submission --------------------------------------------------------------------------------------------------
 
     def _submit(self, asked: list[Asked], numbers: list[int], makers: concurrent.futures.Executor) -> None:
-        bodies = (self._pod(item, place, number) for place, (item, number) in enumerate(zip(asked, numbers, strict=True)))
         for item in asked:
             self.followed[item.node] = _Followed(item, time.monotonic())
+        if self.settings.launcher != "pods":
+            self._submit_groups(asked, numbers)
+            return
+        bodies = (self._pod(item, place, number) for place, (item, number) in enumerate(zip(asked, numbers, strict=True)))
         # Where the first pod is refused for what it is, so are all: it is said once and not a thousand times.
-        first = next(bodies)
-        self._seen(self.client.post(self.pods, first))
+        self._seen(self.client.post(self.pods, next(bodies)))
         for item, body in zip(asked[1:], bodies, strict=True):
             makers.submit(self._make, item.node, body)
+
+    def _submit_groups(self, asked: list[Asked], numbers: list[int]) -> None:
+        """One DaemonSet or Job for all nodes that have the same request and as many devices."""
+        groups: dict[tuple[int, int], list[str]] = {}
+        for item, number in zip(asked, numbers, strict=True):
+            groups.setdefault((number, item.devices), []).append(item.node)
+        for place, ((number, devices), nodes) in enumerate(groups.items()):
+            name = f"{self.launch.name}-{place}"
+            template = self.launch.pod(name, number, self.settings, devices)
+            template["spec"]["affinity"] = objects.merged(template["spec"].get("affinity") or {}, objects.on_nodes(nodes))
+            if self.settings.launcher == "daemonset":
+                made = objects.daemonset(self.launch, name, template, self.settings)
+            else:
+                made = objects.job(self.launch, name, template, self.settings, len(nodes))
+            (api, resource), *_more = LAUNCHED_BY[self.settings.launcher]
+            self._makers.append(self.client.post(cleanup.path(api, self.client.namespace, resource), made)["metadata"]["uid"])
 
     def _pod(self, item: Asked, place: int, number: int) -> Object:
         pod = self.launch.pod(f"{self.launch.name}-{place}", number, self.settings, item.devices)
@@ -202,6 +224,8 @@ class NodeProbe:
 
     def _seen(self, pod: Object) -> None:
         followed = self.followed.get(_node(pod))
+        if not _node(pod):
+            self._unplaced = states.state(pod)  # of a Job: nobody knows yet which node it would have been
         if followed is None or followed.ended or (followed.uid and followed.uid != pod["metadata"]["uid"]):
             return
         state = states.state(pod)
@@ -240,14 +264,14 @@ class NodeProbe:
         return words
 
     def _overdue(self, followed: _Followed, now: float) -> list[Answer]:
-        state, waited = followed.state, now - followed.since
+        state, waited = followed.state if followed.uid else self._unplaced, now - followed.since
         node = followed.asked.node
         if followed.ended:
             return []
         if state.phase == states.HOPELESS:
             return self._refuse(node, state.code, state.words)
         if state.phase == states.PENDING and waited > self.settings.start_timeout:
-            words = state.words + self._events(followed)
+            words = state.words + self._events(followed) + self._holders(followed)
             return self._refuse(node, state.code, f"not started within {self.settings.start_timeout:.0f} s: {words}")
         if state.code == "lost_node" and waited > LOST_S:
             return self._refuse(node, "lost_node", f"{state.words}{self._not_ready(node)}")
@@ -258,15 +282,30 @@ class NodeProbe:
 
     def _events(self, followed: _Followed) -> str:
         """What the cluster says of a pod that does not start, the newest last; for mounts it says it nowhere else."""
-        if followed.state.code == "unschedulable" or not followed.uid:
+        about = followed.uid or next(iter(self._makers), "")
+        if followed.state.code == "unschedulable" or not about:
             return ""
         try:
             path = cleanup.path("/api/v1", self.client.namespace, "events")
-            found = self.client.get(path, fieldSelector=f"involvedObject.uid={followed.uid},type=Warning", limit=20)["items"]
+            found = self.client.get(path, fieldSelector=f"involvedObject.uid={about},type=Warning", limit=20)["items"]
         except KubeError:
             return ""
         said = list(dict.fromkeys(f"{e.get('reason')}: {' '.join(str(e.get('message')).split())}" for e in found))[-2:]
         return "".join(f"; {line[:300]}" for line in said)
+
+    def _holders(self, followed: _Followed) -> str:
+        """Which pods hold the devices that ours waits for; where we may look (files/rbac/holders.yaml)."""
+        resource, node = self.settings.resource, followed.asked.node
+        if followed.state.code != "unschedulable" or not followed.asked.devices:
+            return ""
+        try:
+            query = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+            found = self.client.get("/api/v1/pods", fieldSelector=query, limit=500)["items"]
+        except KubeError:
+            return f"; who holds {resource} of {node} may not be asked, see files/rbac/holders.yaml"
+        held = {f"{p['metadata']['namespace']}/{p['metadata']['name']}": requested(p, resource) for p in found}
+        users = [f"{name} ({count})" for name, count in sorted(held.items()) if count]
+        return f"; {resource} of {node} is held by {', '.join(users[:10])}" if users else f"; no pod holds {resource} of {node}"
 
     def _not_ready(self, node: str) -> str:
         try:
@@ -314,7 +353,7 @@ class NodeProbe:
                 break
             time.sleep(pause)
         state = followed.state
-        words = [state.words, reason, f"its last words: {last}" if last else ""]
+        words = [state.words, reason, f"its last words: {last}" if last and code == "no_result" else ""]
         if state.code and code != "forged_frame":
             code = state.code
         elif code == "no_result" and "log cannot be read" in reason and (lost := self._not_ready(followed.asked.node)):
@@ -352,6 +391,12 @@ def _numbered(asked: list[Asked]) -> tuple[list[int], list[Object]]:
             requests.append(item.request)
         numbers.append(requests.index(item.request))
     return numbers, requests
+
+
+def requested(pod: Object, resource: str) -> int:
+    """How many devices the containers of a pod ask for."""
+    limits = [((c.get("resources") or {}).get("limits") or {}).get(resource, 0) for c in pod["spec"].get("containers") or []]
+    return sum(int(count) for count in limits if str(count).isdigit())
 
 
 def _node(pod: Object) -> str:
