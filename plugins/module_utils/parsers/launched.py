@@ -13,7 +13,8 @@ import re
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PREFIX = re.compile(
-    r"\[[^\]\n]{1,200}\](?:\[[^\]\n]{1,200}\])?(?:<std(?:out|err)>)?:? ?"
+    r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?(?:\[[^\]\n]{1,200}\](?:\[[^\]\n]{1,200}\])?(?:<std(?:out|err)>)?:? ?"
+    r"|(?<=\d{4})<std(?:out|err)>: ?)"
     r"|\d{1,6}: |\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) |<std(?:out|err)>: ?"
 )
 _LEVELS = 3

@@ -138,12 +138,14 @@ def _read_text(text: str, result: Parsed) -> None:
     started = {name for _when, name in _STARTING.findall(text)}
     result["_ops"] = started
     result["op"] = _op(next(iter(started))) if len(started) == 1 else None
+    ranks = _RANK.findall(text)
+    result["_grouped"] = bool(ranks) and all(found[1] for found in ranks)  # since 2.13.4
     result["ranks"] = [
         {
             "rank": int(rank), "group": int(group or 0), "pid": int(pid) if pid else None, "host": host,
             "device": int(device), "bdf": bdf.lower(), "name": name.strip(),
         }
-        for rank, group, pid, host, device, bdf, name in _RANK.findall(text)
+        for rank, group, pid, host, device, bdf, name in ranks
     ]  # fmt: skip
     reduced = [int(n) for n in _REDUCING.findall(text)]
     result["_reduced"] = min(reduced) if reduced else None
@@ -242,8 +244,11 @@ def _table(text: str, result: Parsed) -> None:
     rest: list[str] = []
     for line in text.split("\n"):
         if row_of is not None and line.lstrip()[:1].isdigit():
-            rows.append(row_of(line.split()))
-            continue
+            try:
+                rows.append(row_of(line.split()))
+                continue
+            except _Bad as bad:  # the failure that cut it stands in the same line or after it, and says more
+                result.setdefault("_bad_row", bad)
         rest.append(line)
         head = line[:48].lstrip()
         if head[:1] == "#" or not head:
@@ -313,8 +318,8 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
             if count > len(prefix) + width and ":" in words[-1] and "-" in words[-2]:
                 words = words[:-2] + [""] * stamps  # -S 1 appends date and time under one heading
                 count = len(words)
-            if count == whole - 1 and "redop" in middle and "root" in middle:
-                short = words[3]  # hypercube prints no operation
+            if count == whole - 1 and "redop" in middle and _number(words[3]) is not None:
+                short = words[3]  # hypercube, and alltoall up to 2.13.0, print no operation
                 words = [*words[:3], "", *words[3:]]
                 count += 1
             if count != whole:
@@ -452,6 +457,11 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
         raise _Bad("bad_output", "this is no output of nccl-tests")
     if failure:
         raise _Bad("tool_failed", failure)
+    if "_bad_row" in result:
+        raise result["_bad_row"]
+    other = re.search(r"invalid (?:type|op) [^\n]{1,80}, defaulting to \S{1,40}", text)
+    if other:
+        raise _Bad("usage", f"another test ran than was asked for: {other.group(0)}")
     if "is not a power of 2, skipping" in text:
         raise _Bad("tool_failed", "hypercube needs a number of ranks that is a power of two")
     if not headers:
@@ -587,7 +597,7 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
                 )
     if op is None:
         # The column `op` of version 1 says nothing: tests that do not reduce print an operation there too.
-        result["op"] = None if result["_layout"].get("milliseconds") else _guess(result["rows"][0], left, n)
+        result["op"] = None if result["_layout"].get("milliseconds") else _guess(result, left, n)
 
 
 def _coarse(value: float) -> float:
@@ -597,17 +607,29 @@ def _coarse(value: float) -> float:
     return 0.05 if value >= 100 and round(value, 1) == value else 0.0
 
 
-def _guess(row: Row, factors: set[float], n: int) -> str | None:
-    """Old versions do not say which test they are; what the columns prove is said, nothing else."""
-    reduces = row["redop"] not in (None, "", "none")
-    rooted = row["root"] not in (None, -1)
-    if n < 2 or not reduces:
+def _guess(result: Parsed, factors: set[float], n: int) -> str | None:
+    """Versions before 2.16.7 do not say which test they are. What columns and factors prove is said, nothing else."""
+    if n < 2 or len(factors) != 1:
         return None
+    rows, layout, factor = result["rows"], result["_layout"], next(iter(factors))
+    row = rows[0]
+    reduces, rooted = row["redop"] not in (None, "", "none"), row["root"] not in (None, -1)
+    halves = {name: [r[name]["wrong"] is not None for r in rows if r[name]] for name in ("out_of_place", "in_place")}
+    part = FACTORS["all_gather"](n)  # (n-1)/n; every other factor is at least 1
     if rooted:
-        return "reduce" if FACTORS["reduce"](n) in factors else None
-    if FACTORS["all_reduce"](n) in factors and n > 2:
-        return "all_reduce"
-    return "reduce_scatter" if FACTORS["reduce_scatter"](n) in factors and n > 2 else None
+        if reduces:
+            return "reduce" if factor == 1.0 else None
+        return "broadcast" if factor == 1.0 else None  # gather and scatter look alike
+    if not layout["delta"] and any(halves["out_of_place"]) and not any(halves["in_place"]):
+        return "sendrecv" if factor == 1.0 else "alltoall"  # alone these two are not checked in place
+    if reduces:
+        if factor == part:
+            return "reduce_scatter"
+        # sendrecv prints an operation too and has this factor with two ranks, but from 2.13.4 it is told by its N/A.
+        return "all_reduce" if factor > 1.0 or (n == 2 and result.get("_grouped") and all(halves["in_place"])) else None
+    if row["redop"] is None and "redop" in layout["prefix"]:
+        return "alltoall" if layout["delta"] else "hypercube" if factor == 1.0 else None
+    return "all_gather" if factor == part and (layout["delta"] or all(halves["in_place"])) else None
 
 
 def _peak(rows: list[Row]) -> dict[str, t.Any]:

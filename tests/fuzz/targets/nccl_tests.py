@@ -11,8 +11,13 @@ import pathlib
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import parse
 
-FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "h200-x4"
-SEEDS = [p.read_text() for pattern in ("nccl-v*.txt", "g4-*.txt", "mpi-np*.txt", "nccl-v*.json") for p in sorted(FIXTURES.glob(pattern))]
+FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures"
+SEEDS = [
+    p.read_text()
+    for pattern in ("nccl-v*.txt", "g4-*.txt", "mpi-np*.txt", "nccl-v*.json")
+    for p in sorted((FIXTURES / "h200-x4").glob(pattern))
+]
+SEEDS += [p.read_text() for p in sorted((FIXTURES / "h200-x2").iterdir()) if p.suffix != ".rc"]
 KEYS = set(parse(""))
 
 
