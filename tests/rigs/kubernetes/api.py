@@ -109,13 +109,18 @@ def issue(pki: pathlib.Path, name: str, subject: str, alternatives: t.Sequence[s
     extensions = "extendedKeyUsage=clientAuth,serverAuth\n"
     if alternatives:
         extensions += f"subjectAltName={','.join(alternatives)}\n"
-    (pki / f"{name}.ext").write_text(extensions)
-    common.run("openssl", "req", *_NEW_KEY, "-subj", subject, "-keyout", pki / f"{name}.key", "-out", pki / f"{name}.csr")
+
+    def file(kind: str) -> pathlib.Path:
+        return pki / f"{name}.{kind}"
+
+    file("ext").write_text(extensions)
+    common.run("openssl", "req", *_NEW_KEY, "-subj", subject, "-keyout", file("key"), "-out", file("csr"))
+    serial = hashlib.sha256(name.encode()).hexdigest()[:16]
     common.run(
-        "openssl", "x509", "-req", "-in", pki / f"{name}.csr", "-CA", pki / "ca.crt", "-CAkey", pki / "ca.key",
-        "-set_serial", "0x" + hashlib.sha256(name.encode()).hexdigest()[:16], "-days", DAYS, "-extfile", pki / f"{name}.ext", "-out", pki / f"{name}.new",
+        "openssl", "x509", "-req", "-in", file("csr"), "-CA", pki / "ca.crt", "-CAkey", pki / "ca.key", "-set_serial", f"0x{serial}",
+        "-days", DAYS, "-extfile", file("ext"), "-out", file("new"),
     )  # fmt: skip
-    (pki / f"{name}.new").rename(pki / f"{name}.crt")
+    file("new").rename(file("crt"))
 
 
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")

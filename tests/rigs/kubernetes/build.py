@@ -64,9 +64,7 @@ def programs() -> pathlib.Path:
         for folder in folders:
             module, pattern = MANIFESTS[folder]
             common.run(go, "mod", "download", module, cwd=MODULES / folder, env=_environment())
-            source = pathlib.Path(
-                common.run(go, "list", "-m", "-f", "{{.Dir}}", module, cwd=MODULES / folder, env=_environment()).strip()
-            )
+            source = pathlib.Path(common.run(go, "list", "-m", "-f", "{{.Dir}}", module, cwd=MODULES / folder, env=_environment()).strip())
             new = target / f".{folder}.new"
             shutil.rmtree(new, ignore_errors=True)
             for file in source.glob(pattern):

@@ -70,8 +70,8 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def _base_version(suite: str) -> str:
-    parts = [suite.encode(), " ".join(_packages()).encode(), *((HERE / "image" / f).read_bytes() for f in ("rootfs.sh", "collective_perf.c"))]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
+    files = [(HERE / "image" / file).read_text() for file in ("rootfs.sh", "collective_perf.c")]
+    return hashlib.sha256("\0".join([suite, *_packages(), *files]).encode()).hexdigest()[:12]
 
 
 def _tester_version(suite: str) -> str:

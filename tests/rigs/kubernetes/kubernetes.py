@@ -12,6 +12,8 @@ import hashlib
 import json
 import os
 import pathlib
+import platform
+import re
 import shlex
 import shutil
 import signal
@@ -134,6 +136,7 @@ class Kubernetes:
             raise common.RigError(f"{nodes} nodes and {kwok} kwok nodes: at most {MOST_NODES} and {MOST_KWOK} fit")
         if unknown := set(operators) - set(OPERATORS):
             raise common.RigError(f"operators {', '.join(sorted(unknown))}: known are {', '.join(OPERATORS)}")
+        _need_machine()
         common.need_packages(PACKAGES)
         took = {}
         began = time.monotonic()
@@ -237,7 +240,7 @@ class Kubernetes:
     def _end_cgroup(self, machine: str) -> None:
         """The machine's branch of each hierarchy, with what a killed `up` may have left in it."""
         until = time.monotonic() + 20
-        for branch in (*pathlib.Path("/sys/fs/cgroup").glob(self._cgroup(machine)), *pathlib.Path("/sys/fs/cgroup").glob(f"*/{self._cgroup(machine)}")):
+        for branch in _cgroups(self._cgroup(machine)):
             while branch.exists():
                 for folder, _folders, _files in os.walk(branch, topdown=False):
                     with contextlib.suppress(OSError):  # busy for a moment after its last process
@@ -252,8 +255,7 @@ class Kubernetes:
     def _leftovers(self) -> list[str]:
         """Machines of which only cgroups or folders are left."""
         prefix = f"gfk{self.instance}-"
-        there = [*pathlib.Path("/sys/fs/cgroup").glob(f"{prefix}*"), *pathlib.Path("/sys/fs/cgroup").glob(f"*/{prefix}*")]
-        return [path.name.removeprefix(prefix) for path in there]
+        return [path.name.removeprefix(prefix) for path in _cgroups(f"{prefix}*")]
 
     def _remove(self, machines: t.Iterable[str]) -> None:
         for machine in machines:
@@ -285,7 +287,7 @@ class Kubernetes:
             lines.append(f"route add default via 10.233.{self.instance}.1")
             self.inside(machine, "ip", "-batch", "-", input="\n".join(lines) + "\n")
             if machine != CONTROL:
-                self.inside(machine, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+                self.inside(machine, "tee", "/proc/sys/net/ipv4/ip_forward", input="1")
         # Everybody finds the pods of every node without this machine's forwarding anything.
         routes = {node: f"route replace {self.pods(node)} via {self.address(node)}" for node in machines if node != CONTROL}
         for machine in machines:
@@ -303,7 +305,11 @@ class Kubernetes:
         init = self.init(machine)
         if init is None:
             raise common.RigError(f"{machine} is not up")
-        join = 'for tasks in $(ls -d /sys/fs/cgroup/init/cgroup.procs /sys/fs/cgroup/*/cgroup.procs 2>/dev/null); do echo 0 > "$tasks"; done 2>/dev/null; exec "$@"'
+        # A process takes its namespaces from process 1, but not its cgroups; version 2 has one branch for processes, init.
+        join = """branches=/sys/fs/cgroup/init
+            [ -e $branches ] || branches=$(echo /sys/fs/cgroup/*)
+            for branch in $branches; do echo 0 > "$branch/cgroup.procs"; done
+            exec "$@" """
         return [
             "nsenter", "-t", str(init), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
             "env", "-i", "PATH=/opt/rig/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
@@ -327,34 +333,17 @@ class Kubernetes:
 
     def programs(self, machine: str) -> dict[str, int]:
         """The machine's running programs: name -> number on this machine."""
-        commands = {shlex.split(path.read_text())[0]: path.stem for path in self.folder(machine).glob("*.command")}
+        commands = {_path(_words(path)): path.stem for path in self.folder(machine).glob("*.command")}
         return {commands[argv[0]]: pid for pid, argv in self.processes(machine).items() if argv[0] in commands}
 
-    def _program(self, machine: str, name: str, *arguments: t.Any, variables: dict[str, str] | None = None, program: str = "") -> None:
+    def _program(self, machine: str, name: str, *arguments: t.Any, program: str = "", variables: t.Sequence[str] = ()) -> None:
         """Start it, unless it runs with these very arguments."""
-        command = [program or f"/opt/rig/bin/{name}", *map(str, arguments)]
+        words = [*variables, program or f"/opt/rig/bin/{name}", *map(str, arguments)]
         kept = self.folder(machine) / f"{name}.command"
-        if kept.exists() and shlex.split(kept.read_text()) != command:
+        if kept.exists() and _words(kept) != words:
             self.kill(machine, name)
-        kept.write_text(shlex.join(command) + "\n")
-        if name not in self.programs(machine):
-            self._spawn(machine, name, variables or {})
-
-    def _spawn(self, machine: str, name: str, variables: dict[str, str]) -> None:
-        folder = self.folder(machine)
-        command = shlex.split((folder / f"{name}.command").read_text())
-        words = [f"{variable}={value}" for variable, value in variables.items()]
-        (folder / "logs").mkdir(exist_ok=True)
-        with open(folder / "logs" / f"{name}.log", "ab") as log:
-            subprocess.Popen(
-                self.enter(machine, "env", *words, *command),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        until = time.monotonic() + 10
-        while name not in self.programs(machine):
-            if time.monotonic() > until:
-                raise common.RigError(f"{name} on {machine} did not start: {_tail(folder / 'logs' / f'{name}.log')}")
-            time.sleep(0.02)
+        kept.write_text(shlex.join(words) + "\n")
+        self.start(machine, name)
 
     # What runs on them -------------------------------------------------------------------------------------------
 
@@ -457,14 +446,13 @@ class Kubernetes:
         self._program(node, "containerd", "--config=/rig/containerd.toml")
 
     def _images(self, node: str, archives: t.Sequence[tuple[str, pathlib.Path]]) -> None:
-        ctr = ("ctr", "-n", "k8s.io", "images")
-        socket = self.folder(node) / "containerd.sock"
-        self._wait("containerd", socket.is_socket, node, "containerd")
-        there = self.inside(node, "ctr", "-a", "/rig/containerd.sock", *ctr[1:], "ls", "-q").split()
+        ctr = ("ctr", "-a", "/rig/containerd.sock", "-n", "k8s.io", "images")
+        self._wait("containerd", (self.folder(node) / "containerd.sock").is_socket, node, "containerd")
+        there = self.inside(node, *ctr, "ls", "-q").split()
         for name, archive in archives:
             if name not in there:
                 with open(archive, "rb") as handle:
-                    self.inside(node, "ctr", "-a", "/rig/containerd.sock", *ctr[1:], "import", "--local", "-", stdin=handle)
+                    self.inside(node, *ctr, "import", "--local", "-", stdin=handle)
 
     def _start_kubelet(self, node: str) -> None:
         folder = self.folder(node)
@@ -513,7 +501,7 @@ class Kubernetes:
                 lambda group=group, resource=resource: resource in json.dumps(self.api.request("GET", f"/apis/{group}")),
                 CONTROL, "kube-apiserver",
             )  # fmt: skip
-        login = {"KUBECONFIG": "/rig/admin.kubeconfig"}
+        login = ["KUBECONFIG=/rig/admin.kubeconfig"]
         if "mpi-operator" in operators:
             self.api.create("/api/v1/namespaces", _namespace("mpi-operator"))
             self._program(
@@ -537,7 +525,8 @@ class Kubernetes:
                 self._program(
                     CONTROL, name, "--kubeconfig=/rig/admin.kubeconfig", "--leader-elect=false", "--logtostderr", more, variables=login
                 )
-        stages = [*(manifests / "kwok/kustomize/stage" / f"{stage}.yaml" for stage in KWOK_STAGES), HERE / "control" / "never-complete.yaml"]
+        stages = [manifests / "kwok/kustomize/stage" / f"{stage}.yaml" for stage in KWOK_STAGES]
+        stages.append(HERE / "control" / "never-complete.yaml")
         _write(self.folder(CONTROL) / "stages.yaml", "---\n".join(stage.read_text() for stage in stages))
         shutil.copy(HERE / "control" / "pod_logs.py", self.folder(CONTROL) / "pod_logs.py")
         self._program(CONTROL, "pod-logs", "/rig/pod_logs.py", program="/usr/bin/python3")
@@ -565,13 +554,9 @@ class Kubernetes:
 
     def _wait_nodes(self, names: t.Sequence[str]) -> None:
         for node in names:
-            self._wait(f"node {node}", lambda node=node: _ready(self.api.request("GET", f"/api/v1/nodes/{node}")), node, "kubelet")
-        for node in names:
-            self._wait(
-                f"the GPUs of {node}",
-                lambda node=node: self.api.request("GET", f"/api/v1/nodes/{node}")["status"]["allocatable"].get("nvidia.com/gpu") == str(GPUS),
-                node, "kubelet",
-            )  # fmt: skip
+            path = f"/api/v1/nodes/{node}"
+            self._wait(f"node {node}", lambda path=path: _ready(self.api.request("GET", path)), node, "kubelet")
+            self._wait(f"the GPUs of {node}", lambda path=path: _gpus(self.api.request("GET", path)) > 0, node, "kubelet")
 
     def _wait(self, what: str, there: t.Callable[[], bool], machine: str, program: str) -> None:
         """Until it is there, while the program it comes from runs."""
@@ -585,10 +570,62 @@ class Kubernetes:
                 raise common.RigError(f"{what} did not come: {log}: {_tail(log)}")
             time.sleep(0.1)
 
+    # Use ---------------------------------------------------------------------------------------------------------
+
+    def tester(self, suite: str) -> str:
+        """Name of the tester image of another Debian, after putting it on every node: "trixie" has Open MPI 5."""
+        archives = images.archives(build.programs(), [suite])
+        with common.locked(self.state / "lock"):
+            for node in self.nodes:
+                self._images(node, archives)
+        return images.tester(suite)
+
+    def user(self, name: str, roles: t.Sequence[dict[str, t.Any]], namespace: str = "default", token_s: int = 0) -> pathlib.Path:
+        """The kubeconfig of somebody who may what these Roles (in the namespace, which is made) and ClusterRoles say, and no
+        more; manifests of other kinds are passed over. He comes with a certificate or, with `token_s` of 600 and more, as a
+        service account with a token that is good for so long. Called again, he may what is said now."""
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        self.api.create("/api/v1/namespaces", _namespace(namespace))
+        if token_s:
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+            self.api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+            subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        else:
+            api.issue(self.pki, f"user-{name}", f"/CN={name}")
+            subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name}
+        labels = {"rig-user": name}
+        for kind, path in (("Role", f"{rbac}/namespaces/{namespace}/role"), ("ClusterRole", f"{rbac}/clusterrole")):
+            wanted = [role for role in roles if role["kind"] == kind]
+            for role in wanted:
+                metadata = {"name": f"{name}-{role['metadata']['name']}", "labels": labels}
+                head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata}
+                self.api.apply(f"{path}s/{metadata['name']}", {**head, "kind": kind, "rules": role["rules"]})
+                reference = {"kind": kind, "apiGroup": "rbac.authorization.k8s.io", "name": metadata["name"]}
+                binding = {**head, "kind": f"{kind}Binding", "roleRef": reference, "subjects": [subject]}
+                self.api.apply(f"{path}bindings/{metadata['name']}", binding)
+            kept = {f"{name}-{role['metadata']['name']}" for role in wanted}
+            for found in self.api.items(f"{path}bindings?labelSelector=rig-user%3D{name}"):
+                if found["metadata"]["name"] not in kept:
+                    self.api.delete(f"{path}bindings/{found['metadata']['name']}")
+        token = ""
+        if token_s:
+            asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": token_s}}
+            path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+            token = self.api.request("POST", path, asked)["status"]["token"]
+        file = self.state / f"user-{name}.kubeconfig"
+        _write(file, api.kubeconfig(self.server, self.pki, f"user-{name}", token, namespace))
+        return file
+
+    def answer_logs(self, source: str) -> None:
+        """From now on the logs of pods on kwok nodes are what `log(pod: dict) -> str` of this Python source says."""
+        new = self.folder(CONTROL) / "answer.new"
+        new.write_text(source)
+        new.rename(new.with_suffix(".py"))
+
     # Faults ------------------------------------------------------------------------------------------------------
 
     def kill(self, machine: str, program: str) -> None:
-        """SIGKILL to one program: ("control", "kube-apiserver"), ("kube-02", "kubelet")."""
+        """SIGKILL to one program: ("control", "kube-apiserver"), ("kube-02", "kubelet"). Containers live on."""
         pid = self.programs(machine).get(program)
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
@@ -597,6 +634,24 @@ class Kubernetes:
                 if time.monotonic() > until:
                     raise common.RigError(f"{program} on {machine} does not end")
                 time.sleep(0.02)
+
+    def start(self, machine: str, program: str) -> None:
+        """Start a program that was killed, as it was; nothing where it runs."""
+        if program in self.programs(machine):
+            return
+        folder = self.folder(machine)
+        (folder / "logs").mkdir(exist_ok=True)
+        log = folder / "logs" / f"{program}.log"
+        with open(log, "ab") as handle:
+            subprocess.Popen(
+                self.enter(machine, "env", *_words(folder / f"{program}.command")),
+                stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, start_new_session=True,
+            )  # fmt: skip
+        until = time.monotonic() + 20
+        while program not in self.programs(machine):
+            if time.monotonic() > until:
+                raise common.RigError(f"{program} on {machine} did not start: {_tail(log)}")
+            time.sleep(0.02)
 
     def cut(self, machine: str) -> None:
         """Pull the cable: nothing is refused, nothing arrives."""
@@ -651,6 +706,37 @@ def _index(node: str) -> int:
     return int(node.rsplit("-", 1)[1])
 
 
+def _need_machine() -> None:
+    """What no package brings, all that is missing at once."""
+    missing = []
+    if platform.machine() != "x86_64":
+        missing.append(f"an x86_64 machine, which the images are made for: this one is {platform.machine()}")
+    if not re.search(r"\boverlay$", pathlib.Path("/proc/filesystems").read_text(), re.M):
+        missing.append("the overlay file system: modprobe overlay")
+    controllers = pathlib.Path("/proc/cgroups").read_text().split()
+    if pathlib.Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        controllers = pathlib.Path("/sys/fs/cgroup/cgroup.controllers").read_text().split()
+    if absent := [name for name in ("cpu", "cpuset", "memory", "pids") if name not in controllers]:
+        missing.append(f"the cgroup controllers {', '.join(absent)}")
+    common.STATE.mkdir(parents=True, exist_ok=True)
+    if (free := shutil.disk_usage(common.STATE).free >> 30) < 6:
+        missing.append(f"6 GiB of disk under {common.STATE}: {free} GiB are free")
+    memory = re.search(r"MemAvailable: *(\d+)", pathlib.Path("/proc/meminfo").read_text())
+    if memory and int(memory[1]) >> 20 < 3:
+        missing.append(f"3 GiB of memory: {int(memory[1]) >> 10} MiB are available")
+    if missing:
+        raise common.RigError(f"missing on this machine: {'; '.join(missing)}")
+
+
+def _words(command: pathlib.Path) -> list[str]:
+    """Of a kept command: variables, program, arguments."""
+    return shlex.split(command.read_text())
+
+
+def _path(words: t.Sequence[str]) -> str:
+    return next(word for word in words if word.startswith("/"))
+
+
 def _write(path: pathlib.Path, text: str) -> None:
     path.touch(mode=0o600)
     path.write_text(text)
@@ -660,8 +746,18 @@ def _tail(path: pathlib.Path) -> str:
     return path.read_text(errors="replace")[-800:] if path.exists() else "no log"
 
 
+def _cgroups(pattern: str) -> list[pathlib.Path]:
+    """Folders of these names at the top of every hierarchy, of version 1 or 2."""
+    top = pathlib.Path("/sys/fs/cgroup")
+    return [path for path in (*top.glob(pattern), *top.glob(f"*/{pattern}")) if not path.parent.is_symlink()]
+
+
 def _ready(node: dict[str, t.Any]) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", []))
+
+
+def _gpus(node: dict[str, t.Any]) -> int:
+    return int(node["status"].get("allocatable", {}).get("nvidia.com/gpu", "0"))
 
 
 def _namespace(name: str) -> dict[str, t.Any]:
