@@ -212,14 +212,67 @@ def test_launchers_prefixes(prefix: str) -> None:
 
 
 def test_rccl_tests() -> None:
-    old = table("2.15.0", replace=[("#\n# Using", "rccl-tests: Version develop:83d38d9\n#\n# Using")])
+    old = table(
+        "2.15.0", replace=[("#\n# Using", "rccl-tests: Version develop:83d38d9\n#\n# Using"), ("NVIDIA H200", "AMD Instinct MI300X")]
+    )
+    old = old.replace(":00] ", ":00.0] ").replace(
+        "#        (B)", "RCCL version : 2.21.5-HEAD:1d36ee9+\nHIP version  : 6.3.42133\n#        (B)"
+    )
     old += "# Errors with asterisks indicate errors that have exceeded the maximum threshold.\n"
-    assert parse(old)["outcome"] == "measured"
-    lines = table().splitlines()
-    extra = [line + "  RING SIMPLE 24" if line.startswith("  ") else line.replace("#wrong time", "#wrong time") for line in lines]
-    head = next(i for i, line in enumerate(extra) if "algbw" in line)
-    extra[head] += " algo proto nchannels"
-    assert parse("\n".join(extra))["outcome"] == "measured", parse("\n".join(extra))["reason"]
+    found = parse(old)
+    assert (found["outcome"], found["tool_version"], found["nccl_version"]) == ("measured", "develop:83d38d9", "2.21.5")
+    assert found["ranks"][0]["bdf"] == "0000:10:00.0" and found["ranks"][0]["name"] == "AMD Instinct MI300X"
+    assert parse(old.replace("develop:83d38d9", ":+"))["outcome"] == "measured"
+
+
+def with_columns(text: str, half: str = "", at: int = 0, value: str = "", end: str = "", values: str = "") -> str:
+    """A table with one more column in each half, and more at the end, as rccl-tests prints them."""
+    lines = []
+    for line in text.splitlines():
+        if "algbw" in line:
+            line = line.replace(" time", f" time {half}") + f" {end}"
+        elif line.startswith("  "):
+            words = line.split()
+            if half:
+                words[6:6], words[11:11] = [value], [value]
+            line = "  " + "  ".join(words) + f"  {values}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def test_columns_of_rccl_tests() -> None:
+    plain = parse(table())["rows"]
+    assert parse(with_columns(table(), end="algo      proto      nchannels", values="RING  SIMPLE  24"))["rows"] == plain
+    for value in ("35.10", "N/A"):
+        found = parse(with_columns(table(), half="hipevt", value=value))
+        assert found["outcome"] == "measured", found["reason"]
+        assert found["rows"][0]["in_place"]["hipevt"] == (None if value == "N/A" else 35.1)
+        assert found["rows"][0]["in_place"]["busbw"] == plain[0]["in_place"]["busbw"]
+    for caption, name in (("in-place", "in_place"), ("out-of-place", "out_of_place")):  # -O
+        lines = []
+        for line in table().splitlines():
+            if "out-of-place" in line:
+                line = f"#      {caption}      "
+            elif "algbw" in line:
+                line = "# size count type redop root time algbw busbw #wrong"
+            elif line.startswith("  "):
+                line = "  " + "  ".join(line.split()[:9])
+            lines.append(line)
+        found = parse("\n".join(lines))
+        assert found["outcome"] == "measured", found["reason"]
+        other = "out_of_place" if name == "in_place" else "in_place"
+        assert found["rows"][0][name] == plain[0]["out_of_place"] and found["rows"][0][other] is None
+
+
+def test_json_of_rccl_tests() -> None:
+    whole = json.loads(recording("nccl-v2.19.6-all_reduce-g4.json")[0])
+    whole["rccl_version"] = whole.pop("nccl_version")
+    for row in whole["results"]:
+        for half in ("out_of_place", "in_place"):
+            row[half]["nwrong"] = 0.0
+            row[half]["hip_event_time"] = -1.0
+    found = parse(json.dumps(whole))
+    assert (found["outcome"], found["nccl_version"], found["rows"][0]["in_place"]["wrong"]) == ("measured", "2.28.9", 0)
 
 
 def test_log_lines_of_nccl_inside_a_row() -> None:
