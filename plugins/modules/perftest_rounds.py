@@ -53,9 +53,9 @@ options:
     type: float
     default: 45.0
   pause:
-    description: Seconds between two attempts of a client whose server does not listen yet.
+    description: Seconds between the first two attempts of a client whose server does not listen yet; later ones come further apart.
     type: float
-    default: 0.1
+    default: 0.05
   governor:
     description: The CPU frequency governor to hold while the rounds last; empty to leave it as it is.
     type: str
@@ -148,7 +148,7 @@ OPTIONS = {
     "begins_in": {"type": "float", "default": 30.0},
     "slot": {"type": "float", "default": 60.0},
     "test_timeout": {"type": "float", "default": 45.0},
-    "pause": {"type": "float", "default": 0.1},
+    "pause": {"type": "float", "default": 0.05},
     "governor": {"type": "str", "default": "performance"},
     "binary_dir": {"type": "path", "default": ""},
 }

@@ -36,6 +36,8 @@ Test = t.Dict[str, t.Any]
 # How often children are looked at, and the kernel's table of connections, which is long on a busy machine.
 TICK_S = 0.02
 LOOK_S = 0.2
+# The longest pause between two attempts of a client; each is a start of the tool.
+PAUSE_MOST_S = 0.5
 # A server whose connection somebody else took listens again, not for ever.
 SERVER_TRIES = 5
 OUTPUT_LIMIT = 1 << 20
@@ -48,7 +50,7 @@ RAIL = ("rail", "a", "b", "outcome", "reason_code", "reason", "began", "test")
 # What the timetable says of each side of each test.
 ROW = (
     "check", "variant", "subject", "rail", "a", "b", "role", "partner", "outcome", "reason_code", "reason", "began", "started_at",
-    "duration_s", "rows", "test", "tool_version", "changes",
+    "began_epoch", "duration_s", "rows", "test", "tool_version", "changes",
 )  # fmt: skip
 # Counters that must not rise in a test, by what they mean.
 COUNTERS = {
@@ -63,7 +65,7 @@ COUNTERS = {
         "completer_retry_err", "out_of_seq_request", "rcvd_seq_err", "retry_exceeded_err", "retry_rnr_exceeded_err",
         "rcvd_rnr_err", "send_rnr_err",
     ),
-    "congestion": ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored", "port_xmit_wait"),
+    "congestion": ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored"),
 }  # fmt: skip
 
 
@@ -297,7 +299,8 @@ class _Side:
         begun = bool(_BEGUN.search(text))
         again = not self.serves or self.tries < SERVER_TRIES
         if rc and again and not begun and any(mark in text for mark in _NOT_YET):
-            self.next_try = now + self.walk.params["pause"]
+            # Often while the other side may be about to listen, seldom while it is late.
+            self.next_try = now + min(PAUSE_MOST_S, self.walk.params["pause"] * 1.5 ** min(self.tries - 1, 20))
             return
         if "Couldn't listen to port" in text:
             self._finish("error", "port_in_use", f"TCP port {self.test['tcp_port']} is in use here; set rdma_tcp_ports to a free range")
@@ -380,7 +383,8 @@ class _Side:
             "command": self.argv,
             "raw": self.said,
             "started_at": observation.utc(time.time() - (now - since)),
-            "duration_s": now - since,
+            "began_epoch": round(time.time() - (now - since), 3),
+            "duration_s": round(now - since, 3),
             "changes": self._changes(),
         }
 

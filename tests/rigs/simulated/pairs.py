@@ -12,6 +12,7 @@ import hashlib
 import ipaddress
 import os
 import pathlib
+import shutil
 import subprocess
 
 from rigs import common
@@ -38,9 +39,8 @@ def tools() -> pathlib.Path:
 
 def conf(root: pathlib.Path, *lines: str) -> None:
     """What the tools do on the node whose root this is; lines as perftest.c says."""
-    path = root / "opt/simulated/perftest.conf"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines))
+    (root / "opt/simulated").mkdir(parents=True, exist_ok=True)
+    settings(root / "opt/simulated", *lines)
 
 
 def sysfs(
@@ -91,3 +91,15 @@ def port(root: pathlib.Path, rail: int, address: str, state: str, rate: str, see
     for link, target in ((device / "device", slot), (slot / "driver", driver)):
         if not link.is_symlink():
             link.symlink_to(os.path.relpath(target, link.parent))
+
+
+def planted(plant: pathlib.Path) -> None:
+    """The tools into a host's /opt/simulated."""
+    (plant / "bin").mkdir(parents=True, exist_ok=True)
+    for name in TOOLS:
+        shutil.copy(tools() / name, plant / "bin" / name)
+
+
+def settings(plant: pathlib.Path, *lines: str) -> None:
+    """What the tools of a host do."""
+    (plant / "perftest.conf").write_text("".join(f"{line}\n" for line in lines))
