@@ -22,8 +22,10 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         try:
             result = judging.judge(self._task.args, self._task.play, self._loader, task_vars)
-        except (RunError, OSError) as error:
+        except RunError as error:
             return {"failed": True, "msg": str(error)}
+        except OSError as error:
+            return {"failed": True, "msg": f"acceptance_results_dir {self._task.args['results_dir']}: {error}"}
         for line, colour in result.pop("lines"):
             Display().display(line, color=colour)
         return {"changed": False, "failed": not result["accepted"], "msg": result["why"], **result}

@@ -25,8 +25,10 @@ class ActionModule(ActionBase):
             planned, lines = planning.prepare(
                 self._task.args, self._task.play, self._loader, task_vars, controller=os.getppid()
             )
-        except (RunError, OSError) as error:
+        except RunError as error:
             return {"failed": True, "msg": str(error)}
+        except OSError as error:
+            return {"failed": True, "msg": f"acceptance_results_dir {self._task.args['results_dir']}: {error}"}
         for line in lines:
             Display().display(line)
         return {"changed": False, **planned}

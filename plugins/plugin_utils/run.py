@@ -40,18 +40,21 @@ def file_name(subject: str) -> str:
 
 
 def write_atomically(path: pathlib.Path, text: str, mode: int = 0o644) -> None:
-    """Write a whole file or nothing."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    """Write a whole file or nothing; RunError where the disk does not take it."""
+    temporary = ""
     try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         with os.fdopen(handle, "w", encoding="utf-8") as target:
             target.write(text)
             target.flush()
             os.fsync(target.fileno())
         os.chmod(temporary, mode)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise RunError(f"{path}: {error.strerror}") from error
         raise
 
 

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -32,6 +33,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.plan import be
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError, file_name, write_atomically
 
 PROGRESS_S = 10.0
+# JSON has none of these but line ends.
+_CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # Asked before the fork: a worker has no terminal.
 TERMINAL = sys.stdout.isatty()
 
@@ -58,6 +61,11 @@ class StageAction(ActionBase):
             return found[0], found[1], program, found[3]
         return dataclasses.replace(found[0], b_module_data=program), found[1]
 
+    def _parse_returned_data(self, res: dict[str, t.Any], *args: t.Any, **kwargs: t.Any) -> t.Any:
+        """Ansible shows what stands around the answer: nothing of it may steer a terminal."""
+        shown = {name: _CONTROL.sub("?", res[name]) for name in ("stdout", "stderr") if isinstance(res.get(name), str)}
+        return super()._parse_returned_data({**res, **shown}, *args, **kwargs)
+
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
@@ -68,6 +76,8 @@ class StageAction(ActionBase):
             return self._on(planned, task_vars).run()
         except RunError as error:
             return {"failed": True, "msg": str(error)}
+        except OSError as error:
+            return {"failed": True, "msg": f"run {planned['run_id']} in {planned['results_dir']}: {error}"}
 
     def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> StageOnTarget:
         if task_vars.get("acceptance_plane") != "kubernetes":
