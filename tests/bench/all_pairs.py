@@ -139,9 +139,8 @@ def main() -> int:
             tool_takes(fleet, LONG)
             run, whole = acceptance(fleet, folder)
             seconds, count, bad = walked(run)
-            say(
-                f"{HOSTS} hosts, tool of {LONG} s: {count} rounds in {seconds:.1f} s, {whole:.1f} s with plan, ports and verdict, {bad} without a number"
-            )
+            say(f"{HOSTS} hosts, tool of {LONG} s: {count} rounds in {seconds:.1f} s, {bad} pairs without a number")
+            say(f"{whole:.1f} s with plan, ports and verdict")
             ideal = (HOSTS - 1) * LONG
             show("all_pairs", seconds / ideal, "x", f"<= {GOAL}", f"{HOSTS - 1} rounds of {LONG} s", seconds / ideal <= GOAL and not bad)
             tool_takes(fleet, SHORT)
