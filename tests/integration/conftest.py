@@ -11,12 +11,14 @@ import pytest
 from acceptance_runs import Acceptance
 from rigs.fleet.fleet import Fleet
 from rigs.fleet.fleet import Options as Host
+from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.rdma.rdma import Guests, Options
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: needs chromium")
     config.addinivalue_line("markers", "fleet: needs the fleet rig (root)")
+    config.addinivalue_line("markers", "kubernetes: needs the Kubernetes rig (root, a minute)")
     config.addinivalue_line("markers", "rdma: needs the soft-RoCE guests (root, minutes)")
 
 
@@ -64,3 +66,16 @@ def rig_rdma() -> t.Iterator[Guests]:
             yield guests
         finally:
             guests.down()
+
+
+@pytest.fixture(scope="session")
+def rig_kubernetes() -> t.Iterator[Kubernetes]:
+    """A cluster of our own: two nodes that run containers, three that exist in the API only. A test leaves it as it found it."""
+    if os.geteuid():
+        pytest.skip("the kubernetes rig needs root")
+    cluster = Kubernetes.reserve()
+    try:
+        cluster.up(2, 3)
+        yield cluster
+    finally:
+        cluster.down()
