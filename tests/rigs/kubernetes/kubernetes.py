@@ -223,7 +223,7 @@ class Kubernetes:
         with open(folder / "machine.log", "ab") as log:
             started = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         common.record(folder / "launcher", started.pid)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not self.init(machine):
             if started.poll() is not None or time.monotonic() > until:
                 raise common.RigError(f"{machine} did not start: {_tail(folder / 'machine.log')}")
@@ -239,7 +239,7 @@ class Kubernetes:
 
     def _end_cgroup(self, machine: str) -> None:
         """The machine's branch of each hierarchy, with what a killed `up` may have left in it."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         for branch in _cgroups(self._cgroup(machine)):
             while branch.exists():
                 for folder, _folders, _files in os.walk(branch, topdown=False):
@@ -472,6 +472,10 @@ class Kubernetes:
             node, "kubelet", "--config=/rig/kubelet.json", "--kubeconfig=/rig/kubelet.kubeconfig", f"--hostname-override={node}",
             f"--node-ip={self.address(node)}", "--cert-dir=/var/lib/kubelet/pki", f"--node-labels={labels}",
         )  # fmt: skip
+
+    def _start_proxy(self, node: str) -> None:
+        """Once the node has its address: kube-proxy ends when that changes, from none too."""
+        folder = self.folder(node)
         proxy = {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
             "clientConnection": {"kubeconfig": "/rig/kube-proxy.kubeconfig"}, "hostnameOverride": node, "clusterCIDR": "10.234.0.0/16",
@@ -556,6 +560,9 @@ class Kubernetes:
         for node in names:
             path = f"/api/v1/nodes/{node}"
             self._wait(f"node {node}", lambda path=path: _ready(self.api.request("GET", path)), node, "kubelet")
+            self._start_proxy(node)
+        for node in names:
+            path = f"/api/v1/nodes/{node}"
             self._wait(f"the GPUs of {node}", lambda path=path: _gpus(self.api.request("GET", path)) > 0, node, "kubelet")
 
     def _wait(self, what: str, there: t.Callable[[], bool], machine: str, program: str) -> None:
@@ -629,7 +636,7 @@ class Kubernetes:
         pid = self.programs(machine).get(program)
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while self.programs(machine).get(program) == pid:
                 if time.monotonic() > until:
                     raise common.RigError(f"{program} on {machine} does not end")
@@ -647,7 +654,7 @@ class Kubernetes:
                 self.enter(machine, "env", *_words(folder / f"{program}.command")),
                 stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, start_new_session=True,
             )  # fmt: skip
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while program not in self.programs(machine):
             if time.monotonic() > until:
                 raise common.RigError(f"{program} on {machine} did not start: {_tail(log)}")
