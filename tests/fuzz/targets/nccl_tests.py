@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import parse
@@ -21,8 +22,11 @@ SEEDS += [p.read_text() for p in sorted((FIXTURES / "h200-x2").iterdir()) if p.s
 KEYS = set(parse(""))
 
 
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
 def check(text: str, healthy: str) -> None:
-    """Never an exception, always the same shape, and measured only with every size of the sweep and both last lines."""
+    """Never an exception, always the same shape, and measured only with the sweep, both last lines and numbers of the text."""
     found = parse(text)
     assert set(found) == KEYS
     assert found["outcome"] in ("measured", "error")
@@ -33,6 +37,8 @@ def check(text: str, healthy: str) -> None:
     assert found["out_of_bounds"]["ok"] and found["peak_busbw"]["value"] >= 0
     if not text.lstrip().startswith("{"):
         assert "Out of bounds" in text and "Avg bus bandwidth" in text and "Rank" in text
+    printed = {float(word) for word in NUMBER.findall(text.replace("\x1b[31m", ""))}
     for row in found["rows"]:
+        assert row["size"] in printed and row["count"] in printed
         for half in (row["out_of_place"], row["in_place"]):
-            assert half is None or (half["busbw"] >= 0 and not half["wrong"])
+            assert half is None or (half["busbw"] >= 0 and not half["wrong"] and {half["busbw"], half["algbw"]} <= printed)
