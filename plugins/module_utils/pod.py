@@ -6,7 +6,7 @@
     python3 payload.zip REQUEST
 
 REQUEST is JSON: {"probe": name of a file in probes/, "params": validated options of its module, "hold": a file to make when
-the answer is written, and then to stay until told to end, since a DaemonSet starts again what ends}. Who we are stands in
+the answer is written, and then to stay until told to end, for launchers that start again what ends}. Who we are stands in
 the environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
 
 This module util is PRIVATE to the collection.

@@ -113,15 +113,18 @@ class Group:
         self._began = self._looked = time.monotonic()
         self._stood = self._worse = 0.0
         self._fault: _Fault | None = None
+        self._late: list[group_objects.Made] = []
         self._refused_since = 0.0
 
     def run(self) -> Answer:
         """The head's answer, or why there is none. KubeError where nothing could be submitted at all."""
+        self.shape.check()
         made = group_objects.objects_of(self.shape, self._owner(), self.settings)
+        self._late = [one for one in made if one.late]
         watch = Watch(self.client, self.path, self.launch.selector)
         watch.start()
         try:
-            self._submit(made)
+            self._submit([one for one in made if not one.late])
             self._began = time.monotonic()
             return self._follow(watch)
         except _Fault as fault:
@@ -182,7 +185,7 @@ class Group:
             head = next((pod for pod in self.pods.values() if not pod.worker), None)
             if head and head.state.phase == states.ENDED:
                 return self._answer(head)
-            if not self.placed and len(self._workers()) == self.shape.workers and all(pod.node for pod in self._workers()):
+            if not self.placed and self._stands():
                 self._place()
             now = time.monotonic()
             if now - self._looked > LOOK_S:
@@ -191,6 +194,11 @@ class Group:
 
     def _workers(self) -> list[Pod]:
         return [pod for pod in self.pods.values() if pod.worker]
+
+    def _stands(self) -> bool:
+        """Whether every worker can be entered."""
+        workers = self._workers()
+        return len(workers) == self.shape.workers and all(pod.state.phase == states.READY for pod in workers)
 
     def _seen(self, body: Object) -> None:
         meta = body["metadata"]
@@ -235,7 +243,7 @@ class Group:
         return f"namespace {self.client.namespace} is being deleted" if found["metadata"].get("deletionTimestamp") else ""
 
     def _place(self) -> None:
-        """Every worker has its node: now the head can be told."""
+        """Every worker is ready: now the head can be told where they are."""
         order = {node: place for place, node in enumerate(self.shape.nodes)}
         workers = sorted(self._workers(), key=lambda pod: order.get(pod.node, 0))
         nodes = group_objects.seats([pod.body for pod in workers], self.client.namespace)
@@ -243,6 +251,7 @@ class Group:
         asked = group_objects.request("head", params, self.timeout, self.run_id, self.stage)
         body = group_objects.head_config(self.launch, self.settings, asked)
         self.client.post(cleanup.path("/api/v1", self.client.namespace, "configmaps"), body)
+        self._submit(self._late)
         self.placed = True
 
     # What may be wrong -----------------------------------------------------------------------------------------------
@@ -262,7 +271,7 @@ class Group:
             if now - t.cast(Pod, head).since > self.run_s:
                 raise _Fault("timeout", f"the head of the group has not answered within {self.run_s:.0f} s")
             return
-        stands = len(self._workers()) == self.shape.workers and all(pod.state.phase == states.READY for pod in self._workers())
+        stands = self._stands()
         self._stood = (self._stood or now) if stands else 0.0
         if not stands or head is None:
             self._ask_controller(now)
@@ -270,10 +279,8 @@ class Group:
             raise self._not_standing()
         if stands and now - self._stood > self.settings.start_timeout:
             words = head.words if head else f"{self.shape.kind} {self.shape.name} has made no pod for the head"
-            raise _Fault(
-                head.state.code if head and head.state.code else "timeout",
-                f"the workers are ready and the head is not: {words}{self._said()}",
-            )
+            code = head.state.code if head else ""
+            raise _Fault(code or "timeout", f"the workers are ready and the head is not: {words}{self._said()}")
 
     def _check_worker(self, pod: Pod, now: float) -> None:
         state = pod.state
@@ -305,14 +312,8 @@ class Group:
         if missing:
             words.append(f"{missing} of {self.shape.workers} workers were never made")
         if code == "unschedulable":
-            words.append(
-                free(
-                    self.client,
-                    [n for n in self.shape.nodes if n not in {p.node for p in self._workers()}],
-                    self.settings,
-                    self.shape.devices,
-                )
-            )
+            taken = {pod.node for pod in self._workers()}
+            words.append(free(self.client, [node for node in self.shape.nodes if node not in taken], self.settings, self.shape.devices))
         limit = self.settings.start_timeout
         return _Fault(code, f"the group does not stand within {limit:.0f} s: {'; '.join(word for word in words if word)}{self._said()}")
 

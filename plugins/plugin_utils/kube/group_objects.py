@@ -43,12 +43,14 @@ _LABEL = re.compile(r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")
 
 
 class Made(t.NamedTuple):
-    """An object to be made: where, and what. `belongs_to` is the resource of an object made before that owns it."""
+    """An object to be made: where, and what. `belongs_to` is the resource of an object made before that owns it; `late` says that it
+    is made when the workers are ready."""
 
     api: str
     resource: str
     body: Object
     belongs_to: str = ""
+    late: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,10 +78,9 @@ class Shape:
                 f"name {self.name!r}: its longest pod would be {name!r} ({len(name)} characters); expected a name of small letters, "
                 "digits and hyphens that starts with a letter and leaves room for at most 63",
             )
-        if self.workers < 1 or self.workers > len(self.nodes):
-            raise KubeError(
-                "bad_spec", f"{self.workers} nodes were asked for and {len(self.nodes)} are there: {', '.join(self.nodes[:20])}"
-            )
+        if not 1 <= self.workers <= len(self.nodes):
+            there = ", ".join(self.nodes[:20])
+            raise KubeError("node_absent", f"{self.workers} nodes were asked for and {len(self.nodes)} are there: {there}")
 
 
 # The kinds of objects that cleaning up has to look for, what makes pods first.
@@ -105,11 +106,9 @@ def request(probe: str, params: Object, timeout: float, run_id: str, stage: str)
 
 def key_folder(kind: str) -> tuple[str, str]:
     """Where a pod finds the private key and the authorized keys."""
-    return (
-        (f"{OPERATORS_KEY}/id_rsa", f"{OPERATORS_KEY}/authorized_keys")
-        if kind in (MPIJOB, VOLCANO)
-        else (f"{OUR_KEY}/identity", f"{OUR_KEY}/authorized_keys")
-    )
+    if kind in (MPIJOB, VOLCANO):
+        return f"{OPERATORS_KEY}/id_rsa", f"{OPERATORS_KEY}/authorized_keys"
+    return f"{OUR_KEY}/identity", f"{OUR_KEY}/authorized_keys"
 
 
 def objects_of(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
@@ -119,9 +118,14 @@ def objects_of(shape: Shape, launch: objects.Launch, settings: PodSettings) -> l
 
 
 def seats(pods: t.Iterable[Object], namespace: str) -> list[Object]:
-    """{"node", "address"} of each worker: the name under which the headless Service knows it."""
+    """{"node", "address", "host"} of each worker. The address is the pod's own: a name that was asked for too early stays unknown to
+    the cluster's DNS for as long as that caches it. The name under which the headless Service knows it helps to say what is wrong."""
     return [
-        {"node": pod["spec"]["nodeName"], "address": f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}.{namespace}.svc"}
+        {
+            "node": pod["spec"]["nodeName"],
+            "address": pod["status"]["podIP"],
+            "host": f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}.{namespace}.svc",
+        }
         for pod in pods
     ]
 
@@ -178,7 +182,9 @@ def _template(component: str, shape: Shape, launch: objects.Launch, settings: Po
     pod = launch.pod("", 0, dataclasses.replace(settings, host_root=False), devices)
     pod["metadata"]["labels"]["component"] = component
     spec = pod["spec"]
-    spec["preemptionPolicy"] = "Never"
+    if settings.priority_class:
+        # A class that preempts is refused at admission. Without a class none can be set, and priority 0 takes no place from others.
+        spec["preemptionPolicy"] = "Never"
     spec["affinity"] = objects.merged(spec.get("affinity") or {}, objects.on_nodes(shape.nodes))
     if shape.kind in (JOB, STATEFULSET):
         spec["subdomain"] = shape.name
@@ -243,7 +249,8 @@ def _volcano(shape: Shape, launch: objects.Launch, settings: PodSettings) -> lis
 def _job(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
     workers = _batch_job(f"{shape.name}-w", WORKER, worker_template(shape, launch, settings), launch, settings)
     workers["spec"].update(completionMode="Indexed", completions=shape.workers, parallelism=shape.workers)
-    return [*_shared(shape, launch, settings), Made("/apis/batch/v1", "jobs", workers)]
+    *others, head = _shared(shape, launch, settings)
+    return [*others, Made("/apis/batch/v1", "jobs", workers), head._replace(late=True)]
 
 
 def _statefulset(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:

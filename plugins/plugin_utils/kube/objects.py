@@ -174,14 +174,9 @@ class Launch:
 
 def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings) -> Object:
     """A pod of `template`, which stays and is ready when it has answered, on each node that its affinity names."""
-    spec = template["spec"]
+    spec = _staying(template, settings)["spec"]
     spec["restartPolicy"] = "Always"  # the only one that a DaemonSet takes; neither does it take a deadline
     del spec["activeDeadlineSeconds"]
-    spec["containers"][0]["readinessProbe"] = {
-        "exec": {"command": [settings.python, "-c", f"open('{DONE}')"]},
-        "periodSeconds": 2,
-        "timeoutSeconds": 10,
-    }
     wanted = {"selector": {"matchLabels": {LAUNCH: launch.name}}, "template": _template(template)}
     update = {"updateStrategy": {"type": "OnDelete"}}
     metadata = launch.metadata(name, "launcher", settings)
@@ -189,7 +184,9 @@ def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings
 
 
 def job(launch: Launch, name: str, template: Object, settings: PodSettings, nodes: int) -> Object:
-    """One pod of `template` on each of `nodes` nodes that its affinity names, placed by the scheduler, none made again."""
+    """One pod of `template` on each of `nodes` nodes that its affinity names, placed by the scheduler, none made again. They stay
+    when they have answered: only pods that run keep others from their node."""
+    _staying(template, settings)
     apart = {"labelSelector": {"matchLabels": {LAUNCH: launch.name}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, affinity)
@@ -204,6 +201,15 @@ def job(launch: Launch, name: str, template: Object, settings: PodSettings, node
         "template": _template(template),
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": launch.metadata(name, "launcher", settings), "spec": spec}
+
+
+def _staying(pod: Object, settings: PodSettings) -> Object:
+    pod["spec"]["containers"][0]["readinessProbe"] = {
+        "exec": {"command": [settings.python, "-c", f"open('{DONE}')"]},
+        "periodSeconds": 2,
+        "timeoutSeconds": 10,
+    }
+    return pod
 
 
 def _template(pod: Object) -> Object:

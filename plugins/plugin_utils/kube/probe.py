@@ -108,7 +108,7 @@ class NodeProbe:
     def run(self, asked: list[Asked]) -> t.Iterator[Answer]:
         """Every node's answer, the first as soon as it is there. KubeError where nothing could be submitted at all."""
         numbers, requests = _numbered(asked)
-        if self.settings.launcher == "daemonset":
+        if self.settings.launcher != "pods":
             requests = [{**request, "hold": objects.DONE} for request in requests]
         watch = Watch(self.client, self.pods, self.launch.selector)
         watch.start()
@@ -234,7 +234,8 @@ class NodeProbe:
         if (state.phase, state.code) != (followed.state.phase, followed.state.code):
             followed.since = time.monotonic() if state.phase != states.PENDING or state.code == "lost_node" else followed.since
         followed.state = state
-        if state.phase in (states.READY, states.ENDED) and (state.phase == states.ENDED or self.settings.launcher == "daemonset"):
+        # Where we do not make the pods ourselves they stay, and are ready once they have answered.
+        if state.phase == states.ENDED or (state.phase == states.READY and self.settings.launcher != "pods"):
             followed.ended = True
             self._reading.append(followed)
 

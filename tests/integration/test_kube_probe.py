@@ -1,0 +1,365 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Probes on the nodes of a real cluster, as a user who may what files/rbac says and no more.
+
+The nodes are kwok's, what their pods print and how they end is kwok_answers.py's: what is tested is our way to the API server and back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import typing as t
+
+import kwok_answers
+import pytest
+import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, client, objects, probe, settings
+from rigs.kubernetes.kubernetes import Kubernetes
+
+pytestmark = pytest.mark.kubernetes
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RBAC = ROOT / "files" / "rbac"
+NODES = 12
+CHECKS = [{"check": name} for name in ("facts", "gpu_health", "cuda")]
+RUN = "20260101T000000Z-0a1b2c"
+USER = "acceptance-tester"
+
+
+def roles(*names: str) -> list[dict[str, t.Any]]:
+    return [role for name in names for role in yaml.safe_load_all((RBAC / f"{name}.yaml").read_text()) if role]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> t.Iterator[Kubernetes]:
+    if os.geteuid():
+        pytest.skip("the kubernetes rig needs root")
+    made = Kubernetes.reserve()
+    try:
+        made.up(nodes=0, kwok=NODES, operators=())
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="module")
+def containers(cluster: Kubernetes) -> t.Iterator[kwok_answers.Answers]:
+    with kwok_answers.Answers(cluster) as answers:
+        yield answers
+
+
+class Lab:
+    """A namespace of its own, and a client in it who may just what the roles say."""
+
+    numbers = itertools.count(1)
+
+    def __init__(self, cluster: Kubernetes, containers: kwok_answers.Answers) -> None:
+        self.cluster = cluster
+        self.containers = containers
+        self.namespace = f"lab-{next(self.numbers)}"
+        self.admin = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig), namespace=self.namespace))
+        self.nodes = [f"kwok-{number:04d}" for number in range(1, NODES + 1)]
+        self.allow(roles("probe", "daemonset", "job"))
+        containers.plant()
+
+    def allow(self, wanted: list[dict[str, t.Any]]) -> None:
+        self.kubeconfig = str(self.cluster.user(USER, wanted, self.namespace))
+        self.api = client.connect(client.Connection("lab", kubeconfig=self.kubeconfig, namespace=self.namespace))
+
+    def probe(self, stage: str = "stack", timeout: float = 60, **variables: t.Any) -> probe.NodeProbe:
+        given = {
+            "image": "registry.invalid/tester:1",
+            "tolerations": [{"operator": "Exists"}],
+            "start_timeout": 60,
+            "annotations": kwok_answers.HELD,
+            **variables,
+        }
+        pods = settings.pods({f"acceptance_kube_{name}": value for name, value in given.items()})
+        return probe.NodeProbe(self.api, pods, RUN, stage, timeout, payload.archive())
+
+    def asked(self, devices: int = 0, nodes: list[str] | None = None) -> list[probe.Asked]:
+        request = payload.request("stack_facts", payload.options("stack_facts"), {"checks": CHECKS, "timeout": 60})
+        return [probe.Asked(node, request, devices) for node in nodes or self.nodes]
+
+    def run(self, running: probe.NodeProbe, asked: list[probe.Asked] | None = None) -> dict[str, dict[str, t.Any]]:
+        try:
+            return {answer.node: answer.said for answer in running.run(asked or self.asked())}
+        finally:
+            assert running.clean() == []
+            self.nothing_left()
+
+    def nothing_left(self, seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while left := cleanup.left_over(self.admin):
+            assert time.monotonic() < end, left
+            time.sleep(0.2)
+
+
+@pytest.fixture
+def lab(cluster: Kubernetes, containers: kwok_answers.Answers) -> Lab:
+    return Lab(cluster, containers)
+
+
+def good(said: dict[str, t.Any]) -> bool:
+    return said.get("state") == "done" and len(said["observations"]) == len(CHECKS) + kwok_answers.GPUS
+
+
+def after(seconds: float, what: t.Callable[[], t.Any]) -> threading.Thread:
+    def run() -> None:
+        time.sleep(seconds)
+        what()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("launcher", ["pods", "daemonset"])  # kwok ends the pods of a Job at once, which ours do not
+def test_every_node_answers_and_nothing_is_left(lab: Lab, launcher: str) -> None:
+    answers = lab.run(lab.probe(launcher=launcher))
+    assert sorted(answers) == lab.nodes and all(map(good, answers.values()))
+    machines = {said["observations"][0]["context"]["machine_id"] for said in answers.values()}
+    assert machines == {f"machine-of-{node}" for node in lab.nodes}
+
+
+@pytest.mark.parametrize("launcher", ["pods", "daemonset"])  # kwok ends the pods of a Job at once, which ours do not
+def test_pods_with_devices_go_through_the_scheduler(lab: Lab, launcher: str) -> None:
+    assert all(map(good, lab.run(lab.probe(launcher=launcher), lab.asked(devices=8)).values()))
+
+
+def test_each_fault_of_a_pod_has_its_own_cause(lab: Lab) -> None:
+    planted = {
+        "cut": ("incomplete_output", "the log is cut"),
+        "mixed": ("incomplete_output", "mixed with other output"),
+        "foreign": ("forged_frame", "its nonce is another"),
+        "empty": ("no_result", "its last words: starting | a tool says something"),
+        "oom": ("oom_killed", "raise the memory"),
+        "killed": ("container_failed", "SIGKILL"),
+        "evicted": ("evicted", "The node was low on resource: memory."),
+        "refused": ("pod_refused", "requested number of devices unavailable"),
+        "image": ("image_pull", "manifest unknown"),
+    }
+    where = dict(zip(lab.nodes, planted, strict=False))
+    lab.containers.plant(where)
+    answers = lab.run(lab.probe())
+    for node, said in answers.items():
+        if node in where:
+            code, words = planted[where[node]]
+            assert said["reason_code"] == code and words in said["reason"], (where[node], said)
+        else:
+            assert good(said), (node, said)
+
+
+def test_a_probe_that_never_ends_is_given_up_in_time(lab: Lab) -> None:
+    lab.containers.plant({"kwok-0003": "hang"})
+    running = lab.probe()
+    running.run_s = 6.0
+    answers = lab.run(running)
+    assert answers["kwok-0003"]["reason_code"] == "timeout" and "no answer within 6 s" in answers["kwok-0003"]["reason"]
+    assert sum(map(good, answers.values())) == NODES - 1
+
+
+def test_not_enough_gpus_says_who_has_them(lab: Lab) -> None:
+    lab.allow(roles("probe", "holders"))
+    user = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training", "labels": {"app": "somebody"}},
+        "spec": {"nodeName": "kwok-0002", "tolerations": [{"operator": "Exists"}],
+                 "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "5"}}}]},
+    }  # fmt: skip
+    lab.admin.post(f"/api/v1/namespaces/{lab.namespace}/pods", user)
+    answers = lab.run(lab.probe(start_timeout=5), lab.asked(devices=8))
+    said = answers.pop("kwok-0002")
+    assert said["reason_code"] == "unschedulable" and "Insufficient nvidia.com/gpu" in said["reason"]
+    assert f"held by {lab.namespace}/training (5)" in said["reason"]
+    assert all(map(good, answers.values()))
+    assert lab.admin.get(f"/api/v1/namespaces/{lab.namespace}/pods/training")["metadata"]["name"] == "training"
+
+
+# The API server --------------------------------------------------------------------------------------------------
+
+
+def test_quota_is_named_per_node(lab: Lab) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": "7"}}}
+    path = f"/api/v1/namespaces/{lab.namespace}/resourcequotas"
+    lab.admin.post(path, quota)
+    while not lab.admin.get(f"{path}/small").get("status", {}).get("hard"):
+        time.sleep(0.1)
+    answers = lab.run(lab.probe())
+    refused = [said for said in answers.values() if not good(said)]
+    assert len(answers) == NODES and len(refused) >= 1
+    assert all(said["reason_code"] == "quota" and "exceeded quota: small" in said["reason"] for said in refused)
+
+
+def test_pod_security_is_named_once_and_nothing_is_left(lab: Lab) -> None:
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+    lab.admin.patch(f"/api/v1/namespaces/{lab.namespace}", label)
+    with pytest.raises(client.KubeError, match="violates PodSecurity") as caught:
+        lab.run(lab.probe())
+    assert caught.value.reason_code == "admission" and "acceptance_kube_host_root" in caught.value.reason
+    assert all(map(good, lab.run(lab.probe(host_root=False)).values()))
+
+
+def test_a_namespace_that_is_absent_or_going_is_named(lab: Lab) -> None:
+    lab.containers.plant(dict.fromkeys(lab.nodes, "hang"))
+    running = lab.probe()
+    going = after(1.5, lambda: lab.admin.delete(f"/api/v1/namespaces/{lab.namespace}"))
+    answers = {answer.node: answer.said for answer in running.run(lab.asked())}
+    going.join()
+    assert {said["reason_code"] for said in answers.values()} == {"namespace_gone"}
+    absent = client.connect(client.Connection("lab", kubeconfig=str(lab.cluster.kubeconfig), namespace="nowhere"))
+    lab.api = absent
+    with pytest.raises(client.KubeError, match='namespaces "nowhere" not found') as caught:
+        list(lab.probe().run(lab.asked()))
+    assert caught.value.reason_code == "namespace_gone"
+
+
+def test_a_pod_that_somebody_deletes_is_named(lab: Lab) -> None:
+    lab.containers.plant({"kwok-0005": "hang"})
+
+    def delete() -> None:
+        pods = lab.admin.get(f"/api/v1/namespaces/{lab.namespace}/pods")["items"]
+        for pod in pods:
+            if pod["spec"]["nodeName"] == "kwok-0005":
+                lab.admin.delete(f"/api/v1/namespaces/{lab.namespace}/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
+
+    deleting = after(2, delete)
+    answers = lab.run(lab.probe())
+    deleting.join()
+    assert answers["kwok-0005"]["reason_code"] == "pod_deleted" and "somebody deleted pod" in answers["kwok-0005"]["reason"]
+    assert sum(map(good, answers.values())) == NODES - 1
+
+
+def test_an_api_server_that_is_killed_and_comes_back_costs_nothing(lab: Lab) -> None:
+    lab.containers.plant(dict.fromkeys(lab.nodes, "slow"))
+
+    def restart() -> None:
+        lab.cluster.kill("control", "kube-apiserver")
+        time.sleep(3)
+        lab.cluster.up(nodes=0, kwok=NODES, operators=())
+
+    restarting = after(2, restart)
+    answers = lab.run(lab.probe())
+    restarting.join()
+    assert sorted(answers) == lab.nodes and all(map(good, answers.values()))
+
+
+# Rights ----------------------------------------------------------------------------------------------------------
+
+RULES = [
+    (number, place, verb)
+    for number, role in enumerate(roles("probe"))
+    for place, rule in enumerate(role["rules"])
+    for verb in rule["verbs"]
+]
+
+
+def test_the_roles_are_what_the_stage_asks_for() -> None:
+    told = {
+        (verb, group, *resource.partition("/")[::2])
+        for role in roles("probe", "daemonset", "job")
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    asked = {*access.PROBE, *access.NODES, *access.LAUNCHERS["daemonset"], *access.LAUNCHERS["job"]}
+    assert told == asked
+
+
+@pytest.mark.parametrize(("number", "place", "verb"), RULES)
+def test_a_right_that_is_missing_is_named_before_anything_is_made(lab: Lab, number: int, place: int, verb: str) -> None:
+    less = roles("probe")
+    rule = less[number]["rules"][place]
+    rule["verbs"].remove(verb)
+    if not rule["verbs"]:
+        del less[number]["rules"][place]
+    lab.allow(less)
+    with pytest.raises(client.KubeError) as caught:
+        access.require(lab.api, access.PROBE, access.NODES)
+    assert caught.value.reason_code == "no_permission"
+    assert f"we may not {verb} {rule['resources'][0]}" in caught.value.reason and "files/rbac" in caught.value.reason
+
+
+def test_with_every_right_nothing_is_missing(lab: Lab) -> None:
+    lab.allow(roles("probe"))
+    access.require(lab.api, access.PROBE, access.NODES)
+    assert access.missing(lab.api, access.LAUNCHERS["job"]) == [
+        "create jobs.batch", "get jobs.batch", "list jobs.batch", "deletecollection jobs.batch",
+    ]  # fmt: skip
+
+
+# What is left ----------------------------------------------------------------------------------------------------
+
+CONTROLLER = """
+    import sys
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, objects, probe, settings
+    import os
+    objects.os.getppid = os.getpid  # we are the controller
+    api = client.connect(client.Connection("lab", kubeconfig=sys.argv[1], namespace=sys.argv[2]))
+    pods = settings.pods({"acceptance_kube_image": "registry.invalid/tester:1", "acceptance_kube_tolerations": [{"operator": "Exists"}],
+                          "acceptance_kube_annotations": {"rig.gpufleet.invalid/runs": "1h"}})
+    request = payload.request("stack_facts", payload.options("stack_facts"), {"checks": [{"check": "facts"}], "timeout": 60})
+    running = probe.NodeProbe(api, pods, sys.argv[3], "stack", 60, payload.archive())
+    print("begin", flush=True)
+    for answer in running.run([probe.Asked(node, request) for node in sys.argv[4:]]):
+        print(answer.node, flush=True)
+"""
+
+
+def test_what_a_killed_controller_left_goes_at_the_next_start_and_nothing_else(lab: Lab) -> None:
+    lab.containers.plant(dict.fromkeys(lab.nodes, "hang"))
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "somebody", "labels": {"app": "gpufleet-acceptance"}}}
+    lab.admin.post(f"/api/v1/namespaces/{lab.namespace}/configmaps", other)
+    runs = ["20260101T000000Z-000001", "20260101T000000Z-000002"]
+    argv = [sys.executable, "-c", textwrap.dedent(CONTROLLER), lab.kubeconfig, lab.namespace]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / ".collections")}
+    started = [subprocess.Popen([*argv, run, *lab.nodes], stdout=subprocess.PIPE, env=environment) for run in runs]
+    try:
+        end = time.monotonic() + 60
+        while len(lab.admin.get(f"/api/v1/namespaces/{lab.namespace}/pods")["items"]) < 2 * NODES:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        assert cleanup.janitor(lab.api) == []  # both are alive
+        started[0].send_signal(signal.SIGKILL)
+        started[0].wait()
+        assert cleanup.janitor(lab.api) == [f"lab: removed {NODES + 1} objects of run {runs[0]}"]
+        assert set(cleanup.left_over(lab.admin)) == {runs[1]}
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert cleanup.janitor(lab.api) == [f"lab: removed {NODES + 1} objects of run {runs[1]}"]
+    lab.nothing_left()
+    assert lab.admin.get(f"/api/v1/namespaces/{lab.namespace}/configmaps/somebody")
+
+
+def test_the_owner_takes_everything_with_it(lab: Lab) -> None:
+    lab.containers.plant(dict.fromkeys(lab.nodes, "hang"))
+    running = lab.probe()
+    for_once = iter(running.run(lab.asked()))
+    waiting = threading.Thread(target=lambda: list(for_once), daemon=True)
+    waiting.start()
+    path = f"/api/v1/namespaces/{lab.namespace}"
+    end = time.monotonic() + 30
+    while len(lab.admin.get(f"{path}/pods")["items"]) < NODES:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    lab.admin.delete(f"{path}/configmaps/{running.launch.name}")
+    waiting.join(60)
+    assert not waiting.is_alive()
+    lab.nothing_left(60)
+
+
+def test_nothing_but_labels_tells_whose_an_object_is() -> None:
+    assert objects.OURS == "app.kubernetes.io/managed-by=gpufleet-acceptance"
