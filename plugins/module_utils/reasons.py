@@ -57,6 +57,7 @@ ERRORS = {
     "no_gid": "no GID of the wanted network and kind",
     "no_governor": "the CPU frequency driver does not take this governor",
     "no_gpu": "no GPU was found",
+    "no_launcher": "the cluster has no launcher for groups that acts and that we may use",
     "no_permission": "not permitted",
     "no_python": "no python3 on the node",
     "no_rdma": "no RDMA device was found",

@@ -1,0 +1,185 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The head of a group that a Kubernetes launcher started: it waits until every worker can be entered, then does the group's work.
+
+Where a worker does not come, it says which step failed: its name does not resolve, its port is closed, or its sshd refuses.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import shutil
+import socket
+import tempfile
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, mpi, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
+
+Record = t.Dict[str, t.Any]
+CHECK = "command"
+# What of a command's output comes back as text, each of stdout and stderr.
+OUTPUT_LIMIT = 2 << 20
+_TRY_S = 3.0
+
+
+def probe(params: Record, node: Node) -> t.Iterator[Record]:
+    """`params`: {"members": [{"name", "address", "host", "gpus", "problem"}], "port", "identity": path of the private key, "join_timeout",
+    "fabric": options of the probe fabric} or, in place of fabric, {"argv", "env", "ranks_per_node", "mpirun", "mpi_args",
+    "command_timeout"}."""
+    with tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
+        nodes = meet(params["members"], params["port"], min(params["join_timeout"], node.remaining()))
+        settings = {"members": nodes, "ssh_args": ssh_args(params["port"], _identity(params["identity"], folder))}
+        if params["fabric"]:
+            yield from fabric.probe({**params["fabric"], **settings}, node)
+        else:
+            yield Command({**params, **settings}, node).run()
+
+
+def ssh_args(port: int, identity: str) -> list[str]:
+    """How the workers are entered, whatever the image's or the user's settings of ssh say. Their host keys were made a moment ago."""
+    words = ["-F", "/dev/null", "-p", str(port), "-i", identity]
+    for setting in (
+        "IdentitiesOnly=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "GlobalKnownHostsFile=/dev/null",
+        "LogLevel=ERROR", "ConnectionAttempts=3", "ServerAliveInterval=10",
+    ):  # fmt: skip
+        words += ["-o", setting]
+    return words
+
+
+def _identity(path: str, folder: str) -> str:
+    """A copy that nobody else can read: ssh refuses a key that a group may read, as a pod's fsGroup makes it."""
+    own = f"{folder}/identity"
+    handle = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as target, open(path, "rb") as source:
+        shutil.copyfileobj(source, target)
+    return own
+
+
+def meet(nodes: list[Record], port: int, seconds: float) -> list[Record]:
+    """The nodes, each that cannot be reached within so many seconds with the step that fails as its `problem`."""
+    until = time.monotonic() + seconds
+
+    def reach(one: Record) -> Record:
+        problem = one.get("problem")
+        while not problem:
+            problem = _unreachable(one["address"], one["host"], port)
+            if not problem:
+                return one
+            if time.monotonic() < until:
+                problem = ""
+                time.sleep(0.5)
+        return {**one, "problem": problem}
+
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        return list(pool.map(reach, nodes))
+
+
+def _unreachable(address: str, host: str, port: int) -> str:
+    """Why a worker cannot be entered, and whether its Service knows it, which says where to look; or nothing."""
+    try:
+        with socket.create_connection((address, port), timeout=_TRY_S):
+            return ""
+    except OSError as error:
+        said = f"port {port} of {address} cannot be reached from the head ({error.strerror or error})"
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except OSError as error:
+        return f"{said}; its name {host} does not resolve there ({error.strerror or error}): the Service has no such endpoint, or DNS fails"
+    return f"{said}; its name {host} resolves to {', '.join(sorted(map(str, found)))}: see network policies, and whether its sshd runs"
+
+
+class Command:
+    """A command of the user's under mpirun, over every node or not at all."""
+
+    def __init__(self, params: Record, node: Node) -> None:
+        self.params = params
+        self.node = node
+        self.env = {str(name): str(value) for name, value in params["env"].items()}
+        self.launcher = ("", "")
+
+    def run(self) -> Record:
+        said = self.node.run([self.params["mpirun"], "--version"], timeout=30)
+        if said.missing:
+            return self._failed("tool_missing", f"{self.params['mpirun']}: {said.missing} in the image of the head")
+        found = mpi.flavour(said.out + said.err)
+        if found is None:
+            return self._failed("unsupported", f"{self.params['mpirun']} is neither of Open MPI nor of Hydra: {said.out[:200]}")
+        self.launcher = found
+        with group.Group({**self.params, "token": "", "key": None}, self.node, None) as group_:
+            group_.gather(self.params["join_timeout"])
+            absent = group_.absent()
+            if absent:
+                words = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
+                return self._failed("member", f"{len(absent)} of {len(group_.seats)} nodes did not come: {words}")
+            return self._covered(group_) or self._command(group_)
+
+    def _covered(self, group_: group.Group) -> Record | None:
+        """What is wrong with where the ranks run. Open MPI 5 ignores the variables that the operator sets for Open MPI 4, starts every
+        rank beside itself, and reports success: so the host names are asked first, by the same launcher over the same nodes."""
+        job = self._job(group_, ["hostname"], 60.0)
+        each = self.params["ranks_per_node"]
+        seen: dict[str, int] = {}
+        for line in job.out.splitlines():
+            name = line.strip().split(".")[0]
+            if name:
+                seen[name] = seen.get(name, 0) + 1
+        wanted = {seat.hostname: each for seat in group_.seats}
+        if job.rc == 0 and seen == wanted:
+            return None
+        if job.rc != 0 or job.missing or job.timed_out:
+            return self._ended_badly(job, group_, "launch_failed", context={"hosts": seen})
+        names = {seat.hostname: seat.name for seat in group_.seats}
+        shown = ", ".join(f"{names.get(host, host)}: {count}" for host, count in sorted(seen.items()))
+        reason = f"each of {len(wanted)} nodes should have {each} ranks, mpirun started {shown or 'none'}"
+        return self._failed("rank_mismatch", reason, context={"hosts": seen})
+
+    def _command(self, group_: group.Group) -> Record:
+        job = self._job(group_, self.params["argv"], self.params["command_timeout"])
+        names = {seat.hostname: seat.name for seat in group_.seats}
+        context = {
+            "launcher": self.launcher[1],
+            "rc": job.rc,
+            "stdout": job.out[:OUTPUT_LIMIT],
+            "stderr": job.err[:OUTPUT_LIMIT],
+            "cut": max(len(job.out), len(job.err)) > OUTPUT_LIMIT,
+            "ranks": {names[seat.hostname]: self.params["ranks_per_node"] for seat in group_.seats},
+        }
+        if job.rc != 0 or job.missing or job.timed_out:
+            return self._ended_badly(job, group_, "tool_failed", context=context)
+        return observation.measured(CHECK, **self._about(job), context=context, metrics={"elapsed": {"value": job.duration_s, "unit": "s"}})
+
+    def _job(self, group_: group.Group, argv: list[str], timeout: float) -> group.Job:
+        each = self.params["ranks_per_node"]
+        seats = group_.seats
+        job = group_.job(self.launcher[0], seats, each, argv, self.env, timeout, ranks=each * len(seats))
+        group.run([job], self.node, 1)
+        return job
+
+    def _ended_badly(self, job: group.Job, group_: group.Group, code: str, context: Record) -> Record:
+        if job.missing:
+            return self._failed("tool_missing", f"{job.argv[0]}: {job.missing}", context=context)
+        if job.timed_out:
+            words = f"{self.params['argv'][0]} did not end within {job.timeout:.0f} s and was ended"
+            return self._failed("timeout", words, outcome="timeout", context=context, **self._about(job))
+        known = mpi.failure(f"{job.out}\n{job.err}", group_.names())
+        last = " ".join((job.err or job.out).split())[-400:]
+        code, reason = known or (code, f"mpirun ended with status {job.rc}: {last or 'without a word'}")
+        return self._failed(code, reason, context=context, **self._about(job))
+
+    def _about(self, job: group.Job) -> Record:
+        return {
+            "command": job.shown(),
+            "duration_s": job.duration_s,
+            "started_at": observation.utc(job.started_at),
+            "raw": job.out + job.err,
+        }
+
+    def _failed(self, code: str, reason: str, **fields: t.Any) -> Record:
+        return observation.failed(CHECK, code, reason[:2000], **fields)

@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A worker of a group that a Kubernetes launcher started: sshd for the length of the stage, and beside it what this node does itself.
+
+The image's own settings of sshd take no part: they differ from image to image, and a login that lacks the container's environment
+finds neither mpirun's helpers nor the libraries that the image was made for.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
+
+CHECK = "worker"
+START_S = 20.0
+# Not for ranks: these belong to the process that has them.
+_OWN = ("HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TERM", "USER", "LOGNAME", "SHELL", "_")
+_OWN_PREFIXES = ("GPUFLEET_", "SSH_")
+_PROGRAMS = ("sshd", "/usr/sbin/sshd", "/usr/local/sbin/sshd")
+# More groups than one start at the same time while a fault is searched.
+_LIMITS = {"MaxStartups": "512", "MaxSessions": "256", "LoginGraceTime": "30"}
+
+
+def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+    """`params`: {"port", "authorized_keys": path, "fabric": options of the probe fabric for a member, or None}.
+
+    Yields what the member saw, or why the worker cannot be entered. Without a member's half it stays to its deadline.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
+        try:
+            child = _start(params, node, folder)
+        except _Refused as refused:
+            yield observation.failed(CHECK, refused.code, str(refused))
+            return
+        try:
+            if params["fabric"]:
+                yield from fabric.probe(params["fabric"], node)
+            while not params["fabric"] and node.remaining() > 0 and child.poll() is None:
+                time.sleep(0.5)
+        finally:
+            process.end(child)
+
+
+class _Refused(Exception):
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def _start(params: dict[str, t.Any], node: Node, folder: str) -> subprocess.Popen[bytes]:
+    """sshd, once it can be entered."""
+    program = next((found for name in _PROGRAMS if (found := shutil.which(name))), None)
+    if program is None:
+        raise _Refused("tool_missing", "the image has no sshd: install openssh-server in it")
+    key = f"{folder}/host_key"
+    made = node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
+    if not made.ok:
+        raise _Refused("tool_missing", f"ssh-keygen: {made.missing or ' '.join(made.err.split())[-200:]}")
+    with contextlib.suppress(OSError):  # compiled in; most images lack it
+        os.makedirs("/run/sshd", 0o755, exist_ok=True)
+    path = f"{folder}/sshd_config"
+    with open(path, "w", encoding="utf-8") as target:
+        target.write(config(params["port"], key, params["authorized_keys"], dict(os.environ)))
+    with open(f"{folder}/log", "wb") as log:
+        child = process.spawn([program, "-D", "-e", "-f", path], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    node.record(child.pid)
+    until = time.monotonic() + START_S
+    while time.monotonic() < until and child.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("localhost", params["port"]), timeout=2):
+            return child
+        time.sleep(0.1)
+    process.end(child)
+    with open(f"{folder}/log", encoding="utf-8", errors="replace") as log_text:
+        said = " ".join(log_text.read(4096).split())[-400:]
+    if "already in use" in said:
+        raise _Refused("port_in_use", f"port {params['port']} of this node is in use: set acceptance_kube_ssh_port ({said})")
+    raise _Refused("tool_failed", f"sshd does not listen on port {params['port']}: {said or 'it says nothing'}")
+
+
+def config(port: int, host_key: str, authorized_keys: str, environment: dict[str, str]) -> str:
+    """sshd_config(5): only the group's key, and the container's environment for every login."""
+    lines = {
+        "Port": str(port),
+        "HostKey": host_key,
+        "AuthorizedKeysFile": authorized_keys,
+        # It is mounted from a Secret, whose folder belongs to the kubelet.
+        "StrictModes": "no",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "PermitRootLogin": "prohibit-password",
+        "UseDNS": "no",
+        "PrintMotd": "no",
+        "PidFile": "none",
+        **_LIMITS,
+    }
+    kept = {
+        name: value
+        for name, value in sorted(environment.items())
+        if name not in _OWN and not name.startswith(_OWN_PREFIXES) and not set('"\\\n') & set(name + value)
+    }
+    if kept:
+        lines["SetEnv"] = " ".join(f'"{name}={value}"' for name, value in kept.items())
+    return "".join(f"{name} {value}\n" for name, value in lines.items())
