@@ -256,8 +256,13 @@ def progress_line(stage: str, done: bytes, total: int, since: float) -> str:
 
 
 def one_line(text: str, limit: int = 600) -> str:
-    """What another program said, as one line."""
-    return " ".join(str(text).split())[:limit]
+    """What another program said, as one line of real characters."""
+    return " ".join(str(text).encode("utf-8", "replace").decode().split())[:limit]
+
+
+def last_words(text: str) -> str:
+    """What an exception said at last, without the way to it."""
+    return text.rstrip().rpartition("\n")[2] if "Traceback (most recent call last)" in text else text
 
 
 def interpret(answer: dict[str, t.Any], completer: Completer) -> list[dict[str, t.Any]]:
@@ -298,10 +303,8 @@ def why_nothing(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
 
 
 def _why_module_failed(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
-    text = one_line(
-        " ".join(str(answer.get(k, "")) for k in ("msg", "module_stderr", "module_stdout", "exception") if answer.get(k))
-    )
-    low = text.lower()
+    text = one_line(" ".join(last_words(str(answer[k])) for k in ("msg", "module_stderr", "module_stdout") if answer.get(k)))
+    low = f"{text} {answer.get('exception') or ''}".lower()
     for marks, code, hint in _FAILURES:
         if any(mark in low for mark in marks):
             return code, f"{host}: {hint}: {text[:300]}", "error"
