@@ -60,7 +60,9 @@ def test_a_tool_that_prints_nonsense(nonsense: Done, kind: str) -> None:
 def test_a_python_that_answers_nonsense(nonsense: Done, kind: str) -> None:
     host = PYTHON[kind]
     assert nonsense.of(host) == {"UNKNOWN"} and nonsense.codes(host) == {"module_failed"}
-    assert all(host in v["reason"] and len(v["reason"]) < 1000 for v in nonsense.on(host))
+    for v in nonsense.on(host):
+        assert host in v["reason"] and len(v["reason"]) < 700 and "Module result deserialization failed" in v["reason"]
+        assert "ErrorSummary" not in v["reason"] and v["reason"].encode() and not CONTROL.search(v["reason"])
 
 
 def test_ids_that_are_paths_stay_names(nonsense: Done) -> None:
@@ -82,7 +84,7 @@ def test_what_nodes_print_is_escaped_wherever_people_read_it(nonsense: Done) -> 
         text = (nonsense.folder / name).read_text(encoding="utf-8")
         # The charting library has such characters itself.
         assert not CONTROL.search(re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)), name
-        assert '<script>alert("evil' not in text and "<img src=x" not in text, name
+        assert not re.search(r'(?<!\\)<(script>alert\("evil|img src=x)', text), name
     markdown = (nonsense.folder / "report.md").read_text()
     assert "](javascript:" not in markdown.replace("\\]", "").replace("\\(", "")
     # A | of a node does not add a column.
