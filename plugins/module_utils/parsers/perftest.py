@@ -39,7 +39,8 @@ _TITLE = re.compile(
     r"(?m)^[ \t]*(Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?(?:[ _](?:CMP_AND_SWAP|FETCH_AND_ADD))?([ _]Bidirectional)?"
     r"(?:[ _]Post[ _]List)?[ _](BW|Latency)(?:[ _]forwarding)?(?:[ _]Multicast)?[ _]Test[ \t]*$"
 )
-_FIELD = re.compile(r"([A-Za-z][\w*. ]{1,30}?)[ \t]*: ([^\t\n]{0,64})")
+# Two fields of a line stand apart by tabs, or by the blanks that a terminal made of them.
+_FIELD = re.compile(r"([A-Za-z](?:[\w*.]| (?! )){1,30}?)[ \t]*: (\S(?:\S| (?! )){0,63})")
 _GID = re.compile(r"^ ?M?GID: (\d{1,3}(?::\d{1,3}){15})$")
 _LINE = re.compile(r"-{20,}")
 _COLUMN = re.compile(

@@ -60,6 +60,7 @@ def test_recordings(name: str) -> None:
     assert found["test"]["device"] == "rxe0" and found["test"]["link"] == "Ethernet"
     assert {found["test"]["local_gid"], found["test"]["remote_gid"]} == {"::ffff:10.214.0.101", "::ffff:10.214.0.102"}
     assert parse(text.replace("\n", "\r\n"), rc) == found
+    assert parse(text.expandtabs(), rc) == found  # copied from a terminal
 
 
 @pytest.mark.parametrize("name", sorted(p.name for p in HERE.glob("ib_*.json") if p.stat().st_size))
