@@ -28,7 +28,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("/api/v1", "configmaps"),
 )
 KINDS_OF_PROBES = (("/api/v1", "pods"), ("/api/v1", "configmaps"))
-# Whose role has no right to a kind has made none of it; a kind that is not served has no objects.
+# Whose role has no right to a kind has made none of it, and a kind that is not served has no objects.
 _NONE_OF_OURS = (403, 404, 405)
 
 
@@ -38,7 +38,8 @@ def path(api: str, namespace: str, resource: str) -> str:
 
 
 def remove(client: Client, selector: str, kinds: t.Iterable[tuple[str, str]] = KINDS, wait_s: float = 20.0) -> list[str]:
-    """Delete all with these labels; what is still there after `wait_s`, as `pods/NAME`. KubeError where the API does not answer."""
+    """Delete all with these labels; what is still there after `wait_s`, as `pods/NAME`. KubeError where the API does not answer, and
+    where it refuses one of `kinds` that were named."""
     found = []
     for api, resource in kinds:
         where = path(api, client.namespace, resource)
@@ -48,7 +49,7 @@ def remove(client: Client, selector: str, kinds: t.Iterable[tuple[str, str]] = K
                 client.delete(where, labelSelector=selector, propagationPolicy="Background")
                 found.append((where, resource))
         except KubeError as error:
-            if error.status not in _NONE_OF_OURS:
+            if error.status not in _NONE_OF_OURS or kinds is not KINDS:
                 raise
     end = time.monotonic() + wait_s
     left: list[str] = []

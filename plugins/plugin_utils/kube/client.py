@@ -37,6 +37,8 @@ ANSWER_S = 60.0
 PATIENCE_S = 60.0
 # One that has never answered gets less: it may not exist.
 FIRST_S = 5.0
+# One that has just come back may refuse for a while what it has not read yet: roles, for example.
+SETTLES_S = 15.0
 
 
 class KubeError(Exception):
@@ -168,6 +170,7 @@ class Client:
         self.namespace = namespace
         self.notes = notes
         self.patience = FIRST_S
+        self._lost_at = -SETTLES_S
         self._configuration = configuration
         self._pool = kubernetes.client.rest.RESTClientObject(configuration).pool_manager
         self._credentials = threading.Lock()
@@ -243,6 +246,7 @@ class Client:
                 response = self._send(method, path, query, body, urllib3.Timeout(connect=10, read=ANSWER_S))
                 data, status, after = response.data, response.status, response.headers.get("Retry-After", "")
             except KubeError as error:
+                self._lost_at = time.monotonic()
                 if error.reason_code != "cluster_unreachable" or time.monotonic() + pause > begin + self.patience:
                     raise
                 time.sleep(pause)
@@ -257,7 +261,8 @@ class Client:
                 continue
             if status == 409 and method == "POST" and tried > 1 and body and "AlreadyExists" in str(refused.details.get("reason")):
                 return self.get(f"{path}/{body['metadata']['name']}")
-            again = status in (429, 503, 504) or (status == 500 and b"etcdserver" in data)
+            settling = status == 403 and time.monotonic() - self._lost_at < SETTLES_S
+            again = settling or status in (429, 503, 504) or (status == 500 and b"etcdserver" in data)
             left = begin + self.patience - time.monotonic()
             if not again or pause > left:
                 raise refused
