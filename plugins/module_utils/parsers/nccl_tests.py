@@ -75,10 +75,15 @@ _FAILURES = (
     re.compile(r"The number of requested GPUs [^\n]{0,200}"),
     re.compile(r"invalid size[^\n]{0,200}"),
     re.compile(r"(?m)^[^\n]{0,100}(?:mpirun|prterun|orterun)[^\n]{0,100}(?:detected|was unable|noticed|could not)[^\n]{0,200}"),
-    re.compile(r"There are not enough slots available[^\n]{0,200}"),
+    re.compile(r"There are not enough slots available[^\n]{0,200}|All nodes which are allocated for this job are already filled"),
     re.compile(r"(?m)^[^\n]{0,200}error while loading shared libraries[^\n]{0,200}"),
     re.compile(r"# error: [^\n]{1,200}"),
     re.compile(r"Segmentation fault[^\n]{0,100}"),
+)
+# Why a launcher did not start it. A launcher that tries again leaves such lines in the log of a whole test.
+_LAUNCHES = (
+    re.compile(r"(?m)^ssh: [^\n]{0,200}|^[^\n]{0,100}: Permission denied \([^\n]{0,100}|^Host key verification failed[^\n]{0,100}"),
+    re.compile(r"(?:ORTE|PRTE) (?:was unable|has lost)[^\n]{0,200}"),
 )
 _HALF = {"time", "cputime", "algbw", "busbw", "error", "#wrong", "res", "delta", "i_min", "i_max", "i_p99", "i_cv%", "hipevt"}
 _STANDARD_PREFIX = ["size", "count", "type", "redop", "root"]
@@ -446,7 +451,8 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
         raise _Bad("wrong_results", wrong)
     if result.get("_min_bw_missed"):
         raise _Bad("min_bw", "the average bus bandwidth is below 0.9 of NCCL_TESTS_MIN_BW")
-    failure = result.get("_errors") or next((m.group(0).strip() for p in _FAILURES if (m := p.search(text))), None)
+    patterns = _FAILURES if rows and rc == 0 else _FAILURES + _LAUNCHES
+    failure = result.get("_errors") or next((m.group(0).strip() for p in patterns if (m := p.search(text))), None)
     if rc != 0:
         if rc in (124, 137, -9, -15, 143):
             raise _Bad("timeout", f"nccl-tests was ended from outside (status {rc})" + (f": {failure}" if failure else ""))

@@ -93,6 +93,24 @@ def test_recordings_of_every_version_and_option(name: str) -> None:
         assert parse(text[: text.rindex("Avg bus")], rc)["reason_code"] == "incomplete_output"
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mpirun_err_unreachable.txt", "No route to host"), ("mpirun_err_unresolvable.txt", "Could not resolve hostname"),
+        ("mpirun_err_missing_binary.txt", "unable to launch"), ("mpirun_err_rank_exit.txt", "non-zero status"),
+        ("mpirun_no_root_flag.txt", "attempt to run as root"), ("mpirun_not_enough_slots.txt", "not enough slots"),
+        ("mpi5_mpijob_no_hostfile.txt", "not enough slots"),
+    ],
+)  # fmt: skip
+def test_launchers_that_fail(name: str, words: str) -> None:
+    text = (HERE.with_name("openmpi") / name).read_text()
+    for rc in (0, 1):
+        found = parse(text, rc)
+        assert found["reason_code"] == "tool_failed" and words in found["reason"], found["reason"]
+    assert "already filled" in parse(*recording("mpi-badhost.txt"))["reason"]
+    assert parse("ssh: Could not resolve hostname worker-0: Name or service not known\n" + table())["outcome"] == "measured"
+
+
 def test_a_message_in_a_row_is_the_reason() -> None:
     assert "illegal memory access" in parse(*recording("nccl-v2.0.0-all_reduce-g2.txt", PAIR))["reason"]
     assert parse(recording("nccl-v2.0.0-all_reduce-g2.txt", PAIR)[0])["reason_code"] == "tool_failed"
