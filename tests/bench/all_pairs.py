@@ -81,6 +81,7 @@ def acceptance(fleet: Fleet, folder: pathlib.Path, *more: str) -> tuple[pathlib.
 def walked(run: pathlib.Path) -> tuple[float, int, int]:
     """Seconds from the first test's begin to the last one's end, rounds, and pairs without a number; hosts share one clock here."""
     begin, end, rounds, bad = float("inf"), 0.0, set(), 0
+    first: list[float] = []
     for line in (run / "journal.jsonl").read_text().splitlines():
         m = json.loads(line)
         if m["stage"] == "rdma" and m["check"] == "timetable":
@@ -88,8 +89,10 @@ def walked(run: pathlib.Path) -> tuple[float, int, int]:
                 began = row["began_epoch"]
                 begin, end = min(begin, began), max(end, began + row["duration_s"])
                 rounds.add(row["round"])
+                first += [began] if row["round"] == 0 else []
         elif m["stage"] == "rdma" and m["outcome"] != "measured":
             bad += 1
+    say(f"the first round began within {max(first) - min(first):.1f} s")
     return end - begin, len(rounds), bad
 
 

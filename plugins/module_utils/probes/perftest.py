@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ipaddress
 import os
 import re
 import signal
+import struct
 import subprocess
 import time
 import typing as t
@@ -132,11 +134,11 @@ class _Walk:
 
     def _walk(self, sides: list[_Side]) -> None:
         looked = 0.0
-        connected: set[tuple[str, int]] = set()
+        connected: set[tuple[str, str, int]] = set()
         try:
             while not all(side.finished for side in sides):
                 now = time.monotonic()
-                if now - looked >= LOOK_S:
+                if now - looked >= LOOK_S and any(side.waits for side in sides):
                     connected, looked = connections(), now
                 for side in sides:
                     side.step(now, connected)
@@ -224,7 +226,8 @@ class _Side:
         self.child: subprocess.Popen[bytes] | None = None
         self.output = -1
         self.tries = 0
-        self.next_try = 0.0
+        # A server needs a moment before it listens.
+        self.next_try = 0.0 if self.serves else time.monotonic() + walk.params["pause"]
         self.began_at: float | None = None
         self.started = time.monotonic()
         self.said = ""
@@ -237,6 +240,11 @@ class _Side:
     @property
     def finished(self) -> bool:
         return bool(self.result)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the other side has not come yet."""
+        return self.child is not None and self.began_at is None
 
     def _refused(self) -> tuple[str, str, str] | None:
         """What makes the test senseless before it starts: (outcome, code, reason)."""
@@ -259,7 +267,7 @@ class _Side:
 
     # Running ---------------------------------------------------------------------------------------------------------
 
-    def step(self, now: float, connected: set[tuple[str, int]]) -> None:
+    def step(self, now: float, connected: set[tuple[str, str, int]]) -> None:
         """Look at the child, and do what is due."""
         if self.finished:
             return
@@ -272,7 +280,7 @@ class _Side:
         if process._has_exited(self.child.pid):
             self._exited(now)
             return
-        if self.began_at is None and (("local" if self.serves else "remote"), self.test["tcp_port"]) in connected:
+        if self.began_at is None and self._connected(connected):
             self.began_at = now
         if self.began_at is None and now >= self.latest:
             self.end()
@@ -282,9 +290,15 @@ class _Side:
             said = f"{self.kind['tool']} did not end within {self.walk.params['test_timeout']:g} s of its begin and was ended"
             self._finish("timeout", "timeout", f"{said}: the link or {self.test['partner']} is gone, or far too slow")
 
+    def _connected(self, connected: set[tuple[str, str, int]]) -> bool:
+        """Whether the other side is there. A server may be asked at another address than it has, a client knows whom it asks."""
+        port = self.test["tcp_port"]
+        if self.serves or not _is_address(self.test["peer"]):
+            return ("local" if self.serves else "remote", "", port) in connected
+        return ("remote", self.test["peer"], port) in connected
+
     def _start(self) -> None:
         self.tries += 1
-        self.began_at = None
         self.output = os.memfd_create("perftest")
         try:
             self.child = process.spawn(self.argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output)
@@ -299,6 +313,7 @@ class _Side:
         begun = bool(_BEGUN.search(text))
         again = not self.serves or self.tries < SERVER_TRIES
         if rc and again and not begun and any(mark in text for mark in _NOT_YET):
+            self.began_at = None
             # Often while the other side may be about to listen, seldom while it is late.
             self.next_try = now + min(PAUSE_MOST_S, self.walk.params["pause"] * 1.5 ** min(self.tries - 1, 20))
             return
@@ -402,8 +417,8 @@ class _Side:
         return found
 
 
-def connections() -> set[tuple[str, int]]:
-    """TCP ports with a connection: ("local", port) and ("remote", port), from the kernel's tables."""
+def connections() -> set[tuple[str, str, int]]:
+    """TCP ports with a connection, from the kernel's tables: ("local" or "remote", address, port), and each with "" for any address."""
     found = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError), open(table, encoding="ascii") as source:
@@ -411,9 +426,25 @@ def connections() -> set[tuple[str, int]]:
             for line in source:
                 words = line.split(None, 4)
                 if words[3] == "01":  # established (include/net/tcp_states.h)
-                    found.add(("local", int(words[1].rpartition(":")[2], 16)))
-                    found.add(("remote", int(words[2].rpartition(":")[2], 16)))
+                    for side, word in (("local", words[1]), ("remote", words[2])):
+                        digits, _colon, port = word.partition(":")
+                        found.update({(side, "", int(port, 16)), (side, _address(digits), int(port, 16))})
     return found
+
+
+def _address(digits: str) -> str:
+    """An address as the kernel's tables have it: words of four bytes in the order of this machine."""
+    raw = b"".join(struct.pack("=I", int(digits[i : i + 8], 16)) for i in range(0, len(digits), 8))
+    found = ipaddress.ip_address(raw)
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _ipv4(text: str | None) -> str | None:

@@ -1,0 +1,281 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes that walk their timetables: a process for each, real TCP between them, the simulated perftest, and faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma
+from rigs.simulated import pairs
+
+WALK = """
+import json, sys
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest
+params = json.load(open(sys.argv[1]))
+for found in perftest.probe(params, Node(params["timeout"], root=sys.argv[2])):
+    print(json.dumps(found), flush=True)
+"""
+PORTS: dict[str, t.Any] = {
+    "checks": [{"check": "ports", "variant": ""}], "devices": [], "network": [], "gid_index": None, "roce_version": 2,
+    "address_family": "", "link_local": False,
+}  # fmt: skip
+SETTINGS: dict[str, t.Any] = {
+    "rdma_scope": "all_pairs", "rdma_partners": 2, "rdma_seed": 0, "rdma_pairs": [], "rdma_tests": ["read_bw"], "rdma_size": 65536,
+    "rdma_latency_size": 2, "rdma_iterations": 1000, "rdma_latency_iterations": 1000, "rdma_qps": 8, "rdma_bidirectional": False,
+    "rdma_duration": 0, "rdma_extra_args": [], "rdma_test_timeout": 3, "rdma_patience": 2, "rdma_crossed": False,
+    "rdma_rails_together": True, "rdma_start_window": 2, "rdma_tcp_ports": "21000-21499", "rdma_address": "",
+}  # fmt: skip
+
+
+class Nodes:
+    """Nodes on one loopback: the port of node N on rail R has the address 127.(1+R).0.(1+N)."""
+
+    def __init__(self, folder: pathlib.Path, count: int = 4, rails: int = 1, seconds: float = 0.2, **settings: t.Any) -> None:
+        self.folder = folder
+        self.names = [f"n{i}" for i in range(count)]
+        self.settings = {**SETTINGS, **settings}
+        for number, name in enumerate(self.names, 1):
+            pairs.sysfs(folder / name, [f"127.{rail + 1}.0.{number}" for rail in range(rails)], seed=name)
+            pairs.conf(folder / name, f"seconds {seconds}")
+        self.args: dict[str, t.Any] = {}
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def plan(self) -> None:
+        """As the stages rdma_ports and rdma do it."""
+        records = []
+        for name in self.names:
+            (found,) = rdma_ports.probe(PORTS, Node(10, root=str(self.folder / name)))
+            records.append({**found, "stage": "rdma_ports", "subject": {"id": name}})
+        settings = dict.fromkeys(self.names, self.settings)
+        items, _notes = rdma.items({name: name for name in self.names}, settings)
+        items = [{**item, "stage": "rdma"} for item in items]
+        todos = {n: {"settings": self.settings, "stages": {"rdma": [i for i in items if i["target"] == n]}} for n in self.names}
+        run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+        self.args = rdma.work(run, {"items": items}, todos)
+
+    def start(self, *names: str, **changes: t.Any) -> None:
+        if not self.args:
+            self.plan()
+        for name in names or self.args:
+            args = {**self.args[name], "begins_in": self.settings["rdma_start_window"], "pause": 0.05, "governor": ""}
+            args = {**args, "binary_dir": str(pairs.tools()), **changes}
+            path = self.folder / name / "args.json"
+            path.write_text(json.dumps(args))
+            command = [sys.executable, "-c", WALK, str(path), str(self.folder / name)]
+            env = {**os.environ, "SIMULATED_ROOT": str(self.folder / name), "GPUFLEET_TEST": str(self.folder)}
+            self.processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+
+    def results(self) -> tuple[dict[str, dict[str, t.Any]], dict[str, dict[str, t.Any]]]:
+        """Observations of pairs by subject, of timetables by node; nothing may be left running."""
+        of_pairs, timetables = {}, {}
+        for name, process in self.processes.items():
+            for line in process.communicate(timeout=60)[0].splitlines():
+                found = json.loads(line)
+                if found["check"] == "timetable":
+                    timetables[name] = found
+                else:
+                    of_pairs[found["subject"]["id"]] = found
+        assert not self.left()
+        return of_pairs, timetables
+
+    def left(self) -> list[str]:
+        mark = f"GPUFLEET_TEST={self.folder}".encode()
+        found = []
+        for entry in os.listdir("/proc"):
+            try:
+                if entry.isdigit() and mark in pathlib.Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    found.append(pathlib.Path(f"/proc/{entry}/cmdline").read_text())
+            except OSError:
+                continue
+        return [command for command in found if command]
+
+
+def outcomes(found: dict[str, dict[str, t.Any]]) -> dict[str, str]:
+    return {subject: one["reason_code"] or one["outcome"] for subject, one in sorted(found.items())}
+
+
+def test_all_pairs_on_two_rails(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 4, rails=2, rdma_tests=["read_bw", "send_lat"])
+    nodes.start()
+    found, timetables = nodes.results()
+    assert set(found) == {"n0|n1", "n0|n2", "n0|n3", "n1|n2", "n1|n3", "n2|n3"}
+    for one in found.values():
+        assert one["outcome"] == "measured" and one["simulated"] and len(one["series"]) == 2
+    for timetable in timetables.values():
+        assert len(timetable["series"]) == 12 and {row["outcome"] for row in timetable["series"]} == {"measured"}
+        assert timetable["context"]["tool_versions"]
+
+
+def test_the_preset_and_equal_options_on_both_sides(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 2, rdma_iterations=500000)
+    nodes.start()
+    found, timetables = nodes.results()
+    one = found["n0|n1"]
+    words = ["-d", "mlx5_0", "-i", "1", "-x", "3", "-s", "65536", "-n", "500000", "-q", "8", "--noPeak", "--report_gbits", "-p", "21000"]
+    assert one["command"][1:-1] == words
+    row = one["series"][0]
+    assert (row["iterations"], row["peak"], row["size"], row["bandwidth"]) == (4_000_000, None, 65536, 392.0)
+    texts = [line.split()[5:] for timetable in timetables.values() for line in _raw(timetable) if line.startswith("# round")]
+    assert {tuple(text[: len(words)]) for text in texts} == {tuple(words)}
+
+
+def _raw(timetable: dict[str, t.Any]) -> list[str]:
+    return str(timetable["raw"]).splitlines()
+
+
+@pytest.mark.parametrize("late", [0.0, 1.5])
+def test_nodes_that_start_apart(tmp_path: pathlib.Path, late: float) -> None:
+    nodes = Nodes(tmp_path, 3, rdma_start_window=4)
+    nodes.start("n0", "n1")
+    time.sleep(late)
+    nodes.start("n2")
+    assert set(outcomes(nodes.results()[0]).values()) == {"measured"}
+
+
+def test_a_partner_that_never_comes_costs_its_own_pairs(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 4)
+    nodes.plan()
+    nodes.start("n0", "n1", "n2")
+    found, timetables = nodes.results()
+    for subject, word in outcomes(found).items():
+        assert word == ("partner" if "n3" in subject else "measured"), found[subject]
+    window, slot, rounds, test = 2, 5, 3, 3
+    assert max(of["duration_s"] for of in timetables.values()) < window + slot * rounds + test + 1
+    lost = [row for of in timetables.values() for row in of["series"] if row["outcome"] != "measured"]
+    assert lost and {row["partner"] for row in lost} == {"n3"}
+
+
+def test_a_partner_that_dies_in_its_round(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 4, seconds=1.0)
+    nodes.start()
+    time.sleep(1.5)
+    nodes.processes["n3"].kill()
+    found, _timetables = nodes.results()
+    for subject, one in found.items():
+        assert one["outcome"] == "measured" or "n3" in subject, one["reason"]
+        assert one["outcome"] == "measured" or not one["metrics"]
+    assert any(one["outcome"] != "measured" for one in found.values())
+
+
+def test_a_test_that_hangs_is_ended(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 4)
+    for name in nodes.names:
+        pairs.conf(tmp_path / name, "seconds 0.2", "hang 127.1.0.2")
+    nodes.start()
+    found, _timetables = nodes.results()
+    for subject, one in found.items():
+        assert (one["outcome"] == "timeout") == ("n1" in subject), one["reason"]
+        if "n1" in subject:
+            assert one["context"]["rails"][0]["began"] and "3 s of its begin" in one["reason"]
+
+
+def test_a_server_that_dies_in_the_test(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 2)
+    for name in nodes.names:
+        pairs.conf(tmp_path / name, "seconds 0.5", "die 127.1.0.1", "die 127.1.0.2")
+    nodes.start()
+    (one,) = nodes.results()[0].values()
+    assert one["outcome"] == "error" and not one["metrics"] and one["context"]["rails"][0]["began"]
+
+
+def test_versions_that_cannot_talk(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 2)
+    pairs.conf(tmp_path / "n1", "seconds 0.2", "version 5.60")
+    nodes.start()
+    (one,) = nodes.results()[0].values()
+    assert one["outcome"] == "error" and "different versions" in one["reason"]
+
+
+def test_no_tool(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 2)
+    nodes.start("n0")
+    nodes.start("n1", binary_dir=str(tmp_path / "nowhere"))
+    (one,) = nodes.results()[0].values()
+    assert one["reason_code"] in ("tool_missing", "partner")
+
+
+def test_a_tcp_port_in_use_and_a_connection_that_is_nobody(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 2)
+    nodes.plan()
+    server = next(n for n in nodes.names if nodes.args[n]["rounds"][0]["tests"][0]["role"] == "server")
+    address = nodes.args[server]["rounds"][0]["tests"][0]["peer"]
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((address, 21000))
+        taken.listen()
+        nodes.start()
+        (one,) = nodes.results()[0].values()
+        timetable = one
+    assert one["outcome"] != "measured" and timetable["outcome"] != "measured"
+    nodes.processes.clear()
+    nodes.start(server)
+    until = time.monotonic() + 5
+    while time.monotonic() < until:  # a port scan takes the one connection that a server accepts
+        with socket.socket() as scan:
+            if scan.connect_ex((address, 21000)) == 0:
+                break
+        time.sleep(0.05)
+    nodes.start(*[name for name in nodes.names if name != server])
+    (one,) = nodes.results()[0].values()
+    assert one["outcome"] == "measured", one["reason"]
+
+
+def test_what_changed_since_the_plan(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 4)
+    nodes.plan()
+    gids = tmp_path / "n0/sys/class/infiniband/mlx5_0/ports/1/gids/3"
+    gids.write_text("0000:0000:0000:0000:0000:ffff:0a0a:0a0a\n")
+    (tmp_path / "n1/sys/class/infiniband/mlx5_0").rename(tmp_path / "n1/sys/class/infiniband/mlx5_7")
+    (tmp_path / "n2/sys/class/infiniband/mlx5_0/ports/1/state").write_text("1: DOWN\n")
+    nodes.start()
+    found, timetables = nodes.results()
+    assert not any(one["outcome"] == "measured" for one in found.values())
+    own = {name: {row["reason_code"] for row in of["series"]} for name, of in timetables.items()}
+    assert own["n0"] == {"gid_changed"} and own["n1"] == {"no_rdma"} and own["n2"] == {"port_down"} and own["n3"] == {"partner"}
+
+
+def test_counters_that_rise_are_evidence(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 2, seconds=1.5)
+    nodes.start()
+    time.sleep(1.2)
+    for name in nodes.names:
+        (tmp_path / name / "sys/class/infiniband/mlx5_0/ports/1/hw_counters/out_of_sequence").write_text("17\n")
+    found, timetables = nodes.results()
+    assert [c["code"] for c in found["n0|n1"]["evidence"]["changes"]] == ["retransmits"]
+    assert all("out_of_sequence rose from 0 to 17" in of["evidence"]["changes"][0]["text"] for of in timetables.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "rails"),
+    [
+        ({"rdma_rails_together": False}, {"0", "1"}),
+        ({"rdma_crossed": True}, {"0", "1", "0-1", "1-0"}),
+        ({"rdma_crossed": True, "rdma_rails_together": False}, {"0", "1", "0-1", "1-0"}),
+        ({"rdma_scope": "ring"}, {"0", "1"}),
+        ({"rdma_scope": "sample", "rdma_partners": 1}, {"0", "1"}),
+        ({"rdma_scope": "pairs", "rdma_pairs": [["n1", "n2"]]}, {"0", "1"}),
+        ({"rdma_scope": "loopback"}, {"0-1"}),
+        ({"rdma_bidirectional": True}, {"0", "1"}),
+    ],
+)
+def test_scopes_and_rails(tmp_path: pathlib.Path, settings: dict[str, t.Any], rails: set[str]) -> None:
+    nodes = Nodes(tmp_path, 3, rails=2, seconds=0.1, **settings)
+    nodes.start()
+    found, _timetables = nodes.results()
+    assert found
+    for one in found.values():
+        assert one["outcome"] == "measured", one["reason"]
+        assert {row["rail"] for row in one["series"]} == rails

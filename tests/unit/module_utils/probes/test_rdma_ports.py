@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""RDMA ports from sysfs: trees of mlx5 devices, and soft-RoCE's as it was recorded, which lacks some of the files."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, rdma_ports
+from rigs.simulated import pairs
+
+PARAMS: dict[str, t.Any] = {
+    "checks": [{"check": "ports", "variant": ""}], "devices": [], "network": [], "gid_index": None, "roce_version": 2,
+    "address_family": "", "link_local": False,
+}  # fmt: skip
+
+
+def seen(root: pathlib.Path, **params: t.Any) -> dict[str, t.Any]:
+    (found,) = rdma_ports.probe({**PARAMS, **params}, Node(10, root=str(root)))
+    return found
+
+
+def codes(found: dict[str, t.Any]) -> list[tuple[str, str]]:
+    return [(f["code"], f["part"]) for f in found["context"]["findings"]]
+
+
+def recorded(fixtures: pathlib.Path, root: pathlib.Path, name: str = "rxe0") -> None:
+    """The recorded sysfs of a soft-RoCE device as files."""
+    device = root / "sys/class/infiniband" / name
+    for line in (fixtures / "perftest-rxe/sysfs_infiniband.rv01.txt").read_text().splitlines():
+        file = re.match(r"^\./(\S+)\t(.*)~$", line)
+        entry = re.match(r"^ports/1/gids/(\d+) (\S+) \| types: (.*) \| ndevs: (.*)$", line)
+        files = {}
+        if file and "error reading" not in file.group(2):
+            files[file.group(1)] = file.group(2)
+        elif entry:
+            files[f"ports/1/gids/{entry.group(1)}"] = entry.group(2)
+            if "Invalid" not in entry.group(3):
+                files[f"ports/1/gid_attrs/types/{entry.group(1)}"] = entry.group(3)
+                files[f"ports/1/gid_attrs/ndevs/{entry.group(1)}"] = entry.group(4)
+        for path, text in files.items():
+            (device / path).parent.mkdir(parents=True, exist_ok=True)
+            (device / path).write_text(text + "\n")
+
+
+def test_a_machine_as_it_should_be(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, [f"10.0.{rail}.1" for rail in range(12)])
+    found = seen(tmp_path)
+    assert found["outcome"] == "measured" and codes(found) == []
+    ports = found["context"]["ports"]
+    assert [p["device"] for p in ports] == [f"mlx5_{rail}" for rail in range(12)]  # numbers as numbers
+    assert [p["gid"]["address"] for p in ports] == [f"10.0.{rail}.1" for rail in range(12)]
+    assert {p["gid"]["index"] for p in ports} == {3}
+    assert (ports[0]["rate_gbps"], ports[0]["width"], ports[0]["speed"], ports[0]["state"]) == (400.0, 4, "NDR", "ACTIVE")
+    assert found["context"]["table"][11] == "mlx5_11 port 1 ==> ens11np0 (Up)"
+    device = found["context"]["devices"][0]
+    assert (device["driver"], device["type"], device["firmware"]) == ("mlx5_core", "MT4129", "28.39.1002")
+    assert device["pcie"]["current"] == {"speed": 32.0, "width": 16}
+    assert "10.0.11.1 RoCE v2 ens11np0 *" in found["raw"]
+
+
+def test_soft_roce_lacks_files(fixtures: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    recorded(fixtures, tmp_path)
+    found = seen(tmp_path)
+    assert found["outcome"] == "measured" and codes(found) == []
+    (port,) = found["context"]["ports"]
+    assert (port["netdev"], port["gid"]["index"], port["gid"]["address"]) == ("eth1", 1, "10.214.0.101")
+    assert port["counters"]["rcvd_pkts"] == 252961
+    assert found["context"]["devices"][0]["driver"] == "rdma_rxe"
+    assert found["context"]["warnings"] == ["not of the driver mlx5: rxe0 (rdma_rxe)"]
+    linked = seen(tmp_path, network=["192.168.0.0/16"])
+    assert codes(linked) == [("no_gid", "nic/rxe0/1")]
+    text = linked["context"]["findings"][0]["text"]
+    assert "in 192.168.0.0/16" in text and "1: 10.214.0.101 RoCE v2 eth1" in text
+
+
+def test_nothing_there(tmp_path: pathlib.Path) -> None:
+    assert seen(tmp_path)["reason_code"] == "no_rdma"
+    pairs.sysfs(tmp_path, ["10.0.0.1"])
+    missing = seen(tmp_path, devices=["mlx5_bond_*"])
+    assert missing["reason_code"] == "no_rdma" and "there are: mlx5_0" in missing["reason"]
+
+
+def test_what_is_wrong_is_named(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, [f"10.0.{rail}.1" for rail in range(4)])
+    pairs.port(tmp_path, 1, "10.0.1.1", "DOWN", "10 Gb/sec (4X SDR)", "s")
+    pairs.port(tmp_path, 2, "10.0.2.1", "ACTIVE", "200 Gb/sec (2X NDR)", "s", firmware="28.30.1000")
+    (tmp_path / "sys/devices/pci0000:00/0000:03:00.0/current_link_width").write_text("8\n")
+    assert sorted(codes(seen(tmp_path))) == [
+        ("firmware", "nic/mlx5_0/1"),
+        ("link_slow", "nic/mlx5_2/1"),
+        ("link_slow", "nic/mlx5_2/1"),
+        ("pcie_width", "nic/mlx5_3/1"),
+        ("port_down", "nic/mlx5_1/1"),
+    ]
+
+
+def table(*entries: tuple[str, str]) -> list[gid.Gid]:
+    return [{"index": i, "gid": "", "address": address, "type": kind, "netdev": "eth0"} for i, (address, kind) in enumerate(entries)]
+
+
+USUAL = table(
+    ("fe80::1", "RoCE v1"), ("fe80::1", "RoCE v2"), ("10.0.0.1", "RoCE v1"), ("10.0.0.1", "RoCE v2"), ("fd00::1", "RoCE v2"),
+    ("192.168.5.228", "RoCE v2"), ("169.254.3.4", "RoCE v2"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "index"),
+    [
+        ({}, 3),
+        ({"wanted": ["192.168.0.0/16"]}, 5),
+        ({"wanted": ["fd00::/8"]}, 4),
+        ({"family": "ipv6"}, 4),
+        ({"version": 1}, 2),
+        ({"index": 6}, 6),
+        ({"wanted": ["fe80::/64"]}, None),
+        ({"wanted": ["fe80::/64"], "allow_link_local": True}, 1),
+        ({"wanted": ["172.16.0.0/12"]}, None),
+        ({"index": 9}, None),
+    ],
+)
+def test_the_choice_of_a_gid(settings: dict[str, t.Any], index: int | None) -> None:
+    found, why = gid.choose(USUAL, **settings)
+    assert (found["index"] if found else None) == index
+    assert bool(why) == (found is None) and (found is not None or "5: 192.168.5.228 RoCE v2 eth0" in why)
+
+
+def test_order_is_no_promise() -> None:
+    """IPv4 before IPv6 and link-local last, wherever they stand."""
+    found, _why = gid.choose(USUAL[::-1])
+    assert found and found["address"] == "10.0.0.1"
+    found, _why = gid.choose(table(("fe80::1", "RoCE v2"), ("fd00::1", "RoCE v2")), allow_link_local=True)
+    assert found and found["address"] == "fd00::1"
+
+
+def test_a_network_that_is_none() -> None:
+    with pytest.raises(ValueError, match=r"10\.0\.0\.0/40"):
+        gid.choose(USUAL, ["10.0.0.0/40"])
