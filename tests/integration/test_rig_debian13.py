@@ -1,29 +1,78 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The second controller: Python 3.13 and ansible-core 2.21, with the fleet in reach."""
+"""Other controllers than the one of the virtual environment: the oldest and the newest ansible-core that are supported."""
 
 from __future__ import annotations
 
+import os
 import pathlib
+import re
+import shutil
 import subprocess
+import sys
+import tempfile
+import typing as t
 
 import pytest
-from rigs.fleet.fleet import Fleet
+from acceptance_runs import ROOT, Acceptance, Done
+from rigs import common
 
 pytestmark = pytest.mark.fleet
+CHROOT = str(ROOT / "tests/rigs/debian13/chroot")
+HOSTS = [f"gpu-{number:02d}" for number in range(1, 17)]
+OLDEST = "ansible-core==2.18.9"
 
 
-def test_a_module_runs_from_debian_13(rig_fleet: Fleet, root: pathlib.Path) -> None:
-    rig_fleet.up(1)
-    chroot = root / "tests/rigs/debian13/chroot"
+@pytest.fixture(scope="module")
+def shared(acceptance: Acceptance) -> t.Iterator[Acceptance]:
+    """Runs whose files are where the chroot sees them."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="runs-", dir=common.STATE))
+    runs = Acceptance(acceptance.fleet, folder)
+    for host in HOSTS:
+        runs.plant(host)
+    runs.plant("gpu-02", FAULTS="nccl_wrong")
+    runs.plant("gpu-03", FAULTS="gemm_slow=0.8")
+    runs.plant("gpu-04", FAULTS="nccl_garbage")
+    try:
+        yield runs
+    finally:
+        runs.close()
+        shutil.rmtree(folder)
 
-    def run(*argv: str) -> str:
-        return subprocess.run([chroot, "run", *argv], check=True, capture_output=True, text=True).stdout
 
-    assert run("python", "-c", "import sys; print(*sys.version_info[:2])") == "3 13\n"
-    assert "core 2.21" in run("ansible", "--version")
-    inventory = str(rig_fleet.inventory)
-    answer = run("ansible", "gpu-01", "-i", inventory, "-m", "gpufleet.acceptance.cpu_governor", "-a", "state=restored")
-    assert "outcome: restored" in answer
-    mounts = pathlib.Path("/proc/mounts").read_text()
-    assert "debian13" not in mounts
+@pytest.fixture(scope="module")
+def here(shared: Acceptance) -> Done:
+    """The same hosts as this environment's ansible-core judges them."""
+    done = shared.run(HOSTS)
+    assert done.status != 0 and done.good("gpu-01") and "FAIL" in done.of("gpu-02") & done.of("gpu-03")
+    return done
+
+
+def version(done: Done) -> str:
+    assert done.folder
+    found = re.search(r'"ansible_version": "([0-9]+\.[0-9]+)', (done.folder / "plan.json").read_text())
+    assert found
+    return found[1]
+
+
+def test_the_newest_core_says_the_same(shared: Acceptance, here: Done) -> None:
+    # Sockets lie in /tmp, which is the chroot's own: its connections end with it.
+    environment = {"ANSIBLE_SSH_CONTROL_PATH_DIR": "/tmp/cp"}
+    done = shared.run(HOSTS, binary=(CHROOT, "run", "ansible-playbook"), environment=environment)
+    assert version(done) == "2.21" and version(here) == "2.19"
+    assert done.status == here.status and done.essence() == here.essence(), done.output[-3000:]
+    shared.nothing_left(*HOSTS)
+    assert "debian13" not in pathlib.Path("/proc/mounts").read_text()
+
+
+def test_the_oldest_core_says_the_same(shared: Acceptance, here: Done) -> None:
+    core = common.CACHE / OLDEST
+    if not core.exists():
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check", "--target", f"{core}.new", OLDEST]
+        subprocess.run(pip, check=True)
+        os.replace(f"{core}.new", core)
+    path = os.pathsep.join((str(core), str(ROOT / ".collections")))
+    done = shared.run(HOSTS, binary=(sys.executable, "-m", "ansible", "playbook"), environment={"PYTHONPATH": path})
+    assert version(done) == "2.18"
+    assert done.status == here.status and done.essence() == here.essence(), done.output[-3000:]
+    shared.nothing_left(*HOSTS)
