@@ -82,9 +82,10 @@ class StageAction(ActionBase):
     def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> StageOnTarget:
         if task_vars.get("acceptance_plane") != "kubernetes":
             return StageOnHost(self, planned, task_vars)
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.stage import StageOnCluster
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import stage, stage_group
 
-        return t.cast("StageOnTarget", StageOnCluster(self, planned, task_vars))
+        wanted = stage_group.GroupsOnCluster if self.module in stage_group.MODULES else stage.StageOnCluster
+        return t.cast("StageOnTarget", wanted(self, planned, task_vars))
 
 
 def action_of(module: str) -> type[StageAction]:

@@ -43,7 +43,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         try:
             child = _start(params, node, folder)
         except _Refused as refused:
-            yield observation.failed(CHECK, refused.code, str(refused))
+            yield observation.failed(fabric.MEMBER if params["fabric"] else CHECK, refused.code, str(refused))
             return
         try:
             if params["fabric"]:

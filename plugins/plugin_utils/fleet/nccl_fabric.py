@@ -48,7 +48,7 @@ def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Reco
         found += [_item(check, variant_, subject, target) for check, variant_ in checks(wanted)]
         if not on_cluster(wanted):
             _need_addresses(chosen, nodes, settings)
-            found += [_item(MEMBER, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in chosen]
+        found += [_item(MEMBER, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in chosen]
     return found, notes
 
 

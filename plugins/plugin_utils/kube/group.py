@@ -12,6 +12,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import pathlib
 import queue
@@ -24,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, group_objects, inventory, logs, objects, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client as api
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.discovery import MPIJOB, VOLCANO
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.discovery import MPIJOB, STATEFULSET, VOLCANO
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.group_objects import HEAD, WORKER, Shape
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.watch import ADDED, FAILED, GONE, Watch
@@ -37,6 +38,8 @@ REFUSED_S = 5.0
 AFTER_S = 30.0
 LOST_S = 45.0
 LOOK_S = 1.0
+WORKERS_END_S = 20.0
+READERS = 16
 
 
 @dataclasses.dataclass
@@ -60,11 +63,12 @@ class Pod:
 
 
 class Answer(t.NamedTuple):
-    """What the head said, as a probe module would have returned it, or {"state": "refused", "reason_code", "reason"}; and what ran:
-    {"launcher", "name", "nodes": {node: pod}, "image", "image_id"}."""
+    """What the head said, as a probe module would have returned it, or {"state": "refused", "reason_code", "reason"}; what ran:
+    {"launcher", "name", "nodes": {node: pod}, "image", "image_id"}; and what each worker said that answers too, by its node."""
 
     said: Object
     about: Object
+    workers: dict[str, Object]
 
 
 class _Fault(Exception):
@@ -129,7 +133,7 @@ class Group:
             return self._follow(watch)
         except _Fault as fault:
             said = {"state": "refused", "reason_code": fault.code, "reason": fault.reason[:1800]}
-            return Answer(said, self._about())
+            return Answer(said, self._about(), {})
         finally:
             watch.stop()
 
@@ -155,7 +159,7 @@ class Group:
         # A container that ends is started again in a StatefulSet; this one stays until it is told to go.
         made = self.client.post(
             cleanup.path("/api/v1", self.client.namespace, "configmaps"),
-            self.launch.config(self.archive, [{**request, "hold": self.shape.kind == "statefulset"}], self.settings),
+            self.launch.config(self.archive, [{**request, "hold": objects.DONE if self.shape.kind == STATEFULSET else ""}], self.settings),
         )
         self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
         return self.launch
@@ -184,7 +188,8 @@ class Group:
                     raise _Fault(what.reason_code, what.reason)
             head = next((pod for pod in self.pods.values() if not pod.worker), None)
             if head and head.state.phase == states.ENDED:
-                return self._answer(head)
+                answer = self._answer(head)
+                return answer._replace(workers=self._workers_said(watch)) if self.shape.workers_answer else answer
             if not self.placed and self._stands():
                 self._place()
             now = time.monotonic()
@@ -296,7 +301,7 @@ class Group:
 
     def _worker_said(self, pod: Pod) -> tuple[str, str]:
         """Why a worker has ended: its own words where it had some."""
-        log = logs.read(self.client, f"{self.path}/{pod.name}", frame.nonce_of(self.launch.secret, pod.uid))
+        log = self._log(pod)
         for seen in (log.record or {}).get("observations") or []:
             if isinstance(seen, dict) and seen.get("outcome") != "measured" and seen.get("reason_code"):
                 return str(seen["reason_code"]), f"worker {pod.name} on {pod.node}: {seen.get('reason')}"
@@ -378,16 +383,41 @@ class Group:
     # The answer ------------------------------------------------------------------------------------------------------
 
     def _answer(self, head: Pod) -> Answer:
-        log = logs.read(self.client, f"{self.path}/{head.name}", frame.nonce_of(self.launch.secret, head.uid), self.raw)
+        log = self._log(head, self.raw)
         about = self._about(head)
         if log.record is not None:
-            return Answer(self._explained(log.record), {**about, "foreign_frames": log.foreign})
+            return Answer(self._explained(log.record), {**about, "foreign_frames": log.foreign}, {})
         code = head.state.code if head.state.code and log.reason_code != "forged_frame" else log.reason_code
         words = [head.state.words, log.reason, f"its last words: {log.last}" if log.last and log.reason_code == "no_result" else ""]
         if self._fault:
             words.append(self._fault.reason)
         reason = f"the head of the group, pod {head.name}: " + "; ".join(word for word in words if word)
-        return Answer({"state": "refused", "reason_code": code, "reason": reason[:1800]}, about)
+        return Answer({"state": "refused", "reason_code": code, "reason": reason[:1800]}, about, {})
+
+    def _workers_said(self, watch: Watch) -> dict[str, Object]:
+        """What workers say at their end, which is a moment after that of their head."""
+        end = time.monotonic() + WORKERS_END_S
+        holds = self.shape.kind == STATEFULSET
+        while not holds and time.monotonic() < end and any(pod.state.phase in (states.RUNNING, states.READY) for pod in self._workers()):
+            for kind, what in _news(watch):
+                if kind == ADDED:
+                    self._seen(what)
+                elif kind == GONE:
+                    self.pods.pop(what["metadata"]["uid"], None)
+                else:
+                    end = 0
+        with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
+            return dict(readers.map(self._worker_answer, self._workers()))
+
+    def _worker_answer(self, pod: Pod) -> tuple[str, Object]:
+        log = self._log(pod)
+        if log.record is not None:
+            return pod.node, log.record
+        code, words = pod.state.code or log.reason_code, "; ".join(word for word in (pod.state.words, log.reason) if word)
+        return pod.node, {"state": "refused", "reason_code": code, "reason": f"pod {pod.name}: {words}"}
+
+    def _log(self, pod: Pod, raw: pathlib.Path | None = None) -> logs.Log:
+        return logs.read(self.client, f"{self.path}/{pod.name}", frame.nonce_of(self.launch.secret, pod.uid), raw)
 
     def _explained(self, said: Object) -> Object:
         """What the head could not know: why a worker was lost."""

@@ -38,7 +38,6 @@ TTL_S = 3600
 SSHD_CAPABILITIES = ("AUDIT_WRITE", "CHOWN", "KILL", "SETGID", "SETUID", "SYS_CHROOT")
 # The head starts mpirun and waits; a namespace with a quota wants to hear how much that is.
 HEAD_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "2", "memory": "2Gi"}}
-SHM_SIZE = "8Gi"
 _LABEL = re.compile(r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")
 
 
@@ -66,6 +65,8 @@ class Shape:
     port: int = SSH_PORT
     queue: str = ""
     mpi: str = "OpenMPI"
+    # Whether workers end by themselves when their head is gone; what they saw is in their logs then.
+    workers_answer: bool = False
 
     def check(self) -> None:
         """KubeError names what the API would refuse, or take and never act on."""
@@ -146,7 +147,6 @@ def head_config(launch: objects.Launch, settings: PodSettings, asked: Object) ->
 
 def worker_template(shape: Shape, launch: objects.Launch, settings: PodSettings) -> Object:
     """The template of the workers: one on each of the shape's nodes."""
-    settings = dataclasses.replace(settings, shm_size=settings.shm_size or SHM_SIZE)
     template = _template(WORKER, shape, launch, settings, shape.devices)
     container = template["spec"]["containers"][0]
     container["ports"] = [{"name": "ssh", "containerPort": shape.port}, *container.get("ports", [])]
@@ -210,8 +210,8 @@ def _mpijob(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list
             "mpiImplementation": shape.mpi,
             "sshAuthMountPath": OPERATORS_KEY,
             "runPolicy": {
-                # Workers go with the head, so that a group whose controller has died holds no device.
-                "cleanPodPolicy": "Running",
+                # Workers that stay go with the head, so that a group whose controller has died holds no device.
+                "cleanPodPolicy": "None" if shape.workers_answer else "Running",
                 "backoffLimit": 0,
                 "activeDeadlineSeconds": int(launch.deadline_s),
                 "ttlSecondsAfterFinished": TTL_S,
