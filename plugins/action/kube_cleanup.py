@@ -1,0 +1,32 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Removes what runs have left on a cluster."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client
+
+
+class ActionModule(door.KubeAction):
+    options = {"run_id": {"type": "str", "default": ""}}
+
+    def act(self, client: Client, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        there = cleanup.left_over(client)
+        left: list[str] = []
+        if self._task.check_mode:
+            removed = [line for line in cleanup.report(client) if f"run {args['run_id']}" in line]
+        elif args["run_id"]:
+            count = len(there.get(args["run_id"], []))
+            left = cleanup.remove(client, cleanup.of_run(args["run_id"]))
+            removed = [f"{client.name}: removed {count} objects of run {args['run_id']}"] if count else []
+        else:
+            removed = cleanup.janitor(client)
+        for line in removed or [f"{client.name}: nothing to remove"]:
+            Display().display(line)
+        return {"changed": bool(removed), "removed": removed, "left": left}

@@ -1,0 +1,74 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A probe on nodes of a cluster, for use outside a run."""
+
+from __future__ import annotations
+
+import importlib
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, door, inventory, objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import new_run_id
+
+
+class ActionModule(door.KubeAction):
+    options = {
+        "probe": {"type": "str", "required": True, "choices": ["stack_facts", "nccl_tests", "gemm", "measure"]},
+        "args": {"type": "dict", "default": {}},
+        "image": {"type": "str"},
+        "nodes": {"type": "list", "elements": "str", "default": []},
+        "selector": {"type": "str", "default": inventory.SELECTOR},
+        "devices": {"type": "bool", "default": False},
+        "pods": {"type": "dict", "default": {}},
+    }
+
+    def act(self, client: Client, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        more = {of_variables.PREFIX + name: value for name, value in args["pods"].items()}
+        if args["image"]:
+            more[of_variables.PREFIX + "image"] = args["image"]
+        pods = of_variables.pods({**variables, **more})
+        inside = {"root": objects.HOST if pods.host_root else "/", "state_dir": f"{objects.WORK}/state"}
+        try:
+            request = payload.request(args["probe"], payload.options(args["probe"]), {**args["args"], **inside})
+        except ValueError as error:
+            raise KubeError("bad_spec", f"args: {error}") from error
+        if not request["params"].get("checks"):
+            request["params"]["checks"] = _default_checks(request)
+        if self._task.check_mode:
+            return {"nodes": {}, "left": [], "would_run": request["params"]}
+        access.require(client, [*access.PROBE, *access.LAUNCHERS[pods.launcher]], access.NODES)
+        answers: dict[str, t.Any] = {}
+        asked: list[Asked] = []
+        there = {n.name: n for n in inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource)}
+        for name in args["nodes"] or sorted(there):
+            node = there.get(name)
+            obstacle = (
+                inventory.obstacle(node, pods.tolerations, args["devices"], pods.resource) if node else ("node_absent", "no such node")
+            )
+            if node and not obstacle:
+                asked.append(Asked(name, request, node.devices if args["devices"] else 0))
+            elif obstacle:
+                answers[name] = {"state": "refused", "reason_code": obstacle[0], "reason": obstacle[1], "observations": []}
+        if not asked and not answers:
+            raise KubeError("node_absent", f"{client.name}: selector {args['selector']} matches no node")
+        left: list[str] = []
+        if asked:
+            probe = NodeProbe(client, pods, new_run_id(), args["probe"], float(request["params"]["timeout"]), payload.archive())
+            try:
+                for answer in probe.run(asked):
+                    answers[answer.node] = {"observations": [], **answer.said, "pod": answer.pod}
+            finally:
+                left = probe.clean()
+        return {"nodes": answers, "left": left}
+
+
+def _default_checks(request: dict[str, t.Any]) -> list[dict[str, str]]:
+    """Those of a call of the probe module that names none."""
+    found = importlib.import_module(f"{payload.PACKAGE}.probes.{request['probe']}")
+    return list(found.default_checks(request["params"])) if hasattr(found, "default_checks") else []
