@@ -178,11 +178,11 @@ def _rounds(records: t.Iterable[Record], check: str, variant: str) -> list[Recor
 # Opinions ------------------------------------------------------------------------------------------------------------
 
 
-def opinions(deciding: dict[Key, Record], records: t.Iterable[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
+def opinions(deciding: dict[Key, Record], records: list[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
     """What the verdict engine adds to what each measurement says of itself. `deciding` is the attempt that counts of each key,
-    `records` are all."""
+    `records` are all, those of one key in the order of their attempts."""
     yield from _ports(deciding)
-    yield from _both_sides(deciding)
+    yield from _both_sides(deciding, records)
     for table in tables(records, expected):
         found = table.diagnose()
         for finding in found.findings if found else ():
@@ -212,13 +212,13 @@ def _bad(evidence: Record, better: str) -> bool:
     return missed
 
 
-def _both_sides(deciding: dict[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def _both_sides(deciding: dict[Key, Record], records: t.Iterable[Record]) -> t.Iterator[tuple[Key, Opinion]]:
     """A number counts where the server saw the same test: it stands in the timetable of its node."""
     served: dict[tuple[str, ...], Record] = {}
-    for key, record in deciding.items():
-        if key[0] == "rdma" and key[1] == TIMETABLE:
+    for record in records:  # a resumed timetable holds what was left: each attempt tells of its own tests
+        if record.get("stage") == "rdma" and record["check"] == TIMETABLE:
             for row in sides(record, "server"):
-                if node_of(row["a"]) == key[3]:
+                if node_of(row["a"]) == record["subject"]["id"]:
                     served[row["check"], row["variant"], row["subject"], row["a"], row["b"]] = row
     for key, record in deciding.items():
         if key[0] != "rdma" or record["subject"]["kind"] != "pair" or record["outcome"] != "measured":

@@ -1,0 +1,141 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stage rdma over real sshd hosts: all pairs of sixty-four with the simulated perftest, bad ports and paths among them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+import typing as t
+
+import pytest
+from rigs.fleet.fleet import Fleet, Options
+from rigs.simulated import pairs
+
+pytestmark = pytest.mark.fleet
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HOSTS = int(os.environ.get("TEST_PAIR_HOSTS", "64"))
+VARIABLES: dict[str, t.Any] = {
+    "acceptance_stages": ["rdma_ports", "rdma", "rdma_again"], "rdma_governor": "", "rdma_iterations": 1000, "rdma_qps": 1,
+    "rdma_test_timeout": 10, "rdma_patience": 10,
+}  # fmt: skip
+
+
+class Run(t.NamedTuple):
+    status: int
+    output: str
+    folder: pathlib.Path
+    verdicts: list[dict[str, t.Any]]
+
+    def of(self, stage: str, *words: str) -> set[str]:
+        """Subjects of a stage that have one of these verdicts."""
+        return {v["subject"]["id"] for v in self.verdicts if v["stage"] == stage and v["verdict"] in words}
+
+    def reason(self, stage: str, subject: str) -> str:
+        (found,) = [v for v in self.verdicts if v["stage"] == stage and v["subject"]["id"] == subject]
+        return " ".join([found["reason"], *found["findings"]])
+
+
+def run(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "acceptance.yml", **variables: t.Any) -> Run:
+    binary = str(ROOT / ".venv/bin/ansible-playbook")
+    values = json.dumps({**VARIABLES, "acceptance_results_dir": str(results), **variables})
+    command = [binary, playbook, "-i", str(fleet.inventory), "-f", "64", "-e", values, *more]
+    done = subprocess.run(
+        command, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=1500
+    )
+    assert "Traceback" not in done.stdout
+    found = sorted(results.glob("*/plan.json"))
+    assert found, done.stdout[-3000:]
+    folder = found[-1].parent
+    lines = (folder / "verdicts.jsonl").read_text().splitlines()
+    return Run(done.returncode, done.stdout, folder, [json.loads(line) for line in lines])
+
+
+@pytest.fixture(scope="module")
+def hosts(rig_fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    trees = tmp_path_factory.mktemp("sysfs")
+    options = {}
+    for number in range(1, HOSTS + 1):
+        host = f"gpu-{number:02d}"
+        pairs.sysfs(trees / host, [rig_fleet.address(host)], seed=host)
+        options[host] = Options(overlays=((str(trees / host / "sys/class"), "/sys/class"),))
+    rig_fleet.up(HOSTS, options)
+    for host in rig_fleet.hosts:
+        pairs.planted(rig_fleet.plant(host))
+    return rig_fleet
+
+
+@pytest.fixture
+def healthy(hosts: Fleet) -> Fleet:
+    planted(hosts)
+    return hosts
+
+
+def planted(fleet: Fleet, *faults: str) -> None:
+    for host in fleet.hosts:
+        pairs.settings(fleet.plant(host), "seconds 0.3", *faults)
+
+
+def nothing_left(fleet: Fleet) -> None:
+    until = time.monotonic() + 30
+    while True:
+        left = [f"{h}: {argv}" for h in fleet.hosts for argv in fleet.processes(h).values() if any("ib_" in word for word in argv)]
+        left += [f"{h}: state" for h in fleet.hosts if list(fleet.var_lib(h).glob("gpufleet-acceptance/*"))]
+        if not left or time.monotonic() > until:
+            assert not left
+            return
+        time.sleep(0.5)
+
+
+def test_all_pairs_with_a_slow_port_a_slow_path_and_a_lost_host(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    address = healthy.address
+    planted(healthy, f"slow {address('gpu-07')} 0.4", f"pair {address('gpu-03')} {address('gpu-05')} 0.5")
+    lost = healthy.hosts[-1]
+    healthy.power_off(lost)
+    try:
+        done = run(healthy, tmp_path)
+    finally:
+        healthy.power_on(lost)
+    assert done.status != 0
+    every = healthy.hosts
+    bad = {"|".join(sorted((h, "gpu-07"))) for h in every if h not in ("gpu-07", lost)} | {"gpu-03|gpu-05"}
+    unknown = {"|".join(sorted((h, lost))) for h in every if h != lost}
+    assert done.of("rdma", "FAIL") == bad | {"gpu-07"}
+    assert done.of("rdma", "UNKNOWN") == unknown | {lost}
+    assert "convicted" in done.reason("rdma", "gpu-07") and "bad row" in done.reason("rdma", "gpu-07")
+    assert "bad cell" in done.reason("rdma", "gpu-03|gpu-05") and "convicted" in done.reason("rdma", "gpu-03|gpu-05")
+    assert done.of("rdma_ports", "PASS") == set(every) - {lost}
+    page = (done.folder / "report.html").read_text()
+    assert "Rail 0" in page and "The worst pairs" in page and f"Timetable: {HOSTS - 1} rounds" in page
+    assert all(
+        v["simulated"] for v in done.verdicts if v["stage"] == "rdma" and v["subject"]["kind"] == "pair" and v["verdict"] != "UNKNOWN"
+    )
+    nothing_left(healthy)
+
+
+def test_a_sample_is_accepted(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    done = run(healthy, tmp_path, rdma_scope="sample", rdma_partners=3)
+    assert done.status == 0, done.output[-3000:]
+    assert len([v for v in done.verdicts if v["subject"]["kind"] == "pair"]) == 3 * HOSTS // 2
+    assert "nothing had to be measured again" in (done.folder / "journal.jsonl").read_text()
+    nothing_left(healthy)
+
+
+def test_more_hosts_than_forks_and_a_resume(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    """Started above forks, collected later; a pair that was not measured is, and its server with it."""
+    pairs.settings(healthy.plant("gpu-02"), "seconds 0.3", "version 5.60")
+    few = ",".join(healthy.hosts[:6])
+    done = run(healthy, tmp_path, "-f", "2", "--limit", few, rdma_scope="ring")
+    assert done.of("rdma", "UNKNOWN") == {"gpu-01|gpu-02", "gpu-02|gpu-03", "gpu-02"}
+    planted(healthy)
+    again = run(healthy, tmp_path, "-f", "2", "--limit", few, "-e", f"run_id={done.folder.name}", playbook="playbooks/resume.yml")
+    late = done.folder / "judged"
+    assert again.status == 0, again.output[-3000:]
+    (folder,) = late.iterdir()
+    words = {v["subject"]["id"]: v["verdict"] for v in map(json.loads, (folder / "verdicts.jsonl").read_text().splitlines())}
+    assert words["gpu-01|gpu-02"] == "WARN" and set(words.values()) == {"PASS", "WARN"}
+    nothing_left(healthy)
