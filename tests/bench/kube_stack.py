@@ -1,0 +1,150 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Figure `kube_stack`: `stack` over the nodes of one cluster by acceptance.yml, from its submission to the last verdict.
+
+The API server, the controllers and the watch are real; nodes and containers are kwok's, and every pod has the framed log of a
+real node's size. Beside it, in the same cluster: a bare DaemonSet until it is Ready, and a loop with one log call per node.
+One JSON line per figure. `--nodes 1000 4000` takes some ten minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
+
+import kwok_answers  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, client, objects  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.watch import ADDED, Watch  # noqa: E402
+from rigs.kubernetes.kubernetes import Kubernetes  # noqa: E402
+
+TOLERATE = [{"operator": "Exists"}]
+LOOP = 40
+
+
+def show(figure: str, value: float, unit: str, goal: str, compared_with: str, holds: bool | None) -> None:
+    line = {"figure": f"kube_stack.{figure}", "value": round(value, 1), "unit": unit, "goal": goal, "compared_with": compared_with}
+    print(json.dumps({**line, "holds": holds}), flush=True)
+
+
+def accept(cluster: Kubernetes, api: client.Client, folder: pathlib.Path, launcher: str) -> tuple[float, float, float, int]:
+    """Seconds from the submission to the last verdict, of the whole run, MB of the largest process, and nodes that passed."""
+    host = {
+        "acceptance_plane": "kubernetes",
+        "acceptance_kube_kubeconfig": str(cluster.kubeconfig),
+        "acceptance_kube_image": "registry.invalid/tester:1",
+        "acceptance_kube_tolerations": TOLERATE,
+        "acceptance_kube_launcher": launcher,
+        "acceptance_kube_start_timeout": 900,
+        "acceptance_gpu_count": kwok_answers.GPUS,
+        "acceptance_results_dir": str(folder / launcher),
+    }
+    inventory = folder / f"{launcher}.json"
+    inventory.write_text(json.dumps({"all": {"hosts": {"lab": host}}}))
+    watch = Watch(api, cleanup.path("/api/v1", api.namespace, "configmaps"), objects.OURS)
+    watch.start()
+    begin = time.time()
+    argv = [str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "acceptance.yml", "-i", str(inventory), "--tags", "stack"]
+    done = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+    kind, submitted = "", 0.0
+    while kind != ADDED:
+        kind, _item = watch.changes.get(timeout=300)
+        submitted = time.time()
+    watch.stop()
+    output, _none = done.communicate()
+    whole = time.time() - begin
+    found = sorted((folder / launcher).glob("*/verdicts.jsonl"))
+    if not found:
+        raise SystemExit(output[-3000:])
+    verdicts = [json.loads(line) for line in found[-1].read_text().splitlines()]
+    good = {v["subject"]["id"] for v in verdicts if v["verdict"] == "PASS" and v["check"] == "cuda"}
+    return found[-1].stat().st_mtime - submitted, whole, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, len(good)
+
+
+def bare_daemonset(api: client.Client, nodes: int) -> float:
+    """Seconds until a DaemonSet that does nothing is Ready on every node."""
+    labels = {"app": "bare"}
+    container = {"name": "c", "image": "registry.invalid/pause:1"}
+    template = {"metadata": {"labels": labels}, "spec": {"tolerations": TOLERATE, "containers": [container]}}
+    made = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "bare"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    path = cleanup.path("/apis/apps/v1", api.namespace, "daemonsets")
+    begin = time.monotonic()
+    api.post(path, made)
+    while (api.get(f"{path}/bare").get("status") or {}).get("numberReady", 0) < nodes:
+        time.sleep(0.5)
+    took = time.monotonic() - begin
+    api.delete(f"{path}/bare", propagationPolicy="Background")
+    api.delete(cleanup.path("/api/v1", api.namespace, "pods"), labelSelector="app=bare")
+    while api.get(cleanup.path("/api/v1", api.namespace, "pods"), labelSelector="app=bare", limit=1)["items"]:
+        time.sleep(0.5)
+    return took
+
+
+def loop(cluster: Kubernetes, api: client.Client, nodes: int) -> float:
+    """Seconds of one log call after the other, each with a connection of its own as kubectl makes it, for every node; scaled up."""
+    pods = cleanup.path("/api/v1", api.namespace, "pods")
+    for number in range(LOOP):
+        container = {"name": "c", "image": "registry.invalid/pause:1", "env": [{"name": "GPUFLEET_SECRET", "value": "x"}]}
+        spec = {"nodeName": f"kwok-{number + 1:04d}", "containers": [container]}
+        api.post(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"loop-{number}", "labels": {"app": "loop"}}, "spec": spec})
+    while any(p["status"].get("phase") != "Running" for p in api.get(pods, labelSelector="app=loop")["items"]):
+        time.sleep(0.2)
+    begin = time.monotonic()
+    for number in range(LOOP):
+        fresh = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig)))
+        list(fresh.lines(f"{pods}/loop-{number}/log"))
+    took = time.monotonic() - begin
+    api.delete(pods, labelSelector="app=loop")
+    return took * nodes / LOOP
+
+
+def main(argv: t.Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 4000])
+    parser.add_argument("--daemonset", type=int, default=1000, help="with how many nodes a DaemonSet is compared (0: not at all)")
+    arguments = parser.parse_args(argv)
+    os.environ["ANSIBLE_FORCE_COLOR"] = "false"
+    cluster = Kubernetes.reserve()
+    took: dict[int, float] = {}
+    try:
+        for nodes in arguments.nodes:
+            cluster.up(nodes=0, kwok=nodes, operators=())
+            cluster.answer_logs(kwok_answers.LOG)
+            api = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig)))
+            with tempfile.TemporaryDirectory() as folder:
+                seconds, whole, memory, good = accept(cluster, api, pathlib.Path(folder), "pods")
+                took[nodes] = seconds
+                every = f"{good} of {nodes} nodes passed; whole run {whole:.1f} s"
+                goal = "<= 20 s" if nodes == 1000 else "linear in the nodes"
+                first = min(took)
+                holds = seconds <= 20 if nodes == 1000 else seconds <= 1.25 * took[first] * nodes / first
+                show(f"pods_{nodes}", seconds, "s", goal, every, holds and good == nodes)
+                show(f"memory_{nodes}", memory, "MB", "<= 500 MB", "largest process of the run", memory <= 500)
+                show(f"loop_{nodes}", loop(cluster, api, nodes), "s", "slower", f"one log call per node, {LOOP} measured", None)
+                if nodes == arguments.daemonset:
+                    bare = bare_daemonset(api, nodes)
+                    seconds, whole, memory, good = accept(cluster, api, pathlib.Path(folder), "daemonset")
+                    beside = f"bare DaemonSet Ready after {bare:.1f} s; {good} of {nodes} nodes passed"
+                    show(f"daemonset_{nodes}", seconds, "s", "<= 1.25 times the bare one", beside, seconds <= 1.25 * bare and good == nodes)
+    finally:
+        cluster.down()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
