@@ -94,9 +94,9 @@ def command(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "ac
     return [binary, playbook, "-i", str(fleet.inventory), "-f", "16", "-e", json.dumps(variables), *more]
 
 
-def run(fleet: Fleet, results: pathlib.Path, *more: str, **changes: t.Any) -> Done:
+def run(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "acceptance.yml", **changes: t.Any) -> Done:
     done = subprocess.run(
-        command(fleet, results, *more, **changes), cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "5"}, check=False,
+        command(fleet, results, *more, playbook=playbook, **changes), cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "5"}, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=500,
     )  # fmt: skip
     return finish(results, done.returncode, done.stdout)
@@ -148,3 +148,135 @@ def test_a_healthy_group_is_accepted(healthy: Fleet, tmp_path: pathlib.Path) -> 
     assert group["context"]["world_size"] == 12 and group["context"]["launcher"].startswith("Open MPI 4")
     assert [row["size"] for row in group["series"]] == [256 << 20, 512 << 20, 1 << 30]
     assert not [line for line in done.output.splitlines() if "PRIVATE KEY" in line]
+
+
+def test_one_slow_node_is_convicted_by_name(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    build.behave(healthy, "gpu-04", slow=0.5)
+    done = run(healthy, tmp_path)
+    assert done.status != 0 and done.convicted() == {"gpu-04"}, done.output[-3000:]
+    assert done.of("nccl_fabric") == {"FAIL"} and "busbw" in done.reason("nccl_fabric")
+    assert done.of("gpu-04", "member") == {"PASS"}, "it let the head in and its GPUs were well"
+    found = next(m for m in done.journal if m["check"] == "localise")
+    assert found["context"]["tested"] and found["context"]["rounds"] <= 5, found["context"]
+    report = json.loads((done.folder / "report.json").read_text())
+    assert "gpu-04" in json.dumps(report)
+
+
+def test_one_slow_gpu_is_told_from_its_node(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    build.behave(healthy, "gpu-02", slow1=0.4)
+    done = run(healthy, tmp_path)
+    uuid = next(m for m in done.journal if m["subject"]["id"] == "gpu-02")["context"]["gpu_uuids"][1]
+    assert done.convicted() == {f"gpu-02/gpu/{uuid}"}, done.output[-3000:]
+
+
+def test_a_slow_path_is_told_from_its_ends(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    build.behave(healthy, "gpu-03", path__gpu__04=0.5)
+    done = run(healthy, tmp_path)
+    assert done.convicted() == {"gpu-03|gpu-04"}, done.output[-3000:]
+
+
+def test_a_dead_host_is_unknown_and_costs_the_group_its_verdict(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    healthy.cut("gpu-05")
+    try:
+        done = run(healthy, tmp_path, nccl_fabric_join_timeout=12)
+    finally:
+        healthy.heal("gpu-05")
+    assert done.status != 0 and not done.convicted()
+    assert done.of("gpu-05") == {"UNKNOWN"} and "cannot be reached" in done.reason("gpu-05")
+    assert done.of("nccl_fabric") == {"UNKNOWN"} and "gpu-05" in done.reason("nccl_fabric"), done.reason("nccl_fabric")
+    assert all(done.of(host) == {"PASS"} for host in healthy.hosts if host != "gpu-05"), done.output[-3000:]
+    group = done.group()
+    assert group["metrics"]["busbw"]["value"] > 360 and "gpu-05" not in group["context"]["hosts"]
+
+
+def test_a_hang_ends_at_its_deadline_and_its_node_is_found(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    build.behave(healthy, "gpu-06", hang=1)
+    done = run(healthy, tmp_path, nccl_fabric_test_timeout=12)
+    assert done.status != 0 and done.convicted() == {"gpu-06"}, done.output[-3000:]
+    assert done.group()["outcome"] == "timeout" and "did not end within 12 s" in done.reason("nccl_fabric")
+
+
+def test_wrong_results_are_a_failure_with_a_name(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    build.behave(healthy, "gpu-01", wrong=1)
+    done = run(healthy, tmp_path)
+    assert done.of("nccl_fabric") == {"FAIL"} and "wrong values" in done.reason("nccl_fabric")
+    assert done.convicted() == {"gpu-01"}, done.output[-3000:]
+
+
+def test_a_binary_without_mpi_is_no_measurement(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    done = run(healthy, tmp_path, nccl_fabric_binary_suffix="", nccl_fabric_layout="node")
+    assert done.of("nccl_fabric") == {"UNKNOWN"} and done.group()["reason_code"] == "not_mpi", done.reason("nccl_fabric")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"nccl_fabric_binary_dir": "/nonexistent"}, "tool_missing", "/nonexistent/all_reduce_perf_mpi"),
+        ({"nccl_fabric_mpirun": "/nonexistent/mpirun"}, "tool_missing", "nccl_fabric_mpirun"),
+        ({"nccl_fabric_mpirun": "/bin/true"}, "unsupported", "neither of Open MPI nor of Hydra"),
+        ({"nccl_fabric_gpus": [9]}, "gpu_count", "has 8"),
+        ({"nccl_fabric_mpi_args": ["--nonsense"]}, "launch_failed", "nonsense"),
+    ],
+)
+def test_what_cannot_be_launched_is_named(
+    healthy: Fleet, tmp_path: pathlib.Path, changes: dict[str, t.Any], code: str, words: str
+) -> None:
+    done = run(healthy, tmp_path, "--limit", "gpu-01:gpu-02:gpu-03", **changes)
+    group = done.group()
+    assert (group["reason_code"], done.of("nccl_fabric")) == (code, {"UNKNOWN"}), group["reason"]
+    assert words in group["reason"] and not done.convicted()
+
+
+def test_every_rank_gets_the_environment(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    wanted = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+    done = run(healthy, tmp_path, nccl_fabric_env=wanted)
+    said = " ".join(f"{name}={value}" for name, value in wanted.items())
+    ranks = [line for line in done.raw().splitlines() if line.startswith("# rank ")]
+    assert len(ranks) == 12 and all(said in line for line in ranks), ranks
+    assert done.group()["context"]["nccl_env"] == {"NCCL_NVLS_ENABLE": "0"}
+
+
+def test_hydra(healthy: Fleet, tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    build.plant(healthy, build.build("mpich", tmp_path_factory.mktemp("mpich")))
+    build.behave(healthy, "gpu-03", slow=0.5)
+    environment = {"NCCL_NVLS_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": "1"}
+    mpich = {"nccl_fabric_mpirun": "/usr/bin/mpiexec.hydra", "nccl_fabric_mpi_args": ["-iface", "eth0"]}
+    done = run(healthy, tmp_path, nccl_fabric_env=environment, **mpich)
+    assert done.convicted() == {"gpu-03"}, done.output[-3000:]
+    ranks = [line for line in done.raw().splitlines() if line.startswith("# rank ")]
+    assert len(ranks) == 12 and all("NCCL_NVLS_ENABLE=0" in line and "NVSHMEM_DISABLE_NVLS=1" in line for line in ranks)
+
+
+def test_more_nodes_than_forks_and_the_ssh_that_is_there(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    done = run(healthy, tmp_path, "-f", "2", nccl_fabric_ssh="existing", nccl_fabric_layout="node", nccl_fabric_join_timeout=60)
+    assert done.status == 0, done.output[-3000:]
+    assert done.group()["command"].count("-np") == 1 and "6" in done.group()["command"]
+    assert done.group()["context"]["hosts"] == dict.fromkeys(healthy.hosts, 2)
+
+
+def test_addresses_come_from_the_stage_stack(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    done = run(
+        healthy, tmp_path, "--limit", "gpu-01:gpu-02", acceptance_stages=["stack", "nccl_fabric"], acceptance_fabric_address="",
+        acceptance_fabric_network="10.231.0.0/16",
+    )  # fmt: skip
+    assert done.of("nccl_fabric") == {"PASS"}, done.output[-3000:]
+
+
+def test_kill_9_of_the_controller_and_resume(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    for host in healthy.hosts:
+        build.behave(healthy, host, seconds=6)
+    running = subprocess.Popen(
+        command(healthy, tmp_path), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not any("all_reduce_perf_mpi" in argv[0] for argv in healthy.processes("gpu-06").values()):
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.2)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    nothing_left(healthy)
+    run_id = next(tmp_path.glob("*/plan.json")).parent.name
+    done = run(healthy, tmp_path, "-e", f"run_id={run_id}", playbook="playbooks/resume.yml")
+    assert done.of("nccl_fabric") <= {"PASS", "WARN"} and all(done.of(host) <= {"PASS", "WARN"} for host in healthy.hosts)
+    assert done.status == 0, done.output[-3000:]

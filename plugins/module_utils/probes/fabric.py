@@ -354,12 +354,12 @@ class Head:
         if job.missing:
             return Launch("error", "tool_missing", f"{job.argv[0]}: {job.missing}", {}, job)
         gone = self.group.gone([seat for seat in job.seats if not seat.local])
-        if job.timed_out:
-            if gone:
-                return Launch("error", "lost_node", f"{', '.join(gone)} went away while the test ran, which then never ended", {}, job)
-            reason = f"the group did not end within {job.timeout:.0f} s and was ended"
-            return Launch("timeout", "timeout", reason, {}, job)
         read = nccl_tests.parse(job.out, rc=job.rc or 0, expect_ranks=job.ranks)
+        if job.timed_out and read["reason_code"] != "wrong_results":
+            if gone:
+                return Launch("error", "lost_node", f"{', '.join(gone)} went away while the test ran, which then never ended", read, job)
+            reason = f"the group did not end within {job.timeout:.0f} s and was ended"
+            return Launch("timeout", "timeout", reason, read, job)
         if read["outcome"] == "measured":
             problem = _covered(read, job)
             if problem:
@@ -371,7 +371,7 @@ class Head:
             code, reason = said
         elif gone:
             code, reason = "lost_node", f"{', '.join(gone)} went away while the test ran: {reason}"
-        elif code == "bad_output" and not job.out.strip():
+        elif "nThread" not in job.out:
             code, reason = "launch_failed", f"mpirun ended with status {job.rc} and no table: {' '.join(job.err.split())[-400:]}"
         return Launch("error", code, reason, read, job)
 
@@ -550,7 +550,7 @@ class Search:
     def _told(self, number: int, found: localise.Finding, common: dict[str, t.Any]) -> Observation:
         op = self.check["check"]
         kind, members = found.kind, list(found.members)
-        name = {"pair": " - ".join(sorted(members)), "group": f"{self.head.params['group']}/part-{number}"}.get(kind, found.id)
+        name = f"{self.head.params['group']}/part-{number}" if kind == "group" else found.id
         told = found.as_dict()
         fields: dict[str, t.Any] = {
             **common,

@@ -57,7 +57,7 @@ static double bytes(const char *text) {
 
 int main(int argc, char **argv) {
     double min = 32 << 20, max = 32 << 20;
-    int factor = 2, gpus = 1, iters = 20, warmup = 1, size, me;
+    int factor = 2, gpus = 1, iters = 20, warmup = 1, size, me, status = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "-b")) min = bytes(argv[i + 1]);
         if (!strcmp(argv[i], "-e")) max = bytes(argv[i + 1]);
@@ -150,13 +150,10 @@ int main(int argc, char **argv) {
         printf("# Out of bounds values : %d %s\n# Avg bus bandwidth    : %.3f \n#\n# Collective test concluded: all_reduce_perf\n#\n",
                wrong ? rows : 0, wrong ? "FAILED" : "OK", sum / rows);
         fflush(stdout);
-        if (wrong) {
-            MPI_Finalize();
-            return 7;
-        }
+        status = wrong ? 7 : 0;
     }
     MPI_Ibarrier(MPI_COMM_WORLD, &request);
     wait_for(&request);
     MPI_Finalize();
-    return 0;
+    return status;
 }
