@@ -8,11 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pathlib
-import signal
-import threading
 import typing as t
 
 from ansible.utils.display import Display
@@ -20,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, inventory, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, KubeError, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import Answer, Asked, NodeProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stage import StageOnTarget, why_nothing
@@ -67,39 +64,9 @@ class StageOnCluster(StageOnTarget):
         probe = NodeProbe(
             client, pods, self.acting.id, self.stage, float(asked[0].request["params"]["timeout"]), payload.archive(), self._raw
         )
-        with self._cleaned(probe):
+        with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
             for answer in probe.run(asked):
                 self._take(answer, pods)
-
-    @contextlib.contextmanager
-    def _cleaned(self, probe: NodeProbe) -> t.Iterator[None]:
-        """Whatever ends us, what we made goes first; after SIGKILL the next start of any run does it."""
-        stop = threading.Event()
-
-        def orphaned() -> None:
-            while not stop.wait(0.5):
-                if os.getppid() != self.controller:
-                    with contextlib.suppress(Exception):
-                        probe.clean()
-                    os._exit(1)
-
-        def told(_number: int, _frame: t.Any) -> None:
-            raise SystemExit(1)
-
-        threading.Thread(target=orphaned, daemon=True).start()
-        before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            try:
-                left = probe.clean()
-                if left:
-                    Display().warning(f"{self.host}: still being deleted: {', '.join(left[:10])}")
-            except KubeError as error:
-                Display().warning(f"{self.host}: what run {self.acting.id} made could not be removed: {error.reason}")
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            stop.set()
 
     def _asked(self, client: Client, pods: of_variables.PodSettings) -> list[Asked]:
         """What is asked of which node; nodes that no pod may go to are answered for right away."""

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import ac
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.group import Answer, Group, short_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.stage import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import file_name
@@ -140,7 +141,7 @@ class GroupsOnCluster(StageOnCluster):
                 client, pods, shape, self.acting.id, self.stage, float(options["timeout"]), payload.archive(),
                 {"fabric": member}, head, raw / f"{self.stage}-head.log",
             )  # fmt: skip
-            with self._cleaned(launched):
+            with held(launched, self.controller, f"{self.host}: run {self.acting.id}"):
                 answer = launched.run()
             if answer.said.get("reason_code") != "no_launcher" or number == len(choice.kinds):
                 break
