@@ -183,7 +183,7 @@ class Head:
         missed = floors.missed(launch)
         why = "slow" if missed else launch.code if launch.outcome != "measured" else None
         if why in SEARCHED and self.params["localise"] and len(seats) > 2:
-            size = missed or floors.size(sizes[1])
+            size = missed or floors.size(nccl.size(sizes[1]))
             yield from Search(self, check, seats, slots, size, floors, launch).findings()
 
     def _observed(
@@ -252,11 +252,12 @@ class Head:
         wanted = keys.get("gpus", "all")
         return list(range(len(seats[0].gpus) if wanted == "all" else int(wanted)))
 
-    def _sizes(self, seats: list[group.Seat], keys: dict[str, str]) -> tuple[int, int]:
+    def _sizes(self, seats: list[group.Seat], keys: dict[str, str]) -> tuple[str, str]:
+        """Smallest and largest message, in the words that were asked for."""
         smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
         if largest in ("", "auto"):
-            return nccl.size(smallest), nccl.largest_that_fits([{"memory_total_mib": seat.memory_mib} for seat in seats])
-        return nccl.size(smallest), nccl.size(largest)
+            largest = str(nccl.largest_that_fits([{"memory_total_mib": seat.memory_mib} for seat in seats]))
+        return smallest, largest
 
     def _choose_gids(self, seats: list[group.Seat], op: str) -> tuple[str, str] | None:
         """NCCL_IB_GID_INDEX, where NCCL needs it: one number for all nodes, so it must be right on each."""
@@ -286,7 +287,7 @@ class Head:
         """NCCL's version, as a test of a few bytes on two nodes prints it."""
         if self.nccl_version is None:
             self.env.setdefault("NCCL_DEBUG", "VERSION")
-            job = self._job(op, {}, seats[:2], [0], (1024, 1024), min(60.0, self.params["test_timeout"]))
+            job = self._job(op, {}, seats[:2], [0], ("1K", "1K"), min(60.0, self.params["test_timeout"]))
             self.nccl_version = self._launch([job])[0].read.get("nccl_version") or ""
         words = self.nccl_version.split(".")
         return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else None
@@ -322,7 +323,7 @@ class Head:
     # Launching -------------------------------------------------------------------------------------------------------
 
     def _job(
-        self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[int, int], timeout: float
+        self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
     ) -> group.Job:
         """A launch over `slots` of each of `seats`, still to be run. The head comes first, as mpirun would have it: a ring has no first
         node, and the others keep their order."""
@@ -332,7 +333,7 @@ class Head:
         by_rank = params["layout"] == "gpu"
         name = op + "_perf" + params["binary_suffix"]
         argv = [os.path.join(params["binary_dir"], name) if params["binary_dir"] else name]
-        argv += ["-b", str(sizes[0]), "-e", str(sizes[1]), "-f", str(params["factor"]), "-g", str(1 if by_rank else len(slots))]
+        argv += ["-b", sizes[0], "-e", sizes[1], "-f", str(params["factor"]), "-g", str(1 if by_rank else len(slots))]
         for flag, value in (("-n", params["iterations"]), ("-w", params["warmup"])):
             argv += [flag, str(value)] if value else []
         argv += ["-d", keys["type"]] if keys.get("type", "float") != "float" else []
@@ -529,7 +530,7 @@ class Search:
     def _job(self, test: localise.GroupTest) -> group.Job:
         seats = [self.seats[name] for name in test.nodes]
         slots = self.slots if test.gpus is None else [self.slots[slot] for slot in test.gpus]
-        return self.head._job(self.check["check"], self.keys, seats, slots, (self.size, self.size), self.timeout)
+        return self.head._job(self.check["check"], self.keys, seats, slots, (str(self.size), str(self.size)), self.timeout)
 
     def _floor(self, test: localise.GroupTest) -> float:
         return self.floors.floor(self.size, len(test.nodes), len(self.slots if test.gpus is None else test.gpus))
