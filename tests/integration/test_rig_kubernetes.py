@@ -164,7 +164,7 @@ def test_an_image_without_tools_one_that_nobody_has_and_too_little_memory(cluste
 def rows(text: str) -> set[str]:
     """Hosts of the ranks, of a table that is complete and right."""
     assert "# Out of bounds values : 0 OK" in text and "simulated by gpufleet.acceptance" in text, text
-    hosts = [line.split()[7] for line in text.splitlines() if line.startswith("#  Rank")]
+    hosts = [line.split(" on ")[1].split()[0] for line in text.splitlines() if line.startswith("#  Rank")]
     assert len(hosts) == 16, text
     return set(hosts)
 
@@ -213,7 +213,7 @@ def test_a_volcano_job_runs_over_both_nodes(cluster: Kubernetes) -> None:
 
     launcher = task("launcher", 1, command=["sh", "-c", start])
     launcher["policies"] = [{"event": "TaskCompleted", "action": "CompleteJob"}]
-    spec = {"minAvailable": 3, "schedulerName": "volcano", "plugins": {"ssh": [], "svc": []}}
+    spec = {"minAvailable": 3, "schedulerName": "volcano", "queue": "default", "plugins": {"ssh": [], "svc": []}}
     job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "vc"}}
     path = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
     cluster.api.request("POST", path, {**job, "spec": {**spec, "tasks": [launcher, task("worker", 2, **WORKER)]}})

@@ -336,12 +336,23 @@ class Kubernetes:
         commands = {_path(_words(path)): path.stem for path in self.folder(machine).glob("*.command")}
         return {commands[argv[0]]: pid for pid, argv in self.processes(machine).items() if argv[0] in commands}
 
-    def _program(self, machine: str, name: str, *arguments: t.Any, program: str = "", variables: t.Sequence[str] = ()) -> None:
-        """Start it, unless it runs with these very arguments."""
+    def _program(
+        self,
+        machine: str,
+        name: str,
+        *arguments: t.Any,
+        program: str = "",
+        config: tuple[str, str] | None = None,
+        variables: t.Sequence[str] = (),
+    ) -> None:
+        """Start it, unless it runs with these very arguments and this file (name, content) in /rig."""
+        variables = [*variables, f"RIG_CONFIG={_digest(config[1])}"] if config else variables
         words = [*variables, program or f"/opt/rig/bin/{name}", *map(str, arguments)]
         kept = self.folder(machine) / f"{name}.command"
         if kept.exists() and _words(kept) != words:
             self.kill(machine, name)
+        if config and not (kept.exists() and _words(kept) == words):  # some programs end when their file is written again
+            _write(self.folder(machine) / config[0], config[1])
         kept.write_text(shlex.join(words) + "\n")
         self.start(machine, name)
 
@@ -420,12 +431,12 @@ class Kubernetes:
                 CONTROL, name, f"--kubeconfig={login}", f"--authentication-kubeconfig={login}", f"--authorization-kubeconfig={login}",
                 "--leader-elect=false", "--bind-address=127.0.0.1", *more,
             )  # fmt: skip
-        (self.folder(CONTROL) / "Corefile").write_text(
+        corefile = (
             f"cluster.local 10.in-addr.arpa {{\n    bind {self.address(CONTROL)}\n    errors\n"
             "    kubernetes cluster.local 10.in-addr.arpa {\n        kubeconfig /rig/admin.kubeconfig rig\n        pods insecure\n"
             "        ttl 1\n    }\n}\n"
         )
-        self._program(CONTROL, "coredns", "-conf", "/rig/Corefile")
+        self._program(CONTROL, "coredns", "-conf=/rig/Corefile", config=("Corefile", corefile))
 
     def _start_containerd(self, node: str, programs: pathlib.Path) -> None:
         folder = self.folder(node)
@@ -438,12 +449,11 @@ class Kubernetes:
             {"destination": "/opt/simulated/node.conf", "type": "bind", "source": "/rig/node.conf", "options": ["rbind", "ro"]}
         )
         _write(folder / "base-spec.json", json.dumps(spec))
-        _write(folder / "containerd.toml", CONTAINERD)
         (folder / "cni").mkdir(exist_ok=True)
         ipam = {"type": "host-local", "ranges": [[{"subnet": self.pods(node)}]], "routes": [{"dst": "0.0.0.0/0"}]}
         plugins = [{"type": "ptp", "ipMasq": False, "ipam": ipam}, {"type": "portmap", "capabilities": {"portMappings": True}}]
         _write(folder / "cni" / "10-rig.conflist", json.dumps({"cniVersion": "1.0.0", "name": "rig", "plugins": plugins}))
-        self._program(node, "containerd", "--config=/rig/containerd.toml")
+        self._program(node, "containerd", "--config=/rig/containerd.toml", config=("containerd.toml", CONTAINERD))
 
     def _images(self, node: str, archives: t.Sequence[tuple[str, pathlib.Path]]) -> None:
         ctr = ("ctr", "-a", "/rig/containerd.sock", "-n", "k8s.io", "images")
@@ -455,7 +465,6 @@ class Kubernetes:
                     self.inside(node, *ctr, "import", "--local", "-", stdin=handle)
 
     def _start_kubelet(self, node: str) -> None:
-        folder = self.folder(node)
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "address": self.address(node),
             "authentication": {"x509": {"clientCAFile": "/rig/ca.crt"}, "webhook": {"enabled": True}, "anonymous": {"enabled": False}},
@@ -466,16 +475,15 @@ class Kubernetes:
             "nodeLeaseDurationSeconds": 16, "evictionHard": {"memory.available": "50Mi"}, "imageGCHighThresholdPercent": 100,
             "healthzPort": 0, "serializeImagePulls": False, "maxPods": 250,
         }  # fmt: skip
-        _write(folder / "kubelet.json", json.dumps(config))
         labels = ",".join(f"{key}={value}" for key, value in GPU_LABELS.items())
         self._program(
             node, "kubelet", "--config=/rig/kubelet.json", "--kubeconfig=/rig/kubelet.kubeconfig", f"--hostname-override={node}",
             f"--node-ip={self.address(node)}", "--cert-dir=/var/lib/kubelet/pki", f"--node-labels={labels}",
+            config=("kubelet.json", json.dumps(config)),
         )  # fmt: skip
 
     def _start_proxy(self, node: str) -> None:
         """Once the node has its address: kube-proxy ends when that changes, from none too."""
-        folder = self.folder(node)
         proxy = {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
             "clientConnection": {"kubeconfig": "/rig/kube-proxy.kubeconfig"}, "hostnameOverride": node, "clusterCIDR": "10.234.0.0/16",
@@ -483,8 +491,7 @@ class Kubernetes:
             # The table of connections is the whole machine's: leave it.
             "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         }  # fmt: skip
-        _write(folder / "kube-proxy.json", json.dumps(proxy))
-        self._program(node, "kube-proxy", "--config=/rig/kube-proxy.json")
+        self._program(node, "kube-proxy", "--config=/rig/kube-proxy.json", config=("kube-proxy.json", json.dumps(proxy)))
 
     def _extend(self, manifests: pathlib.Path, operators: t.Collection[str]) -> None:
         """Operators and kwok: the definitions of their resources first, then their programs."""
@@ -521,23 +528,24 @@ class Kubernetes:
                 CONTROL, "kube-apiserver",
             )  # fmt: skip
             self.api.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
-            _write(self.folder(CONTROL) / "volcano-scheduler.conf", VOLCANO_SCHEDULER)
-            for name, more in (
-                ("volcano-controller-manager", "--controllers=gc-controller,job-controller,pg-controller,queue-controller"),
-                ("volcano-scheduler", "--scheduler-conf=/rig/volcano-scheduler.conf"),
-            ):
-                self._program(
-                    CONTROL, name, "--kubeconfig=/rig/admin.kubeconfig", "--leader-elect=false", "--logtostderr", more, variables=login
-                )
+            common_arguments = ("--kubeconfig=/rig/admin.kubeconfig", "--leader-elect=false", "--logtostderr")
+            controllers = "gc-controller,job-controller,pg-controller,queue-controller"
+            name = "volcano-controller-manager"
+            self._program(CONTROL, name, *common_arguments, f"--controllers={controllers}", variables=login)
+            file = "volcano-scheduler.conf"
+            self._program(
+                CONTROL, "volcano-scheduler", *common_arguments, f"--scheduler-conf=/rig/{file}",
+                config=(file, VOLCANO_SCHEDULER), variables=login,
+            )  # fmt: skip
         stages = [manifests / "kwok/kustomize/stage" / f"{stage}.yaml" for stage in KWOK_STAGES]
         stages.append(HERE / "control" / "never-complete.yaml")
-        _write(self.folder(CONTROL) / "stages.yaml", "---\n".join(stage.read_text() for stage in stages))
-        shutil.copy(HERE / "control" / "pod_logs.py", self.folder(CONTROL) / "pod_logs.py")
-        self._program(CONTROL, "pod-logs", "/rig/pod_logs.py", program="/usr/bin/python3")
+        server = (HERE / "control" / "pod_logs.py").read_text()
+        self._program(CONTROL, "pod-logs", "/rig/pod_logs.py", program="/usr/bin/python3", config=("pod_logs.py", server))
         self._program(
             CONTROL, "kwok", "--kubeconfig=/rig/admin.kubeconfig", "--config=/rig/stages.yaml", "--manage-all-nodes=false",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-ip=127.0.0.1", "--node-port=10251",
             "--server-address=127.0.0.1:10247", "--cidr=10.244.0.0/16", "--node-lease-duration-seconds=40",
+            config=("stages.yaml", "---\n".join(stage.read_text() for stage in stages)),
         )  # fmt: skip
 
     def _devices(self) -> None:
@@ -669,7 +677,7 @@ class Kubernetes:
 
 
 SERVICES = "10.96.0.0/16"
-GRACE_S = 30  # a node that is silent for so long is NotReady; Kubernetes' own 50 s cost tests too much
+GRACE_S = 40  # a node that is silent for so long is NotReady; Kubernetes' own 50 s cost tests too much
 VOLCANO_SCHEDULER = """\
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -744,6 +752,10 @@ def _path(words: t.Sequence[str]) -> str:
     return next(word for word in words if word.startswith("/"))
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def _write(path: pathlib.Path, text: str) -> None:
     path.touch(mode=0o600)
     path.write_text(text)
@@ -774,12 +786,14 @@ def _namespace(name: str) -> dict[str, t.Any]:
 def _kwok_node(name: str) -> dict[str, t.Any]:
     capacity = {"cpu": "128", "memory": "2Ti", "pods": "250", "nvidia.com/gpu": str(GPUS), "rdma/hca_shared_devices_a": "63"}
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "type": "kwok", **GPU_LABELS}
+    addresses = [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}]
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
         "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
-        "status": {"capacity": capacity, "allocatable": capacity},
+        # Without both addresses kwok takes away what there is when the node was NotReady and becomes Ready again.
+        "status": {"capacity": capacity, "allocatable": capacity, "addresses": addresses},
     }
 
 
