@@ -38,6 +38,8 @@ REFUSED_S = 5.0
 AFTER_S = 30.0
 LOST_S = 45.0
 LOOK_S = 1.0
+# A field that the API does not know is an error, not silently dropped.
+STRICT = {"fieldValidation": "Strict"}
 WORKERS_END_S = 20.0
 READERS = 16
 
@@ -114,6 +116,7 @@ class Group:
         self.path = cleanup.path("/api/v1", client.namespace, "pods")
         self.pods: dict[str, Pod] = {}
         self.placed = False
+        self.left: list[str] = []
         self._began = self._looked = time.monotonic()
         self._stood = self._worse = 0.0
         self._fault: _Fault | None = None
@@ -139,12 +142,13 @@ class Group:
 
     def clean(self) -> list[str]:
         """Remove everything of this launch; what is still there in the end."""
-        left = cleanup.remove(self.client, self.launch.selector, group_objects.CLEANED[self.shape.kind])
+        self.left = cleanup.remove(self.client, self.launch.selector, group_objects.CLEANED[self.shape.kind])
         end = time.monotonic() + 20
         while True:
             there = self.client.get(self.path, labelSelector=self.launch.selector, limit=20)["items"]
             if not there or time.monotonic() > end:
-                return [*left, *(f"pods/{pod['metadata']['name']}" for pod in there)]
+                self.left += [f"pods/{pod['metadata']['name']}" for pod in there]
+                return self.left
             time.sleep(0.2)
 
     # Submission ------------------------------------------------------------------------------------------------------
@@ -169,7 +173,7 @@ class Group:
         for one in wanted:
             if one.belongs_to:
                 one.body["metadata"]["ownerReferences"] = [owners[one.belongs_to]]
-            made = self.client.post(cleanup.path(one.api, self.client.namespace, one.resource), one.body)
+            made = self.client.post(cleanup.path(one.api, self.client.namespace, one.resource), one.body, **STRICT)
             owners[one.resource] = {
                 "apiVersion": one.body["apiVersion"], "kind": one.body["kind"],
                 "name": made["metadata"]["name"], "uid": made["metadata"]["uid"],

@@ -1,0 +1,17 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A command under mpirun over nodes of a cluster, for use outside a run."""
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import discovery, group_module
+
+
+class ActionModule(group_module.GroupAction):
+    kind = discovery.MPIJOB
+    options = {
+        **group_module.OPTIONS,
+        "mpi_implementation": {"type": "str", "choices": ["OpenMPI", "Intel", "MPICH"], "default": "OpenMPI"},
+    }
