@@ -9,7 +9,7 @@ export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR)/.collections
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration lint sanity drill drill-governor fuzz bench rig-fleet rig-rdma clean
+.PHONY: help setup demo test unit integration lint sanity drill drill-governor drill-resume fuzz bench rig-fleet rig-rdma clean
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ drill: setup ## Planted faults: none accepted, no healthy node rejected
 
 drill-governor: setup ## The CPU governor is restored, whatever is killed (soft-RoCE guests, root)
 	@$(PYTHON) tests/drills/governor.py
+
+KILLS ?= 200
+drill-resume: setup ## kill -9 to the controller at random points, then resume: the same verdicts (sshd hosts, root)
+	@$(PYTHON) tests/drills/resume.py --kills $(KILLS)
 
 INPUTS ?= 50000
 fuzz: setup ## Broken input for every reader of tools: make fuzz INPUTS=1000000
