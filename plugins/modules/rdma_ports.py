@@ -21,6 +21,9 @@ options:
     type: list
     elements: str
     default: []
+  port:
+    description: The port of each device to look at, where a device has several and not all of them are rails.
+    type: int
   network:
     description: Networks as CIDR of which the chosen GID must be. Empty for any.
     type: list
@@ -119,6 +122,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 OPTIONS = {
     "checks": runner.CHECKS,
     "devices": {"type": "list", "elements": "str", "default": []},
+    "port": {"type": "int"},
     "network": {"type": "list", "elements": "str", "default": []},
     "gid_index": {"type": "int"},
     "roce_version": {"type": "int", "choices": [1, 2], "default": 2},

@@ -139,3 +139,20 @@ def test_more_hosts_than_forks_and_a_resume(healthy: Fleet, tmp_path: pathlib.Pa
     words = {v["subject"]["id"]: v["verdict"] for v in map(json.loads, (folder / "verdicts.jsonl").read_text().splitlines())}
     assert words["gpu-01|gpu-02"] == "WARN" and set(words.values()) == {"PASS", "WARN"}
     nothing_left(healthy)
+
+
+def test_one_pair_in_one_command(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    command = ["-e", "server=gpu-02", "-e", "client=gpu-05", "-e", "device=mlx5_0", "-e", "port=1", "-e", "op=write"]
+    variables = {name: value for name, value in VARIABLES.items() if name != "acceptance_stages"}
+    binary = str(ROOT / ".venv/bin/ansible-playbook")
+    values = json.dumps({**variables, "acceptance_results_dir": str(tmp_path)})
+    done = subprocess.run(
+        [binary, "playbooks/rdma_pair.yml", "-i", str(healthy.inventory), "-e", values, *command],
+        cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    (journal,) = tmp_path.glob("*/journal.jsonl")
+    found = [m for m in map(json.loads, journal.read_text().splitlines()) if m["subject"]["kind"] == "pair"]
+    assert [(m["check"], m["subject"]["id"], m["outcome"]) for m in found] == [("write_bw", "gpu-02|gpu-05", "measured")]
+    assert found[0]["context"]["rails"][0]["a"] == "gpu-02/nic/mlx5_0/1"  # the first of the pair served
+    nothing_left(healthy)

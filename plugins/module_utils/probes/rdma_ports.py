@@ -45,7 +45,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             reason = f"no RDMA devices{asked}; there are: {there}. Is the driver loaded?"
             yield observation.failed(wanted["check"], "no_rdma", reason, variant=wanted["variant"])
             continue
-        ports = [port for device in devices for port in device["ports"]]
+        ports = [p for device in devices for p in device["ports"] if params["port"] in (None, p["port"])]
         for port in ports:
             port["gid"], port["gid_problem"] = _chosen(port, params)
         yield observation.measured(

@@ -29,7 +29,7 @@ for found in perftest.probe(params, Node(params["timeout"], root=sys.argv[2])):
     print(json.dumps(found), flush=True)
 """
 PORTS: dict[str, t.Any] = {
-    "checks": [{"check": "ports", "variant": ""}], "devices": [], "network": [], "gid_index": None, "roce_version": 2,
+    "checks": [{"check": "ports", "variant": ""}], "devices": [], "port": None, "network": [], "gid_index": None, "roce_version": 2,
     "address_family": "", "link_local": False,
 }  # fmt: skip
 SETTINGS: dict[str, t.Any] = {

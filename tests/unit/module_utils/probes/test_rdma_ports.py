@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 from rigs.simulated import pairs
 
 PARAMS: dict[str, t.Any] = {
-    "checks": [{"check": "ports", "variant": ""}], "devices": [], "network": [], "gid_index": None, "roce_version": 2,
+    "checks": [{"check": "ports", "variant": ""}], "devices": [], "port": None, "network": [], "gid_index": None, "roce_version": 2,
     "address_family": "", "link_local": False,
 }  # fmt: skip
 

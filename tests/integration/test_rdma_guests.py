@@ -1,0 +1,147 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stage rdma over soft-RoCE guests with real perftest: a slow link, a port that is down, governors that differ, and faults in mid-run.
+
+Emulated processors vary by a factor of four: what counts as healthy here is far below that, and a slow link far below what counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import typing as t
+
+import pytest
+from rigs.rdma.rdma import GOVERNORS, Guests
+
+pytestmark = pytest.mark.rdma
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEALTHY = {
+    "value": 0.001, "source": "soft-RoCE under emulation on a busy machine, by far the least", "confidence": "measured",
+    "note": "the rate of soft-RoCE is that of an emulated processor",
+}  # fmt: skip
+VARIABLES: dict[str, t.Any] = {
+    "acceptance_stages": ["rdma_ports", "rdma", "rdma_again"], "rdma_tests": ["write_bw"], "rdma_iterations": 10, "rdma_qps": 1,
+    "rdma_rails_together": False, "rdma_test_timeout": 60, "rdma_patience": 30, "acceptance_expectations": {"rdma-100g": HEALTHY},
+}  # fmt: skip
+# An emulated processor's clock cannot always be read well enough for a report.
+FLAKES = ("clock rate",)
+Judged = t.Dict[t.Tuple[str, str], t.Dict[str, t.Any]]
+
+
+def command(guests: Guests, results: pathlib.Path, playbook: str = "acceptance.yml", *more: str, **variables: t.Any) -> list[str]:
+    values = json.dumps({**VARIABLES, "acceptance_results_dir": str(results), **variables})
+    return [str(ROOT / ".venv/bin/ansible-playbook"), playbook, "-i", str(guests.inventory), "-e", values, *more]
+
+
+def latest(results: pathlib.Path) -> tuple[pathlib.Path, Judged]:
+    folder = sorted(results.glob("*/plan.json"))[-1].parent
+    judged = [folder, *sorted((folder / "judged").glob("*"))][-1]
+    verdicts = [json.loads(line) for line in (judged / "verdicts.jsonl").read_text().splitlines()]
+    return judged, {(v["stage"], v["subject"]["id"]): v for v in verdicts}
+
+
+def run(guests: Guests, results: pathlib.Path, **variables: t.Any) -> tuple[pathlib.Path, Judged]:
+    """A run, resumed where nothing but an emulated clock kept a pair from its number."""
+    words = command(guests, results, **variables)
+    for _attempt in range(4):
+        done = subprocess.run(words, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1200)
+        assert "Traceback" not in done.stdout
+        folder, verdicts = latest(results)
+        if not any(flake in v["reason"] for v in verdicts.values() for flake in FLAKES):
+            break
+        name = sorted(results.glob("*/plan.json"))[-1].parent.name
+        words = command(guests, results, "playbooks/resume.yml", "-e", f"run_id={name}", **variables)
+    return folder, verdicts
+
+
+def as_born(guests: Guests) -> None:
+    """Every governor as the guest was born with, nothing in the state directory, no perftest left."""
+    until = time.monotonic() + 60
+    while True:
+        governors = {g: guests.governors(g) for g in guests.hosts}
+        states = "".join(guests.inside(g, "ls", "/var/lib") for g in guests.hosts)
+        left = "".join(guests.inside(g, "sh", "-c", "cat /proc/[0-9]*/comm 2>/dev/null | grep ^ib_ || true") for g in guests.hosts)
+        good = all(set(governors[g]) == {GOVERNORS[i]} for i, g in enumerate(guests.hosts)) and "gpufleet" not in states and not left
+        if good or time.monotonic() > until:
+            assert good, (governors, states, left)
+            return
+        time.sleep(1)
+
+
+def test_a_slow_link_a_downed_port_and_governors_that_differ(rig_rdma: Guests, tmp_path: pathlib.Path) -> None:
+    rig_rdma.slow("rdma-02", 1, "200kbit")
+    rig_rdma.link_down("rdma-04", 0)
+    try:
+        folder, verdicts = run(rig_rdma, tmp_path)
+    finally:
+        rig_rdma.fast("rdma-02", 1)
+        rig_rdma.link_up("rdma-04", 0)
+    failed = {key for key, v in verdicts.items() if v["verdict"] == "FAIL"}
+    slow = {("rdma", pair) for pair in ("rdma-01|rdma-02", "rdma-02|rdma-03", "rdma-02|rdma-04")}
+    assert failed == {("rdma_ports", "rdma-04"), ("rdma", "rdma-02"), *slow}, verdicts
+    assert not {key for key, v in verdicts.items() if v["verdict"] == "UNKNOWN"}
+    assert "mlx5_0 port 1: the port is DOWN" in verdicts["rdma_ports", "rdma-04"]["reason"]
+    convicted = verdicts["rdma", "rdma-02"]["reason"]
+    assert "rdma-02/nic/mlx5_1/1" in convicted and "bad row" in convicted and "convicted" in convicted
+    page = (folder / "report.html").read_text()
+    assert "Rail 0" in page and "Rail 1" in page and "The worst pairs" in page
+    measured = [m for m in map(json.loads, (sorted(tmp_path.glob("*/journal.jsonl"))[-1]).read_text().splitlines())]
+    switched = {m["target"]: m["context"]["governor"]["state"] for m in measured if m["stage"] == "rdma" and m["check"] == "timetable"}
+    assert switched == {"rdma-01": "switched", "rdma-02": "switched", "rdma-03": "switched", "rdma-04": "already"}
+    as_born(rig_rdma)
+
+
+def start(guests: Guests, results: pathlib.Path, **variables: t.Any) -> subprocess.Popen[str]:
+    words = command(guests, results, **{"acceptance_stages": ["rdma_ports", "rdma"], **variables})
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def when_switched(guests: Guests, guest: str) -> None:
+    until = time.monotonic() + 120
+    while set(guests.governors(guest)) != {"performance"}:
+        assert time.monotonic() < until, "the governor was never switched"
+        time.sleep(0.5)
+
+
+def test_a_guest_that_dies_and_a_path_that_drops_in_mid_run(rig_rdma: Guests, tmp_path: pathlib.Path) -> None:
+    """The dead guest is UNKNOWN with its pairs, after its reboot its governor is what it is born with; nothing hangs."""
+    going = start(rig_rdma, tmp_path, rdma_test_timeout=20, rdma_patience=20)
+    when_switched(rig_rdma, "rdma-03")
+    rig_rdma.power_off("rdma-03")
+    try:
+        output = going.communicate(timeout=600)[0]
+    finally:
+        rig_rdma.power_on("rdma-03")
+    assert "NOT ACCEPTED" in output
+    _folder, verdicts = latest(tmp_path)
+    for (stage, subject), v in verdicts.items():
+        if stage == "rdma" and "rdma-03" in subject and v["verdict"] in ("PASS", "WARN"):
+            assert v["value"], v  # it was measured before
+        if stage == "rdma" and v["verdict"] == "UNKNOWN":
+            assert v["value"] is None
+    assert verdicts["rdma", "rdma-03"]["verdict"] == "UNKNOWN"
+    as_born(rig_rdma)
+
+
+def test_a_controller_that_is_killed_and_a_governor_of_somebody_else(rig_rdma: Guests, tmp_path: pathlib.Path) -> None:
+    going = start(rig_rdma, tmp_path)
+    when_switched(rig_rdma, "rdma-02")
+    when_switched(rig_rdma, "rdma-01")
+    rig_rdma.set_governor("rdma-01", "ondemand")
+    os.kill(going.pid, signal.SIGKILL)
+    try:
+        until = time.monotonic() + 60
+        while set(rig_rdma.governors("rdma-02")) == {"performance"}:
+            assert time.monotonic() < until
+            time.sleep(1)
+        assert rig_rdma.governors("rdma-01") == ["ondemand"]  # not ours any more
+    finally:
+        going.communicate(timeout=60)
+        rig_rdma.set_governor("rdma-01", GOVERNORS[0])
+    as_born(rig_rdma)
