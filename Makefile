@@ -9,7 +9,7 @@ export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR)/.collections
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration lint sanity drill drill-governor drill-resume fuzz bench rig-fleet rig-rdma clean
+.PHONY: help setup demo test unit integration lint sanity drill drill-governor drill-resume fuzz bench rig-fleet rig-rdma rig-kubernetes clean
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ rig-fleet: setup ## Sixteen sshd hosts in network namespaces
 
 rig-rdma: setup ## Soft-RoCE guests with real perftest
 	@tests/rigs/rdma/rdma up 4
+
+rig-kubernetes: setup ## Kubernetes: two nodes that run containers, fifty that exist in its API only
+	@tests/rigs/kubernetes/kubernetes up --nodes 2 --kwok 50
 
 clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .collections .mypy_cache .ruff_cache .pytest_cache .hypothesis
