@@ -1,0 +1,198 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The head's half: what it launches, whom it finds in the output, and the floors of parts of a group."""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+import typing as t
+
+import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, mpi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
+from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import nccl_fabric
+
+ROCE = [[0, "RoCE v1", "fe80::1"], [1, "RoCE v2", "fe80::1"], [2, "RoCE v1", "10.0.0.1"], [3, "RoCE v2", "10.0.0.1"]]
+
+
+def head(tmp_path: pathlib.Path, count: int = 2, gpus: int = 8, **more: t.Any) -> fabric.Head:
+    members = [
+        {"name": f"gpu-{n:02d}", "address": f"10.1.30.{40 + n}", "hostname": f"gpu-{n:02d}", "gpus": gpus, "local": n == 1}
+        for n in range(1, count + 1)
+    ]
+    validated = ArgumentSpecValidator(OPTIONS).validate({"members": members, "checks": [], **more})
+    assert not validated.error_messages
+    made = fabric.Head(validated.validated_parameters, Node(60), None)
+    made.launcher = (mpi.OPENMPI4, "Open MPI 4.1.4")
+    made.group.folder = str(tmp_path)
+    made.group.ssh = ["ssh", "-o", "BatchMode=yes"]
+    return made
+
+
+def test_the_second_line_of_a_seed_from_variables_alone(tmp_path: pathlib.Path) -> None:
+    made = head(
+        tmp_path,
+        binary_dir="/data/nccl-tests-2.13.11/build", layout="node", iterations=0, warmup=0,
+        mpi_args=shlex.split("-bind-to none -map-by slot -mca coll_hcoll_enable 0 -mca pml ob1 -mca btl_tcp_if_include bond0 -mca btl ^openib"),
+        env={
+            "NCCL_IB_GID_INDEX": 3, "NCCL_SOCKET_IFNAME": "bond0", "NCCL_IB_HCA": "^mlx5_8", "NCCL_IB_TC": 128,
+            "NCCL_IB_QPS_PER_CONNECTION": 8, "NCCL_DEBUG": "INFO", "NCCL_ALGO": "Ring",
+        },
+    )  # fmt: skip
+    keys = {"gpus": "8", "sizes": "32M:8G", "type": "float"}
+    seats = made.group.seats
+    job = made._job("all_reduce", keys, seats, made._slots(seats, keys), made._sizes(seats, keys), 60)
+    ours = ["--hostfile", f"{tmp_path}/hosts-1", "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", "ssh -o BatchMode=yes"]
+    ours += ["--mca", "plm_rsh_no_tree_spawn", "1"]
+    words = [word for word in job.shown() if word != "--allow-run-as-root"]
+    for word in ours:
+        words.remove(word)
+    assert words == shlex.split(
+        "mpirun -np 2 -bind-to none -map-by slot -mca coll_hcoll_enable 0 -mca pml ob1 "
+        "-mca btl_tcp_if_include bond0 -mca btl ^openib -x NCCL_IB_GID_INDEX=3 -x NCCL_SOCKET_IFNAME=bond0 -x NCCL_IB_HCA=^mlx5_8 "
+        "-x NCCL_IB_TC=128 -x NCCL_IB_QPS_PER_CONNECTION=8 -x NCCL_DEBUG=INFO -x NCCL_ALGO=Ring "
+        "/data/nccl-tests-2.13.11/build/all_reduce_perf -b 32M -e 8G -f 2 -g 8"
+    )
+    assert (tmp_path / "hosts-1").read_text() == "10.1.30.41 slots=1\n10.1.30.42 slots=1\n" and job.ranks == 16
+    assert made._context("all_reduce", keys, seats, list(range(8)))["algorithm"] == "ring"
+
+
+def test_one_rank_per_gpu_the_head_first_and_single_slots(tmp_path: pathlib.Path) -> None:
+    made = head(tmp_path, count=3, env={"CUDA_VISIBLE_DEVICES": "7,6,5,4,3,2,1,0"})
+    seats = made.group.seats
+    made._job("all_gather", {}, [seats[2], seats[0], seats[1]], range(8), ("8M", "8M"), 60)
+    assert (tmp_path / "hosts-1").read_text() == "10.1.30.41 slots=8\n10.1.30.42 slots=8\n10.1.30.43 slots=8\n"
+    job = made._job("all_gather", {}, seats[:2], [2], ("8M", "8M"), 60)
+    assert "CUDA_VISIBLE_DEVICES=5" in job.argv and job.ranks == 2 and job.argv[job.argv.index("-g") + 1] == "1"
+
+
+def table(hosts: list[str]) -> dict[str, t.Any]:
+    """An output whose ranks ran on these hosts."""
+    ranks = "".join(
+        f"#  Rank {n:2d} Group  0 Pid {100 + n:6d} on {host:>10} device {n:2d} [0000:1a:00] NVIDIA H200\n" for n, host in enumerate(hosts)
+    )
+    factor = 2 * (len(hosts) - 1) / len(hosts)
+    text = (
+        "# nThread 1 nGpus 1 minBytes 8388608 maxBytes 8388608 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n"
+        f"#\n# Using devices\n{ranks}#\n"
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+        f" 8388608 2097152 float sum -1 1000.0 100.00 {100 * factor:.2f} 0 1000.0 100.00 {100 * factor:.2f} 0\n"
+        "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 150.0\n"
+    )
+    return nccl_tests.parse(text, 0, expect_ranks=len(hosts))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words"),
+    [
+        (["gpu-01", "gpu-01", "gpu-02", "gpu-02"], None),
+        (["gpu-02", "gpu-01", "gpu-02", "gpu-01"], None),
+        # Open MPI 5 with the settings of 4: everything on the launcher, status 0, a whole table.
+        (["gpu-01"] * 4, "all 4 ranks ran on gpu-01: the launcher did not use the other 1 nodes"),
+        (["gpu-01", "gpu-01", "gpu-01", "gpu-02"], "gpu-01: 3, gpu-02: 1"),
+        (["gpu-01", "gpu-01", "gpu-09", "gpu-09"], "none on gpu-02"),
+    ],
+)
+def test_every_node_has_its_ranks_and_nobody_else_has(tmp_path: pathlib.Path, hosts: list[str], words: str | None) -> None:
+    made = head(tmp_path)
+    read = table(hosts)
+    assert read["outcome"] == "measured", read["reason"]
+    job = group.Job([], {}, made.group.seats, 4, 60, "")
+    problem = fabric._covered(read, job)
+    assert problem is None if words is None else words in str(problem)
+
+
+def test_nodes_that_cannot_be_one_group(tmp_path: pathlib.Path) -> None:
+    made = head(tmp_path)
+    seats = made.group.seats
+    assert made._agree(seats, {}) is None
+    seats[1].hostname = "gpu-01"
+    assert made._agree(seats, {})[0] == "duplicate_identity"
+    seats[1].hostname, seats[1].gpus = "gpu-02", ["a"]
+    assert made._agree(seats, {})[0] == "gpu_count" and made._agree(seats, {"gpus": "2"})[0] == "gpu_count"
+    assert made._agree(seats, {"gpus": "1"}) is None
+
+
+@pytest.mark.parametrize(
+    ("hca", "left"),
+    [
+        ("", ["mlx5_0/1", "mlx5_1/1", "mlx5_10/1", "bnxt_0/1"]),
+        ("mlx5_1", ["mlx5_1/1", "mlx5_10/1"]),
+        ("=mlx5_1", ["mlx5_1/1"]),
+        ("^mlx5_1", ["mlx5_0/1", "bnxt_0/1"]),
+        ("^=mlx5_1:1", ["mlx5_0/1", "mlx5_10/1", "bnxt_0/1"]),
+        ("^=mlx5_1:2", ["mlx5_0/1", "mlx5_1/1", "mlx5_10/1", "bnxt_0/1"]),
+        ("mlx5_0,bnxt", ["mlx5_0/1", "bnxt_0/1"]),
+        ("^lo", ["mlx5_0/1", "mlx5_1/1", "mlx5_10/1", "bnxt_0/1"]),
+    ],
+)
+def test_the_ports_that_nccl_ib_hca_leaves(hca: str, left: list[str]) -> None:
+    ports = [{"device": name, "port": 1} for name in ("mlx5_0", "mlx5_1", "mlx5_10", "bnxt_0")]
+    assert [f"{p['device']}/{p['port']}" for p in group.left_by(hca, ports)] == left
+
+
+@pytest.mark.parametrize(
+    ("version", "env", "tables", "index", "words"),
+    [
+        ("2.28.9", {}, (ROCE, ROCE), None, None),
+        ("2.20.5", {}, (ROCE, ROCE), "3", None),
+        ("2.20.5", {}, (ROCE, ROCE[:3]), None, "none in common"),
+        ("2.20.5", {"NCCL_IB_DISABLE": "1"}, (ROCE, ROCE[:3]), None, None),
+        ("2.28.9", {"NCCL_IB_GID_INDEX": 2}, (ROCE, ROCE), "2", None),
+        ("2.28.9", {"NCCL_IB_GID_INDEX": 3}, (ROCE, ROCE[:3]), "3", "gpu-02 mlx5_0/1"),
+        ("2.20.5", {"NCCL_IB_HCA": "^mlx5"}, (ROCE, ROCE[:3]), None, None),
+    ],
+)
+def test_the_gid_index(
+    tmp_path: pathlib.Path, version: str, env: dict[str, t.Any], tables: tuple[t.Any, t.Any], index: str | None, words: str | None
+) -> None:
+    made = head(tmp_path, env=env)
+    made.nccl_version = version
+    for seat, gids in zip(made.group.seats, tables):
+        seat.ports = [{"device": "mlx5_0", "port": 1, "link_layer": "Ethernet", "rate_gbps": 400.0, "gids": gids}]
+    refused = made._choose_gids(made.group.seats, "all_reduce")
+    assert made.env.get("NCCL_IB_GID_INDEX") == index
+    assert refused is None if words is None else refused and refused[0] == "no_gid" and words in refused[1]
+
+
+def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
+    shipped = expectations.shipped()
+    plan = {"judging": {"sets": [shipped.dump()], "of": {"gpu-01": 0}}}
+    entries = nccl_fabric.floors(plan, "gpu-01")
+    assert entries and fabric.PLATEAU_FROM == expectations.PLATEAU_FROM
+    seen = 0
+    for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA H20", "NVIDIA GB200", "Tesla V100-SXM2-32GB"):
+        for nodes in (2, 4, 8, 18, 36, 248):
+            for algorithm in ("auto", "ring", "nvlstree", "sharp"):
+                for nics, rate in ((8, 400), (4, 200), (8, 200), (1, 400), (0, None)):
+                    for op in ("all_reduce", "all_gather"):
+                        context = {
+                            "gpu": gpu, "gpus": 4 if "GB200" in gpu else 8, "nodes": nodes, "algorithm": algorithm, "nics": nics,
+                            "nic_gbps": rate, "nvls": "GB200" in gpu, "op": op, "type": "float",
+                        }  # fmt: skip
+                        chosen = shipped.choose({"stage": "nccl_fabric", "check": op, "context": context})
+                        wanted = {c.size: c.expectation.value for c in chosen if c.expectation.metric == "busbw"}
+                        assert fabric.Floors(entries, op, context).expected(nodes) == wanted
+                        seen += bool(wanted)
+    assert seen > 50
+
+
+def test_floors_of_parts() -> None:
+    entries = [
+        {"match": {"check": "all_reduce", "nodes": 8, "size": "plateau"}, "value": 320.0, "rank": 0},
+        {"match": {"check": "all_reduce", "nodes": 2, "size": "plateau"}, "value": 430.0, "rank": 0},
+    ]
+    floors = fabric.Floors(entries, "all_reduce", {"nodes": 8, "gpus": 8})
+    assert floors.floor(16 << 30, 2, 8) == pytest.approx(0.9 * 430)
+    assert floors.floor(16 << 30, 4, 8) == pytest.approx(0.9 * 320), "nothing is known of four: that of the whole group"
+    assert floors.floor(16 << 30, 2, 1) == pytest.approx(0.9 * 430 / 8)
+    assert floors.floor(1 << 30, 2, 8) == 0.0, "a size that nobody has an expectation for"
+    assert floors.size(16 << 30) == 16 << 30

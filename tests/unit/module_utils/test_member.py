@@ -1,0 +1,121 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A member's lease: what it makes goes again, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pwd
+import secrets
+import stat
+import subprocess
+import threading
+import time
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+PUBLIC = "ssh-ed25519 " + "A" * 68
+OTHER = "ssh-ed25519 " + "B" * 68 + " somebody\n"
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    own = pwd.getpwuid(os.geteuid())
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: pwd.struct_passwd((*own[:5], str(tmp_path), own[6])))
+    return tmp_path
+
+
+def make(tmp_path: pathlib.Path, seconds: float = 20, key: bool = True) -> tuple[member.Member, session.Ledger]:
+    ledger = session.Ledger(str(tmp_path))
+    lease = {"public": PUBLIC, "from": ["127.0.0.1", "::1"], "seconds": 600.0}
+    return member.Member(Node(seconds, ledger), secrets.token_hex(16), lease if key else None), ledger
+
+
+@pytest.mark.parametrize("before", [None, "", OTHER, OTHER.rstrip("\n"), "# mine\n" + OTHER])
+def test_the_key_comes_and_goes_and_the_rest_of_the_file_stays(home: pathlib.Path, before: str | None) -> None:
+    file = home / ".ssh/authorized_keys"
+    if before is not None:
+        file.parent.mkdir(mode=0o700)
+        file.write_text(before)
+        file.chmod(0o640)
+    me, _ledger = make(home)
+    with me:
+        lines = file.read_text().splitlines()
+        assert lines[-1].startswith('restrict,from="127.0.0.1,::1",expiry-time="20') and PUBLIC in lines[-1]
+        assert lines[:-1] == (before or "").splitlines()
+        assert stat.S_IMODE(os.stat(me.folder).st_mode) == 0o700
+    assert not os.path.exists(me.folder)
+    if before:
+        assert file.read_text().rstrip("\n") == before.rstrip("\n") and stat.S_IMODE(file.stat().st_mode) == 0o640
+    else:
+        assert not file.exists() and file.parent.exists() == (before is not None)
+
+
+def test_a_dead_members_lease_is_given_back_from_the_ledger_and_its_ranks_end(home: pathlib.Path) -> None:
+    me, ledger = make(home)
+    me.__enter__()
+    rank = subprocess.Popen(["sleep", "100"], env={**os.environ, session.MARK: me.token}, start_new_session=True)
+    stranger = subprocess.Popen(["sleep", "100"], env={**os.environ, session.MARK: secrets.token_hex(16)})
+    try:
+        session.LEASES.setdefault("member", member.undo)
+        said = ledger.undo()
+        assert rank.wait(5) == -9 and stranger.poll() is None
+        assert "ended 1 processes" in said[0] and not os.path.exists(me.folder) and not (home / ".ssh").exists()
+        assert ledger.entries() == [] and ledger.undo() == []
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_it_waits_for_the_heads_lock_and_for_its_end(home: pathlib.Path) -> None:
+    me, _ledger = make(home, key=False)
+    with me:
+        me.greet({"hostname": "here"})
+        said: list[t.Any] = []
+        waiting = threading.Thread(target=lambda: said.append(me.wait(10)))
+        waiting.start()
+        head = subprocess.Popen(member.reading(me.token), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert head.stdin and head.stdout and head.stdout.readline() == '{"hostname": "here"}\n'
+        time.sleep(1)
+        assert not said
+        head.stdin.close()
+        waiting.join(10)
+        assert said == [None] and head.wait() == 0
+        head.stdout.close()
+
+
+def test_a_head_that_does_not_come_is_named(home: pathlib.Path) -> None:
+    me, _ledger = make(home, key=False)
+    with me:
+        me.greet({})
+        assert "did not come within 0 s" in str(me.wait(0.3))
+
+
+def test_the_head_makes_no_file_where_no_member_is() -> None:
+    token = secrets.token_hex(16)
+    done = subprocess.run(member.reading(token), capture_output=True, text=True)
+    assert done.returncode != 0 and not os.path.exists(member.folder(token))
+
+
+@pytest.mark.parametrize("public", ["ssh-rsa " + "A" * 68, PUBLIC + ' x\ncommand="id"', PUBLIC + " comment", "", 'a" ' + PUBLIC])
+def test_no_key_carries_more_than_a_key(public: str) -> None:
+    with pytest.raises(ValueError, match="ed25519"):
+        member.authorization(public, ["127.0.0.1"], 60)
+
+
+@pytest.mark.parametrize("source", ['127.0.0.1" ', "*", "", "no such host", "1.2.3.4,*"])
+def test_no_source_is_everybody(source: str) -> None:
+    with pytest.raises(ValueError):
+        member.authorization(PUBLIC, [source], 60)
+
+
+@pytest.mark.parametrize("token", ["", "../../etc", "A" * 32, "a" * 31])
+def test_a_token_is_a_token(token: str) -> None:
+    with pytest.raises(ValueError, match="token"):
+        member.folder(token)
