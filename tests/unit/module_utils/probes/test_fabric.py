@@ -41,7 +41,10 @@ def test_the_second_line_of_a_seed_from_variables_alone(tmp_path: pathlib.Path) 
     made = head(
         tmp_path,
         binary_dir="/data/nccl-tests-2.13.11/build", layout="node", iterations=0, warmup=0,
-        mpi_args=shlex.split("-bind-to none -map-by slot -mca coll_hcoll_enable 0 -mca pml ob1 -mca btl_tcp_if_include bond0 -mca btl ^openib"),
+        mpi_args=[
+            *shlex.split("-bind-to none -map-by slot -mca coll_hcoll_enable 0 -mca pml ob1"),
+            *shlex.split("-mca btl_tcp_if_include bond0 -mca btl ^openib"),
+        ],
         env={
             "NCCL_IB_GID_INDEX": 3, "NCCL_SOCKET_IFNAME": "bond0", "NCCL_IB_HCA": "^mlx5_8", "NCCL_IB_TC": 128,
             "NCCL_IB_QPS_PER_CONNECTION": 8, "NCCL_DEBUG": "INFO", "NCCL_ALGO": "Ring",
@@ -81,7 +84,7 @@ def table(hosts: list[str]) -> dict[str, t.Any]:
     )
     factor = 2 * (len(hosts) - 1) / len(hosts)
     text = (
-        "# nThread 1 nGpus 1 minBytes 8388608 maxBytes 8388608 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n"
+        "# nThread 1 nGpus 1 minBytes 8388608 maxBytes 8388608 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
         f"#\n# Using devices\n{ranks}#\n"
         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
         f" 8388608 2097152 float sum -1 1000.0 100.00 {100 * factor:.2f} 0 1000.0 100.00 {100 * factor:.2f} 0\n"
