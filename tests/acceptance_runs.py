@@ -23,8 +23,8 @@ from rigs.simulated import nodes
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Everything that a host has of its own and that a run could write to.
 PLACES = ("/root", "/home", "/tmp", "/var/tmp", "/var/lib", "/run", "/dev/shm")
-# A lost host is noticed within 9 s instead of a minute.
-SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=30s -o ServerAliveInterval=3 -o ServerAliveCountMax=3"
+# A lost host is noticed within 16 s instead of a minute.
+SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=30s -o ServerAliveInterval=4 -o ServerAliveCountMax=4"
 GATE = """\
 #!/bin/sh
 echo $$ > /opt/simulated/gate/reached
@@ -156,7 +156,12 @@ class Acceptance:
             folder / "inventory.yml",
             "fleet",
             {
-                host: {"ansible_host": self.fleet.address(host), **nodes.tools_at("/opt/simulated/bin"), **(variables or {}).get(host, {})}
+                host: {
+                    "ansible_host": self.fleet.address(host),
+                    "acceptance_gpu_count": 8,
+                    **nodes.tools_at("/opt/simulated/bin"),
+                    **(variables or {}).get(host, {}),
+                }
                 for host in hosts
             },
             self.fleet.key,
@@ -165,13 +170,12 @@ class Acceptance:
         extra = {
             "acceptance_results_dir": str(results or folder / "results"),
             "acceptance_simulated": True,
-            "acceptance_gpu_count": 8,
             "nccl_node_sizes": ["8M:16G"],
         }
         return [*binary, playbook, "-i", str(folder / "inventory.yml"), "-f", "16", "-e", json.dumps(extra), *more]
 
     def environment(self, **more: str) -> dict[str, str]:
-        own = {"ANSIBLE_SSH_ARGS": SSH_ARGS, "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.sockets), "ANSIBLE_TIMEOUT": "10"}
+        own = {"ANSIBLE_SSH_ARGS": SSH_ARGS, "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.sockets), "ANSIBLE_TIMEOUT": "20"}
         return {**os.environ, **own, **more}
 
     def start(self, command: list[str], cwd: pathlib.Path = ROOT, **environment: str) -> subprocess.Popen[str]:

@@ -257,3 +257,49 @@ def test_judged_again_without_touching_a_node(healthy: Acceptance) -> None:
     stands = (first.folder / "verdicts.jsonl").read_text().splitlines()
     assert first.verdicts == [json.loads(line) for line in stands]
     assert healthy.logins("gpu-01") == before and run_folder(first.folder.parent) == first.folder
+
+
+def test_hardware_without_expectations_is_judged_once_somebody_has_read_the_proposal(healthy: Acceptance, tmp_path: pathlib.Path) -> None:
+    healthy.plant("gpu-01", model="NVIDIA A1 Imaginary")
+    command = healthy.command(["gpu-01"], "--tags", "gemm")
+    first = healthy.end(command, healthy.start(command))
+    assert first.status != 0 and first.folder and first.of("gpu-01") == {"UNKNOWN"} and first.codes("gpu-01") == {"no_expectation"}
+    assert all("baseline.yml" in v["reason"] for v in first.on("gpu-01"))
+    proposal = tmp_path / "proposal.yml"
+    this_run = ("-e", f"run_id={first.folder.name}")
+    again = {"results": first.folder.parent}
+    made = healthy.run(["gpu-01"], *this_run, "-e", f"baseline_file={proposal}", playbook="playbooks/baseline.yml", **again)
+    assert made.status == 0 and "proposed: true" in proposal.read_text(), made.output
+    read_by = ("-e", json.dumps({"acceptance_expectation_files": [str(proposal)]}))
+    ignored = healthy.run(["gpu-01"], *this_run, *read_by, playbook="playbooks/judge.yml", **again)
+    assert ignored.status != 0 and ignored.of("gpu-01") == {"UNKNOWN"} and str(proposal) in " ".join(ignored.output.split())
+    proposal.write_text(proposal.read_text().replace("proposed: true\n", ""))
+    used = healthy.run(["gpu-01"], *this_run, *read_by, playbook="playbooks/judge.yml", **again)
+    assert used.status == 0 and used.of("gpu-01") == {"PASS"}, used.output
+
+
+def test_a_known_failure_is_accepted_until_its_waiver_expires(healthy: Acceptance) -> None:
+    healthy.plant("gpu-01", FAULTS="nccl_wrong")
+    command = healthy.command(["gpu-01", "gpu-02"], "--tags", "nccl_node")
+    first = healthy.end(command, healthy.start(command))
+    assert first.status != 0 and first.folder and first.of("gpu-01") == {"FAIL"} and first.codes("gpu-01") == {"wrong_results"}
+    for expires, verdict, accepted in (("2099-12-31", "KNOWN_FAIL", True), ("2020-01-01", "FAIL", False)):
+        waiver = {"subject": "gpu-01", "stage": "nccl_node", "ticket": "OPS-1234", "expires": expires}
+        waived = ("-e", f"run_id={first.folder.name}", "-e", json.dumps({"acceptance_waivers": [waiver]}))
+        done = healthy.run(["gpu-01", "gpu-02"], *waived, playbook="playbooks/judge.yml", results=first.folder.parent)
+        assert (done.status == 0) is accepted and done.of("gpu-01") == {verdict}, done.output
+
+
+def test_one_gpu_has_no_link_to_measure_and_variables_reach_the_tools(healthy: Acceptance) -> None:
+    healthy.plant("gpu-01", gpus=1)
+    told = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+    for tool in ("all_reduce_perf", "python3"):
+        path = healthy.fleet.plant("gpu-02") / "bin" / tool
+        path.write_text(path.read_text().replace("#!/bin/sh\n", "#!/bin/sh\nenv > /opt/simulated/env.${0##*/}\n", 1))
+    variables = {"gpu-01": {"acceptance_gpu_count": 1}, "gpu-02": {"nccl_node_env": told, "gemm_env": told}}
+    done = healthy.run(["gpu-01", "gpu-02"], variables=variables)
+    assert done.status == 0, done.output[-3000:]
+    assert done.of("gpu-01", "nccl_node") == {"SKIPPED"} and done.codes("gpu-01", "nccl_node") == {"single_gpu"}
+    for tool in ("all_reduce_perf", "python3"):
+        seen = (healthy.fleet.plant("gpu-02") / f"env.{tool}").read_text().splitlines()
+        assert {f"{name}={value}" for name, value in told.items()} <= set(seen), tool
