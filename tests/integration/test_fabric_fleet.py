@@ -84,7 +84,7 @@ def command(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "ac
         "nccl_fabric_mpirun": "/usr/bin/mpirun.openmpi",
         "nccl_fabric_mpi_args": ["--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0"],
         "nccl_fabric_join_timeout": 20,
-        "nccl_fabric_test_timeout": 30,
+        "nccl_fabric_test_timeout": 90,
         "nccl_fabric_timeout": 400,
         "nccl_fabric_repeats": 1,
         **nodes.tools_at("/opt/simulated/bin"),
@@ -191,9 +191,9 @@ def test_a_dead_host_is_unknown_and_costs_the_group_its_verdict(healthy: Fleet, 
 
 def test_a_hang_ends_at_its_deadline_and_its_node_is_found(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     build.behave(healthy, "gpu-06", hang=1)
-    done = run(healthy, tmp_path, nccl_fabric_test_timeout=12)
+    done = run(healthy, tmp_path, nccl_fabric_test_timeout=20)
     assert done.status != 0 and done.convicted() == {"gpu-06"}, done.output[-3000:]
-    assert done.group()["outcome"] == "timeout" and "did not end within 12 s" in done.reason("nccl_fabric")
+    assert done.group()["outcome"] == "timeout" and "did not end within 20 s" in done.reason("nccl_fabric")
 
 
 def test_wrong_results_are_a_failure_with_a_name(healthy: Fleet, tmp_path: pathlib.Path) -> None:

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, gr
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl, perftest, rdma_ports
 
 Observation = t.Dict[str, t.Any]
 MEMBER = "member"
@@ -50,6 +50,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     here = describe(seen, params, node)
     problem = None
     window = Window(node, seen, params["nvidia_smi"]) if not here["refused"] else None
+    before = _counters(node, here)
     with member.Member(node, params["token"], params["key"] if not checks else None) as me:
         me.greet(here)
         with window or contextlib.nullcontext():
@@ -60,7 +61,9 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
             else:
                 me.wait(params["join_timeout"])  # the head has to hear it from us
     if asked:
-        yield _as_member(asked["variant"], here, problem, window.evidence() if window else {})
+        evidence = window.evidence() if window else {"window": {}, "changes": [], "unreadable": []}
+        evidence["changes"] += _risen(before, _counters(node, here))
+        yield _as_member(asked["variant"], here, problem, evidence)
 
 
 def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> dict[str, t.Any]:
@@ -83,6 +86,22 @@ def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> di
         "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers"),
         "simulated": bool(seen.get("simulated")),
     }
+
+
+def _counters(node: Node, here: dict[str, t.Any]) -> dict[tuple[str, int], dict[str, int]]:
+    return {(p["device"], p["port"]): rdma_ports.counters(node, p["device"], p["port"]) for p in here["ports"]}
+
+
+def _risen(before: dict[tuple[str, int], dict[str, int]], after: dict[tuple[str, int], dict[str, int]]) -> list[dict[str, t.Any]]:
+    """Counters of link errors that rose: evidence. Congestion and packets out of order belong to many nodes that talk at once."""
+    found = []
+    for (device, port), counted in after.items():
+        for name in perftest.COUNTERS["link_errors"]:
+            was, now = before[device, port].get(name), counted.get(name)
+            if was is not None and now is not None and now > was:
+                text = f"{device} port {port}: {name} rose from {was} to {now}"
+                found.append({"code": "link_errors", "part": f"nic/{device}/{port}", "text": text, "before": was, "after": now})
+    return found
 
 
 def _as_member(variant: str, here: dict[str, t.Any], problem: str | None, evidence: dict[str, t.Any]) -> Observation:
