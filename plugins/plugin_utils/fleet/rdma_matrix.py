@@ -134,7 +134,7 @@ def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
 
 def _floor(record: Record, expected: Expectations, metric: str, unit: str) -> float | None:
     """The least (of a latency the most) that is no FAIL, for the size that was measured."""
-    sizes = {row.get("size") for row in record["series"]}
+    sizes = {row["size"] for row in record["series"] if number(row.get("size"))}
     for entry, size in expected.choose(record):
         if entry.metric == metric and (size is None or size in sizes or not sizes):
             return bands.floors(physics.convert(entry.value, entry.unit, unit), entry.better)[1]
@@ -310,7 +310,7 @@ def _dicts(value: t.Any) -> list[Record]:
 def _hardware(record: Record) -> tuple[dict[str, Record], list[Record]]:
     """Devices by name, and the ports of those in the order of the rails."""
     devices = {str(d.get("device")): d for d in _dicts(record["context"].get("devices"))}
-    return devices, [p for p in _dicts(record["context"].get("ports")) if p.get("device") in devices]
+    return devices, [p for p in _dicts(record["context"].get("ports")) if str(p.get("device")) in devices]
 
 
 def _unlike(
@@ -321,7 +321,7 @@ def _unlike(
     for key, record in nodes.items():
         devices, ports = _hardware(record)
         for rail, port in enumerate(ports):
-            value = of(port, devices[port["device"]])
+            value = of(port, devices[str(port["device"])])
             if value is not None:
                 by_rail[rail][key] = (value, f"{port['device']} port {port.get('port')}")
     for rail, found in by_rail.items():

@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the stage rdma plans, and the timetables that it writes."""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma, rdma_again
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError
+from hypothesis import given
+from hypothesis import strategies as st
+
+SETTINGS: dict[str, t.Any] = {
+    "rdma_scope": "all_pairs", "rdma_partners": 2, "rdma_seed": 0, "rdma_pairs": [], "rdma_tests": ["read_bw"], "rdma_size": 65536,
+    "rdma_latency_size": 2, "rdma_iterations": 500000, "rdma_latency_iterations": 1000, "rdma_qps": 8, "rdma_bidirectional": False,
+    "rdma_duration": 0, "rdma_extra_args": [], "rdma_test_timeout": 60, "rdma_patience": 10, "rdma_crossed": False,
+    "rdma_rails_together": True, "rdma_start_window": 0, "rdma_tcp_ports": "18515-19026", "rdma_address": "",
+}  # fmt: skip
+
+
+def names(count: int) -> list[str]:
+    return [f"n{i:03d}" for i in range(count)]
+
+
+def ports(number: int, rails: int, down: t.Collection[int] = ()) -> list[dict[str, t.Any]]:
+    return [
+        {
+            "device": f"mlx5_{rail}", "port": 1, "state": "DOWN" if rail in down else "ACTIVE", "link_layer": "Ethernet",
+            "rate_gbps": 400.0, "nic": "MT4129", "address": None,
+            "gid": {"index": 3, "address": f"10.{rail}.{number // 256}.{number % 256}"},
+        }
+        for rail in range(rails)
+    ]  # fmt: skip
+
+
+def timetables(count: int, rails: int = 2, known: dict[str, t.Any] | None = None, **settings: t.Any) -> dict[str, t.Any]:
+    nodes = names(count)
+    own = {**SETTINGS, **settings}
+    items, _notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, own))
+    items = [{**item, "stage": "rdma"} for item in items]
+    todos = {n: {"settings": own, "stages": {"rdma": [i for i in items if i["target"] == n]}} for n in nodes}
+    book = {n: ports(i, rails) for i, n in enumerate(nodes)} if known is None else known
+    records = [
+        {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": p}}
+        for n, p in book.items()
+    ]
+    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+    return rdma.work(run, {"items": items}, todos)
+
+
+def test_the_plan_lists_pairs_and_says_what_they_take() -> None:
+    nodes = names(64)
+    settings = {**SETTINGS, "rdma_tests": ["read_bw", "send_lat"]}
+    items, notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, settings))
+    subjects = collections.Counter(item["subject"]["kind"] for item in items)
+    assert subjects == {"node": 64, "pair": 2 * 2016}
+    assert all(item["target"] in item["subject"]["id"].split("|") for item in items)
+    text = " ".join(notes)
+    assert "63 rounds, 2016 pairs" in text
+    assert "262.1 GB" in text and "5.24 s at 400 Gb/s, 10.5 s at 200 Gb/s, 21 s at 100 Gb/s" in text
+
+
+@given(st.integers(2, 24), st.integers(1, 4), st.booleans(), st.booleans())
+def test_both_sides_have_the_same_rounds(count: int, rails: int, together: bool, crossed: bool) -> None:
+    found = timetables(count, rails, rdma_rails_together=together, rdma_crossed=crossed)
+    sides: dict[tuple[t.Any, ...], list[tuple[str, dict[str, t.Any]]]] = collections.defaultdict(list)
+    met = set()
+    for node, args in found.items():
+        for planned in args["rounds"]:
+            assert len({test["partner"] for test in planned["tests"]}) == 1  # one partner a round
+            for test in planned["tests"]:
+                sides[planned["round"], test["a"], test["b"]].append((node, test))
+                met.add(test["subject"])
+    assert len(met) == count * (count - 1) // 2
+    for both in sides.values():
+        (one, a), (other, b) = both
+        assert {a["role"], b["role"]} == {"server", "client"} and (a["partner"], b["partner"]) == (other, one)
+        assert all(a[name] == b[name] for name in ("kind", "tcp_port", "peer", "rail", "subject"))
+        assert (a["gid"], a["peer_gid"]) == (b["peer_gid"], b["gid"])
+    used = collections.Counter((number, a.split("/")[0], both[0][1]["tcp_port"]) for (number, a, _b), both in sides.items())
+    assert set(used.values()) == {1}  # no server has a TCP port twice in a round
+    assert len(sides) == len(met) * (rails * rails if crossed else rails)
+
+
+def test_options_are_equal_and_never_endless() -> None:
+    found = timetables(2, rdma_tests=["write_bw", "read_lat"], rdma_bidirectional=True)
+    assert found["n000"]["kinds"] == found["n001"]["kinds"]
+    bandwidth, latency = found["n000"]["kinds"]
+    assert bandwidth["options"] == ["-s", "65536", "-n", "500000", "-q", "8", "--noPeak", "--report_gbits", "-b"]
+    assert (bandwidth["iterations"], bandwidth["qps"], bandwidth["bytes"]) == (4_000_000, 8, 65536)
+    assert latency["options"] == ["-s", "2", "-n", "1000"]
+    assert "run_infinitely" not in str(found)
+
+
+def test_ports_that_are_down_and_nodes_that_are_unknown() -> None:
+    known = {"n000": ports(0, 2), "n001": ports(1, 2, down=[0]), "n002": ports(2, 2, down=[0, 1])}
+    found = timetables(4, known=known)
+    tests = {test["subject"]: test["rail"] for args in found.values() for planned in args["rounds"] for test in planned["tests"]}
+    assert tests == {"n000|n001": "1"}
+    absent = {item["subject"]["id"]: item["reason_code"] for args in found.values() for item in args["absent"]}
+    assert absent == {
+        "n000|n002": "port_down", "n001|n002": "port_down", "n000|n003": "partner", "n001|n003": "partner", "n002|n003": "partner",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"rdma_scope": "pairs"}, "expected pairs of hosts of this run"),
+        ({"rdma_scope": "pairs", "rdma_pairs": [["n000", "elsewhere"]]}, "elsewhere"),
+        ({"rdma_scope": "pairs", "rdma_pairs": [["n000", "n000"]]}, "expected a pair of two nodes"),
+    ],
+)
+def test_pairs_that_cannot_be(settings: dict[str, t.Any], words: str) -> None:
+    with pytest.raises(RunError, match=words):
+        timetables(3, **settings)
+
+
+def test_one_machine_is_no_pair() -> None:
+    with pytest.raises(RunError, match="at least two"):
+        timetables(1)
+    assert timetables(1, rdma_scope="loopback")["n000"]["rounds"][0]["tests"][0]["rail"] == "0-1"
+
+
+def test_clusters_are_left_out_and_said() -> None:
+    settings = {"n0": SETTINGS, "n1": SETTINGS, "k8s": {**SETTINGS, "acceptance_plane": "kubernetes"}}
+    items, notes = rdma.items({"n0": "n0", "n1": "n1", "k8s/a": "k8s"}, settings)
+    assert {item["target"] for item in items} == {"n0", "n1"} and "1 nodes of clusters are left out" in notes[0]
+
+
+def test_a_pair_measured_again_brings_its_server() -> None:
+    nodes = names(3)
+    items = [{**item, "stage": "rdma"} for item in rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))[0]]
+    left = next(item for item in items if item["subject"]["id"] == "n000|n001")
+    todo: dict[str, t.Any] = {left["target"]: {"rdma": [{**left, "attempt": 2}]}}
+    rdma.complete({"items": items}, todo)
+    assert {target for target, of in todo.items() if any(i["check"] == "timetable" for i in of["rdma"])} == {"n000", "n001"}
+
+
+def test_again_needs_the_stage_before() -> None:
+    with pytest.raises(RunError, match="rdma_again without rdma"):
+        rdma_again.items({"n0": "n0"}, {"n0": {}})
