@@ -42,7 +42,7 @@ def prepare(
     measurements, wrong = run.journal.read()
     todo = plan.remaining(written, measurements)
     for stage in stages:
-        if hasattr(stage.between, "complete"):
+        if stage.between and hasattr(stage.between, "complete"):
             stage.between.complete(written, todo)
     here = set(planner.hosts)
     run.clear_todo()
@@ -62,8 +62,9 @@ def prepare(
 
 
 def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target: number of
-    its set}, "waivers", "warn", "stack": {target: golden values and what drift is worth}, "notes"}."""
+    """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node
+    of a cluster with settings of its own: number of its set}, "waivers", "warn", "stack": {target: golden values and what
+    drift is worth}, "notes"}."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
     of: dict[str, int] = {}
@@ -71,11 +72,7 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
     stack: dict[str, dict[str, t.Any]] = {}
     for host, values in settings.items():
         layered = [(layer, planner.template(host, v)) for layer, v in planner.layers.of(host, "acceptance_expectations")]
-        overlays, files = values["acceptance_expectation_overlays"] or (), values["acceptance_expectation_files"] or ()
-        try:
-            resolved = resolver.resolve(layered, overlays, files)
-        except expectations.ExpectationError as error:
-            raise plan.PlanError(f"{host}: {error}") from error
+        resolved = _resolve(resolver, host, layered, values)
         if resolved not in sets:
             sets.append(resolved)
         of[host] = sets.index(resolved)
@@ -83,6 +80,12 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
             scoped = {"subject": host, **waiver} if isinstance(waiver, dict) else waiver
             if scoped not in waivers:
                 waivers.append(scoped)
+        for node, entry in _of_nodes(host, values):
+            resolved = _resolve(resolver, f"{host}: acceptance_node_vars", _and(layered, entry), values)
+            if resolved not in sets:
+                sets.append(resolved)
+            of[node] = sets.index(resolved)
+            waivers += [{**waiver, "subject": node} if isinstance(waiver, dict) else waiver for waiver in entry.get("waivers") or ()]
         chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
         if any(chosen.values()):
             stack[host] = chosen
@@ -95,3 +98,35 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
         "stack": stack,
         "notes": sorted({line for s in sets for line in s.ignored}),
     }
+
+
+def _resolve(
+    resolver: expectations.Resolver, where: str, layered: expectations.Layered, values: dict[str, t.Any]
+) -> expectations.Expectations:
+    overlays, files = values["acceptance_expectation_overlays"] or (), values["acceptance_expectation_files"] or ()
+    try:
+        return resolver.resolve(layered, overlays, files)
+    except expectations.ExpectationError as error:
+        raise plan.PlanError(f"{where}: {error}") from error
+
+
+def _and(layered: expectations.Layered, entry: dict[str, t.Any]) -> expectations.Layered:
+    return [*layered, ("host", entry["expectations"])] if entry.get("expectations") else layered
+
+
+def _of_nodes(host: str, values: dict[str, t.Any]) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+    """Nodes of a cluster that `acceptance_node_vars` speaks of, each with its entry; where two do, the later one."""
+    found: dict[str, dict[str, t.Any]] = {}
+    for number, entry in enumerate(values.get("acceptance_node_vars") or ()):
+        if (
+            not isinstance(entry, dict)
+            or not set(entry) <= {"names", "selector", "expectations", "waivers"}
+            or ("names" in entry) == ("selector" in entry)
+        ):
+            raise plan.PlanError(
+                f"{host}: acceptance_node_vars[{number}]: found {entry!r}, expected {{names or selector, expectations, waivers}}"
+            )
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inventory
+
+        found.update({f"{host}/{name}": entry for name in inventory.select(host, values, entry)})
+    yield from found.items()

@@ -87,6 +87,18 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
     return list(dict.fromkeys([*sorted(found), *known, *more])), notes
 
 
+def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str, t.Any]) -> list[str]:
+    """The nodes that an entry of acceptance_node_vars is about, by its `names` or its `selector`; none where the cluster does not
+    answer, for then nothing is measured there either."""
+    if "names" in entry:
+        return list(entry["names"])
+    try:
+        client = connect(of_variables.connection(cluster, variables))
+        return [node.name for node in nodes(client, entry["selector"], "")]
+    except KubeError:
+        return []
+
+
 def unnamed(number: int, found: int) -> list[str]:
     """Stand-ins for expected nodes of which only the number is known."""
     return [f"{UNNAMED}{place}" for place in range(found + 1, number + 1)]
