@@ -1,0 +1,568 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Groups of pods over two real nodes, by every launcher, as a user who may what files/rbac says and no more; and what may go wrong."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import typing as t
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, client, discovery, group, group_objects, settings
+from rigs.kubernetes.kubernetes import CONTROL, Kubernetes
+
+pytestmark = pytest.mark.kubernetes
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RBAC = ROOT / "files" / "rbac"
+ROLES = {
+    "mpijob": ("group", "group-mpijob"),
+    "volcano": ("group", "group-volcano"),
+    "job": ("group", "group-job"),
+    "statefulset": ("group", "group-job", "group-statefulset"),
+}
+KINDS = tuple(ROLES)
+USER = "group-tester"
+RUN = "20260101T000000Z-0a1b2c"
+NCCL = ["all_reduce_perf_mpi", "-b", "8M", "-e", "16M", "-f", "2", "-g", "1"]
+# Everything that a launcher, its operator or the cluster makes for a group.
+MADE = (
+    "/api/v1/{}/pods", "/api/v1/{}/configmaps", "/api/v1/{}/secrets", "/api/v1/{}/services", "/apis/batch/v1/{}/jobs",
+    "/apis/apps/v1/{}/statefulsets", "/apis/kubeflow.org/v2beta1/{}/mpijobs", "/apis/batch.volcano.sh/v1alpha1/{}/jobs",
+    "/apis/scheduling.volcano.sh/v1beta1/{}/podgroups", "/apis/networking.k8s.io/v1/{}/networkpolicies",
+)  # fmt: skip
+
+
+def roles(*names: str) -> list[dict[str, t.Any]]:
+    return [role for name in names for role in yaml.safe_load_all((RBAC / f"{name}.yaml").read_text()) if role]
+
+
+@pytest.fixture(scope="module")
+def cluster(rig_kubernetes: Kubernetes) -> Kubernetes:
+    return rig_kubernetes
+
+
+class Lab:
+    """A namespace of its own, and a client in it who may just what the roles of a launcher say."""
+
+    numbers = itertools.count(1)
+
+    def __init__(self, cluster: Kubernetes) -> None:
+        self.cluster = cluster
+        self.namespace = f"groups-{next(self.numbers)}-{os.getpid()}"
+        self.image = cluster.image
+        self.before: set[str] = set()
+        self.allow(roles("group", "group-mpijob", "group-volcano", "group-job", "group-statefulset"))
+
+    def allow(self, wanted: list[dict[str, t.Any]]) -> None:
+        self.kubeconfig = str(self.cluster.user(USER, wanted, self.namespace))
+        self.api = client.connect(client.Connection("lab", kubeconfig=self.kubeconfig, namespace=self.namespace))
+
+    def group(
+        self,
+        kind: str,
+        argv: list[str] | None = None,
+        *,
+        devices: int = 8,
+        ranks: int = 0,
+        timeout: float = 60,
+        nodes: t.Sequence[str] = ("kube-01", "kube-02"),
+        more: dict[str, t.Any] | None = None,
+        shape: dict[str, t.Any] | None = None,
+        **pods: t.Any,
+    ) -> group.Group:
+        given = {"image": self.image, "start_timeout": 60.0, **pods}
+        wanted = settings.pods({f"acceptance_kube_{name}": value for name, value in given.items()})
+        slots = ranks or devices or 1
+        form = {
+            "kind": kind, "name": group.short_name(RUN), "nodes": list(nodes), "workers": len(nodes), "devices": devices, "slots": slots,
+        }  # fmt: skip
+
+        def head(seats: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+            members = [{"name": s["node"], "address": s["address"], "host": s["host"], "gpus": slots} for s in seats]
+            asked = {"argv": argv or NCCL, "env": {}, "ranks_per_node": slots, "mpirun": "mpirun", "mpi_args": []}
+            return {"members": members, **asked, "command_timeout": timeout, "join_timeout": 30.0, **(more or {})}
+
+        shaped = group_objects.Shape(**{**form, **(shape or {})})
+        return group.Group(self.api, wanted, shaped, RUN, "groups", timeout + 120, payload.archive(), {}, head)
+
+    def run(self, kind: str, argv: list[str] | None = None, **options: t.Any) -> group.Answer:
+        return self.finish(self.group(kind, argv, **options))
+
+    def finish(self, launched: group.Group) -> group.Answer:
+        try:
+            return launched.run()
+        finally:
+            assert launched.clean() == []
+            self.nothing_left()
+
+    def items(self, path: str) -> list[dict[str, t.Any]]:
+        return [
+            item
+            for item in self.cluster.api.items(path.format(f"namespaces/{self.namespace}"))
+            if item["metadata"]["name"] not in ("kube-root-ca.crt", *self.before)
+        ]
+
+    def left(self) -> list[str]:
+        return [f"{path.rsplit('/', 1)[1]}/{item['metadata']['name']}" for path in MADE for item in self.items(path)]
+
+    def nothing_left(self, seconds: float = 30) -> None:
+        end = time.monotonic() + seconds
+        while left := self.left():
+            assert time.monotonic() < end, left
+            time.sleep(0.5)
+
+    def pods(self, component: str) -> list[dict[str, t.Any]]:
+        return [pod for pod in self.items(MADE[0]) if pod["metadata"]["labels"].get("component") == component]
+
+    def when(self, component: str, phase: str, what: t.Callable[[dict[str, t.Any]], t.Any], delay: float = 0.0) -> threading.Thread:
+        """Do something with the first such pod once it has this phase."""
+
+        def watch() -> None:
+            end = time.monotonic() + 90
+            while time.monotonic() < end:
+                for pod in self.pods(component):
+                    if (pod.get("status") or {}).get("phase") == phase:
+                        time.sleep(delay)
+                        what(pod)
+                        return
+                time.sleep(0.3)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        return thread
+
+    def delete(self, pod: dict[str, t.Any]) -> None:
+        self.cluster.api.delete(f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}?gracePeriodSeconds=0")
+
+
+@pytest.fixture
+def lab(cluster: Kubernetes) -> t.Iterator[Lab]:
+    made = Lab(cluster)
+    yield made
+    made.cluster.api.delete(f"/api/v1/namespaces/{made.namespace}")
+
+
+def seen(answer: group.Answer) -> dict[str, t.Any]:
+    """The one observation of the head."""
+    assert answer.said.get("state") == "done", answer.said
+    assert len(answer.said["observations"]) == 1, answer.said
+    return t.cast("dict[str, t.Any]", answer.said["observations"][0])
+
+
+def why(answer: group.Answer) -> tuple[str, str]:
+    """Reason code and reason of what did not work."""
+    if answer.said.get("state") == "refused":
+        return answer.said["reason_code"], answer.said["reason"]
+    found = seen(answer)
+    assert found["outcome"] != "measured", found
+    return found["reason_code"], found["reason"]
+
+
+# What works ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_real_mpi_program_runs_over_both_nodes(lab: Lab, kind: str) -> None:
+    lab.allow(roles(*ROLES[kind]))
+    answer = lab.run(kind)
+    found = seen(answer)
+    assert found["outcome"] == "measured", found
+    assert found["context"]["ranks"] == {"kube-01": 8, "kube-02": 8}
+    hosts = re.findall(r"^#  Rank.* on (\S+) device", found["context"]["stdout"], re.MULTILINE)
+    assert len(hosts) == 16 and len(set(hosts)) == 2
+    assert "--hostfile" in found["command"] and set(answer.about["nodes"]) == {"kube-01", "kube-02"}
+    assert answer.about["image_id"] and answer.about["launcher"] == kind
+
+
+def test_open_mpi_5_runs_over_both_nodes_too(lab: Lab) -> None:
+    lab.image = lab.cluster.tester("trixie")
+    found = seen(lab.run("mpijob"))
+    assert found["outcome"] == "measured", found
+    assert found["context"]["ranks"] == {"kube-01": 8, "kube-02": 8} and found["context"]["launcher"].startswith("Open MPI 5")
+    assert len(set(re.findall(r"^#  Rank.* on (\S+) device", found["context"]["stdout"], re.MULTILINE))) == 2
+
+
+def test_with_the_nodes_network(lab: Lab) -> None:
+    found = seen(lab.run("job", ["hostname"], host_network=True, shape={"port": 2299}))
+    assert found["outcome"] == "measured", found
+    assert set(found["context"]["stdout"].split()) == {"kube-01", "kube-02"}
+
+
+def test_one_process_per_node_and_every_word_of_a_known_command_line(lab: Lab) -> None:
+    """mpirun -np 2 ... -bind-to none -map-by slot -mca ... -x NCCL_... all_reduce_perf -b 32M -e 8G -f 2 -g 8"""
+    args = [
+        "-bind-to",
+        "none",
+        "-map-by",
+        "slot",
+        "-mca",
+        "coll_hcoll_enable",
+        "0",
+        "-mca",
+        "pml",
+        "ob1",
+        "-mca",
+        "btl_tcp_if_include",
+        "eth0",
+    ]
+    args += ["-mca", "btl", "^openib"]
+    env = {
+        "NCCL_IB_GID_INDEX": "3", "NCCL_SOCKET_IFNAME": "eth0", "NCCL_IB_HCA": "^mlx5_8", "NCCL_IB_TC": "128",
+        "NCCL_IB_QPS_PER_CONNECTION": "8", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "Ring",
+    }  # fmt: skip
+    argv = ["all_reduce_perf_mpi", "-b", "32M", "-e", "8G", "-f", "2", "-g", "8"]
+    found = seen(lab.run("mpijob", argv, ranks=1, more={"mpi_args": args, "env": env}))
+    assert found["outcome"] == "measured", found
+    command = " ".join(found["command"])
+    assert " ".join(args) in command and command.endswith(" ".join(argv)) and command.startswith("mpirun -np 2 ")
+    assert all(f"-x {name}={value}" in command for name, value in env.items())
+    assert command.count("bind-to") == command.count("map-by") == 1
+    assert len(re.findall(r"^#  Rank", found["context"]["stdout"], re.MULTILINE)) == 16
+
+
+def test_labels_resources_and_patch_reach_every_pod(lab: Lab) -> None:
+    caught: list[dict[str, t.Any]] = []
+    thread = lab.when("worker", "Running", caught.append)
+    head = lab.when("launcher", "Running", caught.append)
+    patch = {
+        "metadata": {"annotations": {"prometheus.io/scrape": "true"}},
+        "spec": {"volumes": [{"name": "data", "emptyDir": {}}]},
+        "container": {"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+    }
+    resources = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}
+    answer = lab.run(
+        "mpijob", ["ls", "-d", "/data"], labels={"app": "nccl-test", "team": "a"}, pod_patch=patch, resources=resources,
+        capabilities=["IPC_LOCK"], shm_size="64Mi",
+    )  # fmt: skip
+    assert seen(answer)["outcome"] == "measured", answer
+    thread.join(30)
+    head.join(30)
+    worker, launcher = sorted(caught, key=lambda pod: pod["metadata"]["labels"]["component"], reverse=True)
+    for pod in (worker, launcher):
+        labels = pod["metadata"]["labels"]
+        assert (labels["app"], labels["team"]) == ("nccl-test", "a") and pod["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+        assert pod["spec"]["activeDeadlineSeconds"] and pod["spec"]["restartPolicy"] == "Never"
+    container = worker["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "memory": "1Gi"}
+    assert container["resources"]["requests"]["cpu"] == "100m"
+    assert "IPC_LOCK" in container["securityContext"]["capabilities"]["add"]
+    assert "nvidia.com/gpu" not in launcher["spec"]["containers"][0]["resources"].get("limits", {})
+
+
+def test_two_groups_in_one_namespace_do_not_see_each_other(lab: Lab) -> None:
+    other = lab.group("job", ["sleep", "3"], devices=4)
+    answers: list[group.Answer] = []
+    thread = threading.Thread(target=lambda: answers.append(other.run()))
+    thread.start()
+    mine = lab.group("statefulset", ["hostname"], devices=4)
+    try:
+        assert seen(mine.run())["outcome"] == "measured"
+        mine.clean()
+        thread.join(90)
+        assert seen(answers[0])["outcome"] == "measured"
+    finally:
+        thread.join(1)
+        other.clean()
+    lab.nothing_left()
+
+
+# Which launcher ------------------------------------------------------------------------------------------------------
+
+
+def test_auto_takes_what_is_allowed_and_says_why_not_the_others(lab: Lab) -> None:
+    assert discovery.choose(lab.api).kinds == list(discovery.ORDER)
+    lab.allow(roles(*ROLES["statefulset"]))
+    choice = discovery.choose(lab.api)
+    assert choice.kinds == ["job", "statefulset"]
+    assert any("not mpijob: we may not create mpijobs.kubeflow.org" in line for line in choice.why), choice
+    with pytest.raises(client.KubeError, match=r"launcher volcano: we may not create jobs\.batch\.volcano\.sh") as error:
+        discovery.choose(lab.api, "volcano")
+    assert error.value.reason_code == "no_permission"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_right_of_a_launcher_is_needed(lab: Lab, kind: str) -> None:
+    whole = roles(*ROLES[kind])
+    for role in whole:
+        if role["kind"] != "Role":
+            continue
+        for rule in role["rules"]:
+            lab.allow([{**r, "rules": [one for one in r["rules"] if one is not rule]} for r in whole])
+            with pytest.raises(client.KubeError) as error:
+                discovery.choose(lab.api, kind)
+            assert error.value.reason_code == "no_permission", rule
+            for resource in rule["resources"]:
+                assert resource in error.value.reason, (rule, error.value.reason)
+
+
+def test_nobody_acts_on_an_mpijob(lab: Lab) -> None:
+    lab.cluster.kill(CONTROL, "mpi-operator")
+    try:
+        code, reason = why(lab.run("mpijob"))
+    finally:
+        lab.cluster.start(CONTROL, "mpi-operator")
+    assert code == "no_launcher" and "nobody has taken it up within 20 s" in reason
+
+
+def test_another_operators_version_of_the_crd(lab: Lab) -> None:
+    """The two operators share the CRD's name; what is served counts, and whoever serves v1 is not ours."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/mpijobs.kubeflow.org"
+    crd = lab.cluster.api.request("GET", path)
+    mine = crd["spec"]["versions"][0]
+    other = {**mine, "name": "v1", "storage": False}
+    try:
+        lab.cluster.api.apply(path, {**_bare(crd), "spec": {**crd["spec"], "versions": [{**mine, "served": False}, other]}})
+        _until(lambda: discovery.absent(lab.api, "mpijob") is not None)
+        reason = t.cast("client.KubeError", discovery.absent(lab.api, "mpijob")).reason
+        assert "in version v1 only" in reason and "v2beta1 is needed" in reason
+        assert discovery.choose(lab.api).kinds[0] == "volcano"
+    finally:
+        lab.cluster.api.apply(path, {**_bare(crd), "spec": crd["spec"]})
+        _until(lambda: discovery.absent(lab.api, "mpijob") is None)
+
+
+def _bare(found: dict[str, t.Any]) -> dict[str, t.Any]:
+    kept = {key: found["metadata"][key] for key in ("name", "annotations", "labels") if key in found["metadata"]}
+    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": kept}
+
+
+def _until(condition: t.Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.5)
+
+
+# What goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_that_reaches_no_status(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CRD takes the value, the operator refuses it in an event and never looks again."""
+    real = group_objects.objects_of
+
+    def wrong(*args: t.Any) -> list[group_objects.Made]:
+        made = real(*args)
+        made[0].body["spec"]["runPolicy"]["cleanPodPolicy"] = "Sometimes"
+        return made
+
+    monkeypatch.setattr(group_objects, "objects_of", wrong)
+    code, reason = why(lab.run("mpijob"))
+    assert code == "bad_spec" and "ValidationError" in reason and "cleanPodPolicy" in reason
+
+
+def test_a_field_that_the_api_does_not_know(lab: Lab) -> None:
+    launched = lab.group("job", pod_patch={"spec": {"runtimeClas": "nvidia"}})
+    with pytest.raises(client.KubeError, match="unknown field") as error:
+        lab.finish(launched)
+    assert error.value.reason_code == "bad_spec"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_that_is_too_long_for_what_the_launcher_adds(lab: Lab, kind: str) -> None:
+    with pytest.raises(client.KubeError, match="at most 63"):
+        lab.group(kind, shape={"name": "a" + "b" * 58}).run()
+    with pytest.raises(client.KubeError, match="starts with a letter"):
+        lab.group(kind, shape={"name": "1st"}).run()
+    lab.nothing_left()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pod_security_refuses_the_pods(lab: Lab, kind: str) -> None:
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    lab.cluster.api.request("PATCH", f"/api/v1/namespaces/{lab.namespace}", label, "application/merge-patch+json")
+    code, reason = why(lab.run(kind))
+    assert code == "admission" and "violates PodSecurity" in reason and "allowPrivilegeEscalation" not in reason, reason
+
+
+@pytest.mark.parametrize("kind", ["mpijob", "statefulset"])
+def test_a_quota_that_is_used_up(lab: Lab, kind: str) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
+    lab.cluster.api.create(f"/api/v1/namespaces/{lab.namespace}/resourcequotas", quota)
+    _until(
+        lambda: bool(lab.cluster.api.request("GET", f"/api/v1/namespaces/{lab.namespace}/resourcequotas/few").get("status", {}).get("hard"))
+    )
+    code, reason = why(lab.run(kind))
+    assert code == "quota" and "exceeded quota" in reason
+
+
+def test_an_image_that_is_not_there(lab: Lab) -> None:
+    code, reason = why(lab.run("mpijob", image="gpufleet.invalid/absent:1", image_pull_policy="Never"))
+    assert code == "image_pull" and "ErrImageNeverPull" in reason
+
+
+def test_an_image_without_python(lab: Lab) -> None:
+    code, reason = why(lab.run("job", image=lab.cluster.bare_image))
+    assert code in ("no_python", "container_failed") and "worker" in reason, (code, reason)
+
+
+def test_gpus_that_somebody_holds_are_named(lab: Lab) -> None:
+    lab.allow(roles("group", "group-job", "holders"))
+    holder = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training-0"},
+        "spec": {
+            "nodeName": "kube-02", "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": lab.cluster.bare_image, "command": ["/bin/sleep", "600"],
+                "resources": {"limits": {"nvidia.com/gpu": "3"}},
+            }],
+        },
+    }  # fmt: skip
+    lab.before = {"training-0"}
+    lab.cluster.api.create(f"/api/v1/namespaces/{lab.namespace}/pods", holder)
+    try:
+        code, reason = why(lab.run("job", start_timeout=10.0))
+    finally:
+        lab.cluster.api.delete(f"/api/v1/namespaces/{lab.namespace}/pods/training-0?gracePeriodSeconds=0")
+    assert code == "unschedulable" and "Insufficient nvidia.com/gpu" in reason
+    assert f"kube-02: 8 nvidia.com/gpu, 8 wanted, used by {lab.namespace}/training-0 3" in reason
+
+
+def test_more_nodes_than_there_are(lab: Lab) -> None:
+    with pytest.raises(client.KubeError, match="5 nodes were asked for and 2 are there"):
+        lab.group("job", shape={"workers": 5}).run()
+
+
+def test_a_port_that_the_node_itself_uses(lab: Lab) -> None:
+    code, reason = why(lab.run("statefulset", ["hostname"], host_network=True, shape={"port": 10250}))
+    assert code == "port_in_use" and "10250" in reason and "acceptance_kube_ssh_port" in reason
+
+
+@pytest.mark.parametrize("kind", ["mpijob", "statefulset"])
+def test_a_worker_that_somebody_deletes(lab: Lab, kind: str) -> None:
+    lab.when("launcher", "Running", lambda _pod: lab.delete(lab.pods("worker")[0]), 4)
+    code, reason = why(lab.run(kind, ["sleep", "120"], timeout=120))
+    assert "somebody deleted pod" in reason and code in ("pod_deleted", "lost_node", "unreachable", "launch_failed", "tool_failed"), (
+        code,
+        reason,
+    )
+
+
+def test_a_head_that_somebody_deletes(lab: Lab) -> None:
+    lab.when("launcher", "Running", lab.delete, 2)
+    code, reason = why(lab.run("job", ["sleep", "120"], timeout=120))
+    assert code == "pod_deleted" and "somebody deleted pod" in reason
+
+
+def test_a_namespace_that_is_being_deleted(lab: Lab) -> None:
+    lab.when("launcher", "Running", lambda _pod: lab.cluster.api.delete(f"/api/v1/namespaces/{lab.namespace}"), 1)
+    launched = lab.group("mpijob", ["sleep", "120"], timeout=120)
+    code, reason = why(launched.run())
+    assert code == "namespace_gone" and lab.namespace in reason
+
+
+def test_the_api_server_is_killed_in_mid_run(lab: Lab) -> None:
+    def restart(_pod: t.Any) -> None:
+        lab.cluster.kill(CONTROL, "kube-apiserver")
+        time.sleep(1)
+        lab.cluster.start(CONTROL, "kube-apiserver")
+
+    thread = lab.when("launcher", "Running", restart, 1)
+    found = seen(lab.run("mpijob", ["sleep", "8"], timeout=90))
+    thread.join(60)
+    assert found["outcome"] == "measured", found
+
+
+def test_a_command_that_fails_is_a_result(lab: Lab) -> None:
+    code, reason = why(lab.run("job", ["python3", "-c", "import sys; sys.exit(3)"], ranks=1))
+    assert code == "tool_failed" and "status 3" in reason
+    code, reason = why(lab.run("job", ["no-such-program"], ranks=1))
+    assert code == "tool_missing" and "no-such-program" in reason
+
+
+def test_a_command_that_does_not_end(lab: Lab) -> None:
+    began = time.monotonic()
+    code, reason = why(lab.run("statefulset", ["sleep", "600"], ranks=1, timeout=5))
+    assert code == "timeout" and "5 s" in reason and time.monotonic() - began < 90
+
+
+LIAR = """#!/usr/bin/python3
+# mpirun as Open MPI 5 is where it has no host file: every rank beside the launcher, and success.
+import os, sys
+words = sys.argv[1:]
+if "--hostfile" in words:
+    at = words.index("--hostfile")
+    words[at : at + 2] = ["--host", "localhost:64"]
+os.execvp("mpirun", ["mpirun", *words])
+"""
+
+
+def test_every_rank_on_the_launcher_is_no_success(lab: Lab) -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "liar"}, "data": {"mpirun": LIAR}}
+    lab.cluster.api.create(f"/api/v1/namespaces/{lab.namespace}/configmaps", config)
+    lab.before = {"liar"}
+    patch = {
+        "spec": {"volumes": [{"name": "liar", "configMap": {"name": "liar", "defaultMode": 0o755}}]},
+        "container": {"volumeMounts": [{"name": "liar", "mountPath": "/liar"}]},
+    }
+    code, reason = why(lab.run("mpijob", pod_patch=patch, more={"mpirun": "/liar/mpirun"}))
+    assert code == "rank_mismatch" and "each of 2 nodes should have 8 ranks" in reason
+
+
+def test_a_worker_that_cannot_be_entered_is_named(lab: Lab) -> None:
+    """Its port answers, so that it is ready, but not for the head: another key."""
+    launched = lab.group("job", more={"join_timeout": 5.0, "identity": "/etc/hostname"})
+    code, reason = why(lab.finish(launched))
+    assert code == "member" and "kube-01" in reason and "kube-02" in reason
+
+
+# Who dies ------------------------------------------------------------------------------------------------------------
+
+
+PLAY = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - gpufleet.acceptance.kube_group_job:
+        kind: KIND
+        image: IMAGE
+        nodes: [kube-01, kube-02]
+        command: [sleep, "300"]
+"""
+
+
+def _playing(lab: Lab, folder: pathlib.Path, kind: str) -> subprocess.Popen[bytes]:
+    """A playbook that runs a group, once the group's head runs."""
+    (folder / "play.yml").write_text(PLAY.replace("KIND", kind).replace("IMAGE", lab.image))
+    settings = {"acceptance_kube_kubeconfig": lab.kubeconfig, "acceptance_kube_namespace": lab.namespace}
+    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"lab": settings}}}))
+    argv = [sys.executable, "-m", "ansible", "playbook", "-i", folder / "hosts.json", folder / "play.yml"]
+    running = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    _until(lambda: any((pod.get("status") or {}).get("phase") == "Running" for pod in lab.pods("launcher")), 90)
+    return running
+
+
+@pytest.mark.parametrize("kind", ["mpijob", "statefulset"])
+def test_ctrl_c_leaves_nothing(lab: Lab, tmp_path: pathlib.Path, kind: str) -> None:
+    running = _playing(lab, tmp_path, kind)
+    os.killpg(running.pid, signal.SIGINT)
+    running.wait(60)
+    lab.nothing_left()
+
+
+def test_a_killed_controllers_worker_cleans_up(lab: Lab, tmp_path: pathlib.Path) -> None:
+    running = _playing(lab, tmp_path, "job")
+    running.kill()
+    running.wait(10)
+    lab.nothing_left(60)
+
+
+def test_after_kill_9_of_everything_the_next_start_cleans_up(lab: Lab, tmp_path: pathlib.Path) -> None:
+    running = _playing(lab, tmp_path, "statefulset")
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait(10)
+    assert lab.left()
+    cleanup.janitor(lab.api)
+    lab.nothing_left()
