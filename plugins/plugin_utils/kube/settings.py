@@ -47,7 +47,6 @@ class PodSettings:
     pod_patch: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     allow: t.Sequence[str] = ()
     start_timeout: float = 300.0
-    keep: str = "never"
 
 
 def connection(cluster: str, variables: t.Mapping[str, t.Any]) -> Connection:

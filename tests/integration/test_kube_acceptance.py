@@ -1,0 +1,302 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""acceptance.yml over machines behind sshd and nodes of clusters in one run: one report, and no trace on either plane.
+
+Two nodes run real containers, fifty exist in the API only; the controller is a user who may what files/rbac says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import typing as t
+
+import kwok_answers
+import pytest
+import yaml
+from acceptance_runs import ROOT, Done, latest, read, run_folder
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, client
+from rigs import common
+from rigs.fleet.fleet import Fleet
+from rigs.kubernetes.kubernetes import Kubernetes
+from rigs.simulated import nodes
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.fleet]
+HOSTS, KWOK = 4, 50
+NAMESPACE = "acceptance"
+TOOLS = {
+    "acceptance_nvidia_smi": "/opt/simulated/bin/nvidia-smi",
+    "nccl_node_binary_dir": "/opt/simulated/bin",
+    "gemm_python": "/opt/simulated/bin/python3-torch",
+    "stack_python": "/opt/simulated/bin/python3-torch",
+}
+# Two kinds of simulated machines and containers in one run: their stacks differ by design.
+EXTRA = {"acceptance_simulated": True, "acceptance_gpu_count": 8, "stack_drift": {"*": "ignore"}, "nccl_node_sizes": ["8M:16G"]}
+
+
+class Mixed:
+    """Four hosts, a cluster of two real nodes and fifty others, and how to run playbooks over them."""
+
+    def __init__(self, fleet: Fleet, cluster: Kubernetes, answers: kwok_answers.Answers, folder: pathlib.Path) -> None:
+        self.fleet, self.cluster, self.answers, self.folder = fleet, cluster, answers, folder
+        self.image = cluster.image  # as it was put up: its name is that of its content
+        self.roles = list(yaml.safe_load_all((ROOT / "files/rbac/probe.yaml").read_text()))
+        self.kubeconfig = cluster.user("acceptance-tester", self.roles, NAMESPACE)
+        self.admin = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig), namespace=NAMESPACE))
+        self.runs = 0
+
+    def heal(self) -> None:
+        for number, host in enumerate(self.fleet.hosts, 1):
+            nodes.planted(self.fleet.plant(host), number)
+        for number, node in enumerate(self.cluster.nodes, 101):
+            self.cluster.plant(node).write_text(nodes.conf(number))
+        self.answers.plant()
+
+    def lab(self, **more: t.Any) -> dict[str, t.Any]:
+        return {
+            "acceptance_plane": "kubernetes",
+            "acceptance_kube_kubeconfig": str(self.kubeconfig),
+            "acceptance_kube_image": self.image,
+            "acceptance_kube_tolerations": [{"operator": "Exists"}],
+            "acceptance_kube_start_timeout": 120,
+            **TOOLS,
+            **more,
+        }
+
+    def command(self, clusters: dict[str, dict[str, t.Any]], *more: str, hosts: bool = True, playbook: str = "acceptance.yml") -> list[str]:
+        self.runs += 1
+        folder = self.folder / str(self.runs)
+        folder.mkdir()
+        ssh = {h: {"ansible_host": self.fleet.address(h), **nodes.tools_at("/opt/simulated/bin")} for h in self.fleet.hosts if hosts}
+        inventories = ["-i", str(folder / "clusters.json")]
+        (folder / "clusters.json").write_text(json.dumps({"all": {"hosts": clusters}}))
+        if ssh:
+            common.write_inventory(folder / "fleet.yml", "fleet", ssh, self.fleet.key, self.fleet.known_hosts)
+            inventories += ["-i", str(folder / "fleet.yml")]
+        extra = {**EXTRA, "acceptance_results_dir": str(folder / "results")}
+        return [str(ROOT / ".venv/bin/ansible-playbook"), playbook, *inventories, "-e", json.dumps(extra), *more]
+
+    def results(self) -> pathlib.Path:
+        return self.folder / str(self.runs) / "results"
+
+    def run(self, clusters: dict[str, dict[str, t.Any]], *more: str, **options: t.Any) -> Done:
+        command = self.command(clusters, *more, **options)
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=500
+        )
+        assert "Traceback" not in done.stdout, done.stdout[-4000:]
+        folder = run_folder(self.results())
+        if folder is None or not (folder / "verdicts.jsonl").exists():
+            return Done(done.returncode, done.stdout, folder, [], [])
+        return Done(done.returncode, done.stdout, folder, latest(folder), read(folder / "journal.jsonl"))
+
+    def nothing_left(self, seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while left := cleanup.left_over(self.admin):
+            assert time.monotonic() < end, left
+            time.sleep(0.3)
+
+
+@pytest.fixture(scope="module")
+def mixed(rig_fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Mixed]:
+    if os.geteuid():
+        pytest.skip("the rigs need root")
+    cluster = Kubernetes.reserve()
+    try:
+        rig_fleet.up(HOSTS)
+        cluster.up(2, KWOK, operators=())
+        with kwok_answers.Answers(cluster) as answers:
+            yield Mixed(rig_fleet, cluster, answers, tmp_path_factory.mktemp("mixed"))
+    finally:
+        cluster.down()
+
+
+@pytest.fixture
+def healthy(mixed: Mixed) -> Mixed:
+    mixed.heal()
+    mixed.nothing_left()
+    return mixed
+
+
+def bad(done: Done) -> dict[str, set[str]]:
+    """Reason codes of what is worse than a WARN, by node: `HOST` or `CLUSTER/NODE`."""
+    found: dict[str, set[str]] = {}
+    for verdict in done.verdicts:
+        if verdict["verdict"] not in ("PASS", "WARN", "SKIPPED"):
+            parts = verdict["subject"]["id"].split("/")
+            node = "/".join(parts[:2]) if parts[0] == "lab" else parts[0]
+            found.setdefault(node, set()).add(verdict["reason_code"])
+    return found
+
+
+def test_planted_faults_on_both_planes_and_only_those_are_found(healthy: Mixed) -> None:
+    nodes.planted(healthy.fleet.plant(healthy.fleet.hosts[2]), 3, faults="ecc")
+    healthy.cluster.plant("kube-02").write_text(nodes.conf(102, faults="fewer_gpus=7"))
+    healthy.answers.plant({"kwok-0007": "cut", "kwok-0011": "forged", "kwok-0013": "oom"})
+    healthy.admin.patch("/api/v1/nodes/kwok-0017", {"spec": {"unschedulable": True}})
+    lab = healthy.lab(
+        acceptance_nodes={"expected": ["kube-01", "kwok-0099"]},
+        acceptance_kube_annotations=kwok_answers.HELD,
+        acceptance_kube_tolerations=[{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
+    )
+    away = {**healthy.lab(acceptance_nodes={"expected": ["n1", "n2"]}), "acceptance_kube_context": "nowhere"}
+    try:
+        done = healthy.run({"lab": lab, "away": away}, "--tags", "stack")
+    finally:
+        healthy.admin.patch("/api/v1/nodes/kwok-0017", {"spec": {"unschedulable": False}})
+    assert done.status != 0, done.output[-3000:]
+    assert bad(done) == {
+        healthy.fleet.hosts[2]: {"ecc"},
+        "away": {"credentials"},
+        "lab/kube-02": {"gpu_count"},
+        "lab/kwok-0007": {"incomplete_output"},
+        "lab/kwok-0013": {"oom_killed"},
+        "lab/kwok-0017": {"node_cordoned"},
+        "lab/kwok-0099": {"node_absent"},
+    }
+    # A pod that speaks for another node is taken for itself.
+    assert done.of("lab") and not [m for m in done.journal if m["subject"]["id"].startswith("lab/kwok-0001") and m["attempt"] > 1]
+    assert {m["plane"] for m in done.journal} == {"ssh", "kubernetes"}
+    words = [m["reason"] for m in done.journal if m["target"] == "away"]
+    assert words and all("context 'nowhere' is not in kubeconfig" in reason for reason in words)
+    images = {m["context"].get("image_id") for m in done.journal if m["subject"]["id"] == "lab/kube-01"}
+    assert len(images) == 1 and images.pop()
+    assert len(list((done.folder / "nodes").iterdir())) == HOSTS + 2 + KWOK - 3
+    healthy.nothing_left()
+
+
+def test_all_stages_on_nodes_with_containers(healthy: Mixed) -> None:
+    done = healthy.run({"lab": healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]})}, hosts=False)
+    assert not bad(done), [m for m in done.journal if m["outcome"] != "measured"]
+    assert {v["stage"] for v in done.verdicts} >= {"stack", "nccl_node", "gemm"}
+    healthy.nothing_left()
+
+
+@pytest.mark.parametrize("launcher", ["daemonset", "job"])
+def test_other_launchers_on_nodes_with_containers(healthy: Mixed, launcher: str) -> None:
+    roles = [*healthy.roles, *yaml.safe_load_all((ROOT / f"files/rbac/{launcher}.yaml").read_text())]
+    healthy.cluster.user("acceptance-tester", roles, NAMESPACE)
+    lab = healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]}, acceptance_kube_launcher=launcher)
+    try:
+        done = healthy.run({"lab": lab}, "--tags", "stack,nccl_node", hosts=False)
+    finally:
+        healthy.cluster.user("acceptance-tester", healthy.roles, NAMESPACE)
+    assert done.verdicts and not bad(done), [m for m in done.journal if m["outcome"] != "measured"]
+    healthy.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        ({"acceptance_kube_image": "gpufleet.invalid/nothing:1"}, "image_pull", "gpufleet.invalid/nothing:1"),
+        ({"acceptance_kube_image": "BARE"}, "no_python", "executable file not found"),
+        ({"acceptance_kube_python": "/nowhere/python3"}, "no_python", "/nowhere/python3"),
+        ({"acceptance_kube_resources": {"limits": {"memory": "6Mi"}}}, "", ""),
+        ({"acceptance_kube_resources": {"requests": {"cpu": "4000"}}}, "pod_refused", "OutOfcpu"),
+        ({"acceptance_kube_pod_patch": {"spec": {"volumes": [{"name": "x", "configMap": {"name": "nowhere"}}]}}}, "timeout", "nowhere"),
+        ({"acceptance_nodes": {"selector": "no=such"}}, "node_absent", "selector no=such matches no node"),
+        ({"acceptance_kube_namespace": "elsewhere"}, "no_permission", "in namespace elsewhere we may not"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(healthy: Mixed, more: dict[str, t.Any], code: str, words: str) -> None:
+    if more.get("acceptance_kube_image") == "BARE":
+        more = {"acceptance_kube_image": healthy.cluster.bare_image}
+    lab = healthy.lab(**{"acceptance_nodes": {"names": ["kube-01"]}, "acceptance_kube_start_timeout": 25, **more})
+    done = healthy.run({"lab": lab}, "--tags", "stack", hosts=False)
+    reasons = [(m["reason_code"], m["reason"]) for m in done.journal if m["outcome"] != "measured"]
+    assert done.status != 0 and reasons, done.output[-2000:]
+    if code:
+        assert {found for found, _reason in reasons} == {code} and all(words in reason for _code, reason in reasons), reasons
+    healthy.nothing_left()
+
+
+def at_work(mixed: Mixed, running: subprocess.Popen[bytes], count: int) -> None:
+    """Wait until this many pods are there."""
+    end = time.monotonic() + 120
+    while len(cleanup.left_over(mixed.admin).get(next(iter(cleanup.left_over(mixed.admin)), ""), [])) < count:
+        assert running.poll() is None and time.monotonic() < end
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_controller_that_ends_in_the_middle_leaves_nothing_and_is_resumed(healthy: Mixed, number: int) -> None:
+    names = [f"kwok-{place:04d}" for place in range(1, 11)]
+    healthy.answers.plant({name: "hang" for name in names[5:]})
+    lab = healthy.lab(acceptance_nodes={"names": names}, acceptance_kube_annotations=kwok_answers.HELD)
+    command = healthy.command({"lab": lab}, "--tags", "stack", hosts=False)
+    results = healthy.results()
+    with open(healthy.folder / f"{healthy.runs}.log", "wb") as log:
+        running = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    at_work(healthy, running, len(names) + 1)
+    folder = run_folder(results)
+    assert folder
+    end = time.monotonic() + 60
+    while len({m["subject"]["id"].split("/gpu")[0] for m in read(folder / "journal.jsonl")}) < 5:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    running.send_signal(number)
+    running.wait(60)
+    healthy.nothing_left(40)
+    healthy.answers.plant()
+    again = [word if word != "acceptance.yml" else "playbooks/resume.yml" for word in command]
+    done = subprocess.run([*again, "-e", f"run_id={folder.name}"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    journal = read(folder / "journal.jsonl")
+    attempts = {m["subject"]["id"]: m["attempt"] for m in journal if m["check"] == "cuda"}
+    assert set(attempts) == {f"lab/{name}" for name in names}, done.stdout[-3000:]
+    assert len([m for m in journal if m["check"] == "cuda" and m["outcome"] == "measured"]) == len(names)
+    healthy.nothing_left()
+
+
+def test_no_credentials_in_output_or_results(healthy: Mixed) -> None:
+    kubeconfig = healthy.cluster.user("acceptance-visitor", healthy.roles, NAMESPACE, token_s=600)
+    token = json.loads(kubeconfig.read_text())["users"][0]["user"]["token"]
+    done = healthy.run({"lab": healthy.lab(acceptance_kube_kubeconfig=str(kubeconfig))}, "--tags", "stack", "-vvvv", hosts=False)
+    assert not bad(done) and done.folder
+    assert token not in done.output
+    for path in done.folder.rglob("*"):
+        if path.is_file():
+            assert token.encode() not in path.read_bytes(), path
+    healthy.nothing_left()
+
+
+def test_a_token_that_has_expired_is_named(healthy: Mixed) -> None:
+    token = healthy.folder / "token"
+    token.write_text("expired\n")
+    lab = {
+        **healthy.lab(acceptance_nodes={"names": ["kube-01"]}, acceptance_kube_kubeconfig=""),
+        "acceptance_kube_server": healthy.cluster.server,
+        "acceptance_kube_token_file": str(token),
+        "acceptance_kube_ca_file": str(healthy.cluster.pki / "ca.crt"),
+        "acceptance_kube_namespace": NAMESPACE,
+    }
+    done = healthy.run({"lab": lab}, "--tags", "stack", hosts=False)
+    assert {m["reason_code"] for m in done.journal} == {"credentials"}
+    assert all("does not accept our credentials" in m["reason"] for m in done.journal)
+
+
+def test_status_and_cleanup(healthy: Mixed) -> None:
+    names = ["kwok-0001", "kwok-0002"]
+    healthy.answers.plant(dict.fromkeys(names, "hang"))
+    lab = healthy.lab(acceptance_nodes={"names": names}, acceptance_kube_annotations=kwok_answers.HELD)
+    command = healthy.command({"lab": lab}, "--tags", "stack", hosts=False)
+    running = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        at_work(healthy, running, 3)
+        run_id = next(iter(cleanup.left_over(healthy.admin)))
+        shown = healthy.run({"lab": lab}, "-e", f"run_id={run_id}", "-e", "tail=5", hosts=False, playbook="playbooks/status.yml")
+        assert shown.status == 0 and f"lab: run {run_id}: 1 configmaps, 2 pods; held by its controller" in shown.output
+        assert "kwok-0002" in shown.output
+        cleaned = healthy.run({"lab": lab}, hosts=False, playbook="playbooks/cleanup.yml")
+        assert "lab: nothing to remove" in cleaned.output  # its controller lives
+        cleaned = healthy.run({"lab": lab}, "-e", f"run_id={run_id}", hosts=False, playbook="playbooks/cleanup.yml")
+        assert f"removed 3 objects of run {run_id}" in cleaned.output
+        healthy.nothing_left()
+    finally:
+        running.kill()
+        running.wait()
