@@ -402,6 +402,9 @@ def _read_json(text: str, result: Parsed) -> None:
             }
         )  # fmt: skip
     result["rows"] = [_json_row(row) for row in whole["results"]]
+    halves = {(row["out_of_place"] is None, row["in_place"] is None) for row in result["rows"]}
+    if len(halves) > 1 or (True, True) in halves:
+        raise _Bad("incomplete_output", "results of the JSON lack out_of_place or in_place")
     bounds = whole.get("out_of_bounds") or {}
     if "count" in bounds:
         okay = str(bounds.get("okay")).lower()

@@ -366,6 +366,12 @@ def test_json_traps() -> None:
     assert parse(json.dumps(misspelt))["avg_busbw"]["value"] == 304.2
     cut = json.dumps(whole)[:-30]
     assert parse(cut)["reason_code"] == "incomplete_output"
+    for rows in (whole["results"][:1], whole["results"]):
+        less = json.loads(json.dumps(whole))
+        for number, row in enumerate(less["results"]):
+            if whole["results"][number] in rows:
+                row["in_placf"], row["out_of_placf"] = row.pop("in_place"), row.pop("out_of_place")
+        assert parse(json.dumps(less))["reason_code"] == "incomplete_output"
     wrong = json.loads(json.dumps(whole))
     wrong["results"][0]["in_place"]["nwrong"] = 3
     assert parse(json.dumps(wrong))["reason_code"] == "wrong_results"
