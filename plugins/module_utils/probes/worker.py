@@ -26,6 +26,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 
 CHECK = "worker"
 START_S = 20.0
+# Words of sshd's log.
+_LISTENS, _IN_USE = "Server listening on", "already in use"
 # Not for ranks: these belong to the process that has them.
 _OWN = ("HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TERM", "USER", "LOGNAME", "SHELL", "_")
 _OWN_PREFIXES = ("GPUFLEET_", "SSH_")
@@ -78,16 +80,25 @@ def _start(params: dict[str, t.Any], node: Node, folder: str) -> subprocess.Pope
         child = process.spawn([program, "-D", "-e", "-f", path], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     node.record(child.pid)
     until = time.monotonic() + START_S
-    while time.monotonic() < until and child.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("localhost", params["port"]), timeout=2):
-            return child
-        time.sleep(0.1)
+    said = ""
+    while time.monotonic() < until and child.poll() is None and _IN_USE not in said:
+        time.sleep(0.05)
+        said = _said(f"{folder}/log")
+        # That something answers on the port does not mean that it is ours: with the node's network it may be anybody's.
+        if _LISTENS in said and _IN_USE not in said:
+            with contextlib.suppress(OSError), socket.create_connection(("localhost", params["port"]), timeout=2):
+                return child
     process.end(child)
-    with open(f"{folder}/log", encoding="utf-8", errors="replace") as log_text:
-        said = " ".join(log_text.read(4096).split())[-400:]
-    if "already in use" in said:
+    said = _said(f"{folder}/log")
+    if _IN_USE in said:
         raise _Refused("port_in_use", f"port {params['port']} of this node is in use: set acceptance_kube_ssh_port ({said})")
     raise _Refused("tool_failed", f"sshd does not listen on port {params['port']}: {said or 'it says nothing'}")
+
+
+def _said(path: str) -> str:
+    """The last words of sshd as one line."""
+    with open(path, encoding="utf-8", errors="replace") as log:
+        return " ".join(log.read(8192).split())[-600:]
 
 
 def config(port: int, host_key: str, authorized_keys: str, environment: dict[str, str]) -> str:

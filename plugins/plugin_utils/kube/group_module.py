@@ -154,7 +154,7 @@ def _told(answer: Answer, command: list[str], ranks: int) -> Object:
         reason = str(said.get("reason") or said.get("fault") or said.get("end") or "the head of the group said nothing")
         return {**about, "outcome": "error", "reason_code": code, "reason": reason, "rc": None, "stdout": "", "stderr": ""}
     context = seen.get("context") or {}
-    told = {
+    told: Object = {
         **about,
         **{key: seen.get(key) for key in ("outcome", "reason_code", "reason")},
         "rc": context.get("rc"),

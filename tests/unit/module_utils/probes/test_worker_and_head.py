@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The two halves of a group in pods: a real sshd that lets the head in, and the head's words where it does not."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import socket
+import subprocess
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import head, worker
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def keys(tmp_path: pathlib.Path) -> pathlib.Path:
+    if not any(shutil.which(name) for name in worker._PROGRAMS):
+        pytest.skip("needs sshd")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "identity"], check=True)
+    (tmp_path / "identity").chmod(0o640)  # as a pod's fsGroup makes it
+    return tmp_path
+
+
+def entering(port: int, keys: pathlib.Path, folder: pathlib.Path, command: str) -> subprocess.CompletedProcess[str]:
+    folder.mkdir()
+    identity = head._identity(str(keys / "identity"), str(folder))
+    argv = ["ssh", "-o", "BatchMode=yes", *head.ssh_args(port, identity), "127.0.0.1", command]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_a_worker_lets_the_groups_key_in_and_passes_its_environment_on(
+    keys: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/hpcx/lib:/a b")
+    monkeypatch.setenv("GPUFLEET_POD_UID", "u-1")
+    port = free_port()
+    child = worker._start({"port": port, "authorized_keys": str(keys / "identity.pub")}, Node(60), str(tmp_path))
+    try:
+        said = entering(port, keys, tmp_path / "head", "env")
+        assert said.returncode == 0, said.stderr
+        assert "LD_LIBRARY_PATH=/opt/hpcx/lib:/a b" in said.stdout.splitlines()
+        assert "GPUFLEET_POD_UID" not in said.stdout
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
+        (keys / "identity").write_bytes((tmp_path / "other").read_bytes())
+        assert entering(port, keys, tmp_path / "again", "true").returncode == 255
+    finally:
+        worker.process.end(child)
+
+
+def test_a_port_in_use_is_named(keys: pathlib.Path) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        # Nobody must take the listener of somebody else for our sshd.
+        params = {"port": port, "authorized_keys": str(keys / "identity.pub"), "fabric": None}
+        seen = list(worker.probe(params, Node(30)))
+    assert [one["reason_code"] for one in seen] == ["port_in_use"] and str(port) in seen[0]["reason"]
+
+
+def test_environment_that_could_break_the_configuration_stays_out() -> None:
+    text = worker.config(22, "/k", "/a", {"GOOD": "a b", "QUOTE": 'a"b', "LINE": "a\nPermitRootLogin yes", "HOME": "/x"})
+    assert '"GOOD=a b"' in text and "QUOTE" not in text and "LINE" not in text and "HOME=" not in text
+    assert "PermitRootLogin yes" not in text
+
+
+def test_the_head_says_which_step_fails() -> None:
+    port = free_port()
+    nodes: list[dict[str, t.Any]] = [
+        {"name": "a", "address": "127.0.0.1", "host": "localhost"},
+        {"name": "b", "address": "127.0.0.1", "host": "no-such-host.invalid"},
+        {"name": "c", "address": "", "host": "", "problem": "node c is not ready"},
+    ]
+    first, second, third = head.meet(nodes, port, 0.5)
+    assert f"port {port} of 127.0.0.1 cannot be reached" in first["problem"] and "localhost resolves to" in first["problem"]
+    assert "no-such-host.invalid does not resolve" in second["problem"]
+    assert third["problem"] == "node c is not ready"
+
+
+def test_the_head_waits_for_a_worker_that_is_late() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert "problem" not in head.meet([{"name": "a", "address": "127.0.0.1", "host": "localhost"}], server.getsockname()[1], 5)[0]
