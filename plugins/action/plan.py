@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import typing as t
 
+from ansible.errors import AnsiblePromptNoninteractive
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import planning
@@ -22,13 +23,23 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         try:
-            planned, lines = planning.prepare(
-                self._task.args, self._task.play, self._loader, task_vars, controller=os.getppid()
-            )
+            planned, lines = planning.prepare(self._task.args, self._task.play, self._loader, task_vars, controller=os.getppid())
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:
             return {"failed": True, "msg": f"acceptance_results_dir {self._task.args['results_dir']}: {error}"}
         for line in lines:
             Display().display(line)
+        for question in planned.pop("questions"):
+            if not confirmed(question):
+                return {"failed": True, "msg": "nothing was measured: the plan was not confirmed"}
         return {"changed": False, **planned}
+
+
+def confirmed(question: str) -> bool:
+    """What a person at the terminal answers; where there is nobody, nobody objects."""
+    try:
+        answer = Display().prompt_until(f"{question}. Go on? [y/N]\r\n")
+    except AnsiblePromptNoninteractive:
+        return True
+    return bool(answer.strip().lower() in (b"y", b"yes"))

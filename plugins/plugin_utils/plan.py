@@ -77,6 +77,8 @@ class Planner:
         self.manager = task_vars["hostvars"]._variable_manager
         self.hosts: list[str] = list(task_vars["ansible_play_hosts_all"])
         self.notes: list[str] = []
+        # What a person at a terminal is asked before anything is measured.
+        self.questions: list[str] = []
 
     # Stages ------------------------------------------------------------------------------------------------------
 
@@ -220,6 +222,8 @@ class Planner:
                 more, notes = stage.between.items({node: target_of[node] for node in nodes}, settings)
                 items += [{"stage": stage.name, **item} for item in more]
                 self.notes += notes
+                if hasattr(stage.between, "question"):
+                    self.questions += filter(None, [stage.between.question({node: target_of[node] for node in nodes}, settings)])
                 continue
             for node in nodes:
                 for check, variant in settings[target_of[node]][f"{stage.name}_checks"]:

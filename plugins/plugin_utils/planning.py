@@ -58,7 +58,7 @@ def prepare(
     long = [n for n in names if any(settings[h].get(f"{n}_long") for h in here)]
     order = plan.phases([{"name": s.name, "role": s.role} for s in stages], {t_: todo[t_] for t_ in todo if t_ in here}, long)
     lines = plan.summary(written, todo) + [f"note: {note}" for note in notes + wrong]
-    return {"run_id": run.id, "results_dir": results_dir, "stages": order}, lines
+    return {"run_id": run.id, "results_dir": results_dir, "stages": order, "questions": planner.questions}, lines
 
 
 def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:

@@ -23,6 +23,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run
 Record = t.Dict[str, t.Any]
 TIMETABLE = "timetable"
 SCOPES = ("ring", "sample", "all_pairs", "pairs", "loopback")
+# Speeds of links, in Gb/s, for which the plan says how long it takes.
+SPEEDS = (400, 200, 100)
 # Rails that are measured together: (port of the server, port of the client).
 Step = t.List[t.Tuple[int, int]]
 
@@ -119,22 +121,43 @@ def estimate(rounds: list[t.Any], tests: list[Record], wanted: Record) -> list[s
     pairs = sum(len(pairs) for pairs in rounds)
     rest = [pairs for pairs in rounds if pairs]
     said = [f"rdma: {len(rest)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail"]
-    total = {speed: 0.0 for speed in (400, 200, 100)}
     for kind in tests:
-        if kind["kind"] == "bw" and kind["bytes"] and kind["iterations"]:
+        if _counted(kind):
             moved = kind["bytes"] * kind["iterations"]
-            takes = {speed: moved * 8 / (speed * 1e9) for speed in total}
-            total = {speed: total[speed] + takes[speed] for speed in total}
-            told = ", ".join(f"{seconds:.3g} s at {speed} Gb/s" for speed, seconds in takes.items())
+            told = ", ".join(f"{_seconds(kind, wanted, speed):.3g} s at {speed} Gb/s" for speed in SPEEDS)
             said.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail: {told}")
-        else:
-            total = {speed: total[speed] + (wanted["rdma_duration"] or 2) for speed in total}
-    # A second for the rendezvous and the start of the tool.
-    least = ", ".join(f"{_human(len(rest) * (seconds + len(tests)))} at {speed} Gb/s" for speed, seconds in total.items())
+    least = ", ".join(f"{_human(expected_seconds(len(rest), tests, wanted, speed))} at {speed} Gb/s" for speed in SPEEDS)
     slot = wanted["rdma_test_timeout"] + wanted["rdma_patience"]
     most = _human(len(rest) * len(tests) * slot)
     said.append(f"rdma: all rounds about {least}, for each rail where rails go one by one; {most} at most")
     return said
+
+
+def _counted(kind: Record) -> bool:
+    return kind["kind"] == "bw" and bool(kind["bytes"]) and bool(kind["iterations"])
+
+
+def _seconds(kind: Record, wanted: Record, speed: float) -> float:
+    """Of one test on a link of `speed` Gb/s."""
+    if _counted(kind):
+        return float(kind["bytes"] * kind["iterations"] * 8 / (speed * 1e9))
+    return float(wanted["rdma_duration"] or 2)
+
+
+def expected_seconds(rounds: int, tests: list[Record], wanted: Record, speed: float) -> float:
+    """Of all rounds; a second a test for the rendezvous and the start of the tool."""
+    return rounds * sum(_seconds(kind, wanted, speed) + 1 for kind in tests)
+
+
+def question(nodes: dict[str, str], settings: dict[str, Record]) -> str | None:
+    """What to ask a person before a run that takes longer than the limit, by links of 400 Gb/s."""
+    machines = [node for node, target in nodes.items() if settings[target].get("acceptance_plane") != "kubernetes"]
+    if not machines:
+        return None
+    wanted = settings[nodes[machines[0]]]
+    seconds = expected_seconds(sum(map(bool, rounds_of(machines, wanted))), kinds(wanted), wanted, SPEEDS[0])
+    limit = wanted["rdma_confirm_above"]
+    return f"The rounds of stage rdma take about {_human(seconds)} or more" if limit and seconds > limit else None
 
 
 def _human(seconds: float) -> str:

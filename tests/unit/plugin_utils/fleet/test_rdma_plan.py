@@ -18,7 +18,7 @@ SETTINGS: dict[str, t.Any] = {
     "rdma_scope": "all_pairs", "rdma_partners": 2, "rdma_seed": 0, "rdma_pairs": [], "rdma_tests": ["read_bw"], "rdma_size": 65536,
     "rdma_latency_size": 2, "rdma_iterations": 500000, "rdma_latency_iterations": 1000, "rdma_qps": 8, "rdma_bidirectional": False,
     "rdma_duration": 0, "rdma_extra_args": [], "rdma_test_timeout": 60, "rdma_patience": 10, "rdma_crossed": False,
-    "rdma_rails_together": True, "rdma_start_window": 0, "rdma_tcp_ports": "18515-19026", "rdma_address": "",
+    "rdma_rails_together": True, "rdma_confirm_above": 3600, "rdma_start_window": 0, "rdma_tcp_ports": "18515-19026", "rdma_address": "",
 }  # fmt: skip
 
 
@@ -144,3 +144,10 @@ def test_a_pair_measured_again_brings_its_server() -> None:
 def test_again_needs_the_stage_before() -> None:
     with pytest.raises(RunError, match="rdma_again without rdma"):
         rdma_again.items({"n0": "n0"}, {"n0": {}})
+
+
+def test_long_rounds_are_a_question() -> None:
+    settings = {n: {**SETTINGS, "rdma_confirm_above": 600} for n in names(128)}
+    asked = rdma.question({n: n for n in settings}, settings)
+    assert asked and "13 min" in asked
+    assert rdma.question({n: n for n in names(12)}, settings) is None
