@@ -126,7 +126,7 @@ _COMPLAINTS: tuple[tuple[str, t.Pattern[str], str], ...] = (
     ("no_permission", re.compile(r"Host key verification failed[^\n]{0,200}"), "a node's host key is not the known one: {said}"),
     (
         "unreachable",
-        re.compile(r"ssh: connect to host (?P<node>\S+) port \d+: [^\n]{1,100}"),
+        re.compile(r"(?:ssh: connect to host|Connection to|Connection closed by|Connection reset by) (?P<node>\S+) port \d+[^\n]{0,100}"),
         "{node} cannot be reached from the head of the group: {said}",
     ),
     (
@@ -166,8 +166,8 @@ _COMPLAINTS: tuple[tuple[str, t.Pattern[str], str], ...] = (
     ),
     (
         "lost_node",
-        re.compile(r"lost (?:communication with|connection to)[^\n]{0,80}\n?[\s\S]{0,200}?[Rr]emote (?:daemon|host|node)[^\n]{0,100}"),
-        "a node was lost while the test ran: {said}",
+        re.compile(r"lost (?:communication|connection) [\s\S]{0,300}?[Rr]emote (?:daemon|host|node):?[^\n]{0,80}? on node (?P<node>\S+)"),
+        "{node} was lost, or its daemon did not come up",
     ),
     (
         "launch_failed",

@@ -109,6 +109,15 @@ def test_complaints_of_real_launchers(file: str, code: str, words: str) -> None:
     ("text", "code", "words"),
     [
         ("root@10.0.0.3: Permission denied (publickey).", "no_permission", "gpu-03 (10.0.0.3) does not let the head"),
+        ("Connection to 10.0.0.3 port 22 timed out\nPRTE has lost communication", "unreachable", "gpu-03 (10.0.0.3) cannot be reached"),
+        (
+            "PRTE has lost communication with a remote daemon.\n\n  HNP daemon   : [prterun-a-1@0,0] on node a\n"
+            "  Remote daemon: [prterun-a-1@0,1] on node 10.0.0.3\n", "lost_node", "gpu-03 (10.0.0.3) was lost",
+        ),
+        (
+            "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[1,0],0] on node a\n"
+            "  Remote daemon: [[1,0],1] on node gpu-03\n", "lost_node", "gpu-03 was lost",
+        ),
         ("Host key verification failed.\n", "no_permission", "not the known one"),
         ("bash: line 1: orted: command not found\n", "tool_missing", "same place on every node"),
         ("[proxy:0:1@b] HYDU_create_process (x.c:73): execvp error on file /x/perf (No such file or directory)", "tool_missing", "/x/perf"),
