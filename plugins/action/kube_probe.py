@@ -61,8 +61,8 @@ class ActionModule(door.KubeAction):
         if asked:
             probe = NodeProbe(client, pods, new_run_id(), args["probe"], float(request["params"]["timeout"]), payload.archive())
             try:
-                for answer in probe.run(asked):
-                    answers[answer.node] = {"observations": [], **answer.said, "pod": answer.pod}
+                for together in probe.run(asked):
+                    answers.update({one.node: {"observations": [], **one.said, "pod": one.pod} for one in together})
             finally:
                 left = probe.clean()
         return {"nodes": answers, "left": left}

@@ -77,7 +77,7 @@ nodes:
   type: dict
   contains:
     state:
-      description: V(done), or V(refused) with O(ignore:reason_code) and O(ignore:reason).
+      description: V(done), or V(refused) with C(reason_code) and C(reason).
       type: str
     observations:
       description: What was measured.

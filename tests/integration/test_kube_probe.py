@@ -93,7 +93,7 @@ class Lab:
 
     def run(self, running: probe.NodeProbe, asked: list[probe.Asked] | None = None) -> dict[str, dict[str, t.Any]]:
         try:
-            return {answer.node: answer.said for answer in running.run(asked or self.asked())}
+            return {answer.node: answer.said for answers in running.run(asked or self.asked()) for answer in answers}
         finally:
             assert running.clean() == []
             self.nothing_left()
@@ -213,7 +213,7 @@ def test_a_namespace_that_is_absent_or_going_is_named(lab: Lab) -> None:
     lab.containers.plant(dict.fromkeys(lab.nodes, "hang"))
     running = lab.probe()
     going = after(1.5, lambda: lab.admin.delete(f"/api/v1/namespaces/{lab.namespace}"))
-    answers = {answer.node: answer.said for answer in running.run(lab.asked())}
+    answers = {answer.node: answer.said for together in running.run(lab.asked()) for answer in together}
     going.join()
     assert {said["reason_code"] for said in answers.values()} == {"namespace_gone"}
     absent = client.connect(client.Connection("lab", kubeconfig=str(lab.cluster.kubeconfig), namespace="nowhere"))
@@ -312,8 +312,8 @@ CONTROLLER = """
     request = payload.request("stack_facts", payload.options("stack_facts"), {"checks": [{"check": "facts"}], "timeout": 60})
     running = probe.NodeProbe(api, pods, sys.argv[3], "stack", 60, payload.archive())
     print("begin", flush=True)
-    for answer in running.run([probe.Asked(node, request) for node in sys.argv[4:]]):
-        print(answer.node, flush=True)
+    for answers in running.run([probe.Asked(node, request) for node in sys.argv[4:]]):
+        print(answers, flush=True)
 """
 
 

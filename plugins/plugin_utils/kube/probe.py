@@ -105,8 +105,9 @@ class NodeProbe:
         self._makers: list[str] = []
         self._unplaced = _UNSEEN
 
-    def run(self, asked: list[Asked]) -> t.Iterator[Answer]:
-        """Every node's answer, the first as soon as it is there. KubeError where nothing could be submitted at all."""
+    def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:
+        """Every node's answer as soon as it is there, together with those that came with it. KubeError where nothing could be
+        submitted at all."""
         numbers, requests = _numbered(asked)
         if self.settings.launcher != "pods":
             requests = [{**request, "hold": objects.DONE} for request in requests]
@@ -180,7 +181,7 @@ class NodeProbe:
 
     # Following ---------------------------------------------------------------------------------------------------
 
-    def _follow(self, watch: Watch, readers: concurrent.futures.Executor) -> t.Iterator[Answer]:
+    def _follow(self, watch: Watch, readers: concurrent.futures.Executor) -> t.Iterator[list[Answer]]:
         reading = 0
         looked = 0.0
         while self.followed:
@@ -209,7 +210,8 @@ class NodeProbe:
                     answers += self._overdue(self.followed[node], now)
             for answer in answers:
                 self.followed.pop(answer.node, None)
-                yield answer
+            if answers:
+                yield answers
 
     def _news(self, watch: Watch) -> t.Iterator[tuple[str, t.Any]]:
         """What has happened, waiting a moment for the first of it."""

@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import json
 import pathlib
 import typing as t
 
@@ -18,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import se
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import Answer, Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import Check
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stage import StageOnTarget, why_nothing
 
@@ -33,8 +35,11 @@ class StageOnCluster(StageOnTarget):
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
         if self.phase == "start":
             return {"skipped": True, "changed": False, "skip_reason": "its pods run while it collects"}
-        self.left = {subject for _check, _variant, subject in self.planned}
-        self.outcomes: list[dict[str, t.Any]] = []
+        self.checks_of: dict[str, list[Check]] = {}
+        for check in self.planned:
+            self.checks_of.setdefault(check[2], []).append(check)
+        self.left = set(self.checks_of)
+        self.said: dict[str, int] = {}
         lost = self.acting.lost(self.host)
         try:
             if lost:
@@ -50,7 +55,8 @@ class StageOnCluster(StageOnTarget):
             self._give_up({"state": "refused", "reason_code": error.reason_code, "reason": error.reason})
         except ValueError as error:
             self._give_up({"failed": True, "msg": f"wrong arguments: {error}"})
-        return self.result(self.outcomes)
+        words = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.said.items(), key=lambda item: -item[1])[:10])
+        return {"changed": False, "msg": f"{len(self.checks_of)} nodes: {words}"}
 
     def _measure(self) -> None:
         pods = of_variables.pods(self.settings)
@@ -65,8 +71,8 @@ class StageOnCluster(StageOnTarget):
             client, pods, self.acting.id, self.stage, float(asked[0].request["params"]["timeout"]), payload.archive(), self._raw
         )
         with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
-            for answer in probe.run(asked):
-                self._take(answer, pods)
+            for answers in probe.run(asked):
+                self._record_all([self._taken(answer, pods) for answer in answers])
 
     def _asked(self, client: Client, pods: of_variables.PodSettings) -> list[Asked]:
         """What is asked of which node; nodes that no pod may go to are answered for right away."""
@@ -77,17 +83,21 @@ class StageOnCluster(StageOnTarget):
         common = self.args()
         # The tools under test are in the image, the host's files where the pod mounts them, our own in the pod.
         common.update(exec={"kind": "host"}, root=objects.HOST if pods.host_root else "/", state_dir=f"{objects.WORK}/state")
-        asked = []
+        requests: dict[tuple[tuple[str, str], ...], dict[str, t.Any]] = {}
+        asked, refused = [], []
         for subject, name in sorted(names.items()):
             node = there.get(name)
-            obstacle = self._absent(name) if node is None else inventory.obstacle(node, pods.tolerations, gpu_expected, pods.resource)
-            if obstacle or node is None:
-                code, reason = obstacle or ("node_absent", "")
-                self._record(subject, {"state": "refused", "reason_code": code, "reason": reason})
+            obstacle = inventory.obstacle(node, pods.tolerations, gpu_expected, pods.resource) if node else self._absent(name)
+            if node is None or obstacle:
+                code, reason = obstacle or ("node_absent", name)
+                refused.append((subject, {"state": "refused", "reason_code": code, "reason": reason}))
                 continue
-            mine = {**common, "checks": [{"check": c, "variant": v} for c, v, s in self.planned if s == subject]}
-            request = payload.request(self.action.module, self.action.spec, mine)
-            asked.append(Asked(name, request, node.devices if devices else 0))
+            checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
+            if checks not in requests:
+                mine = {**common, "checks": [{"check": check, "variant": variant} for check, variant in checks]}
+                requests[checks] = payload.request(self.action.module, self.action.spec, mine)
+            asked.append(Asked(name, requests[checks], node.devices if devices else 0))
+        self._record_all(refused)
         return asked
 
     def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.Node]:
@@ -106,38 +116,52 @@ class StageOnCluster(StageOnTarget):
 
     # Answers -----------------------------------------------------------------------------------------------------
 
-    def _take(self, answer: Answer, pods: of_variables.PodSettings) -> None:
-        said = answer.said
+    def _taken(self, answer: Answer, pods: of_variables.PodSettings) -> tuple[str, dict[str, t.Any]]:
+        """Whose answer it is, and the answer with what ran it."""
         about = {"image": pods.image, **({"image_id": answer.pod["image_id"]} if answer.pod.get("image_id") else {})}
         if pods.allow:
             about["allowed"] = list(pods.allow)
-        seen = said.get("observations")
-        if isinstance(seen, list):
-            for item in seen:
-                if isinstance(item, dict):
-                    # A pod speaks for its own node only, whatever it says.
-                    item.pop("subject", None)
-                    if isinstance(item.get("context"), dict):
-                        item["context"] = {**item["context"], **about}
-        self._record(f"{self.host}/{answer.node}", said)
+        seen = answer.said.get("observations")
+        for item in seen if isinstance(seen, list) else []:
+            if isinstance(item, dict):
+                item.pop("subject", None)  # a pod speaks for its own node only, whatever it says
+                if isinstance(item.get("context"), dict):
+                    item["context"].update(about)
+        return f"{self.host}/{answer.node}", answer.said
 
     def _record(self, subject: str, said: dict[str, t.Any]) -> None:
-        """A node's answer into the journal; every check planned for it gets a measurement."""
-        seen = said.get("observations")
-        measurements = [self.completer.complete(item, subject) for item in seen] if isinstance(seen, list) else []
-        have = {(m["check"], m["variant"], m["subject"]["id"]) for m in measurements}
-        code, reason, outcome = why_nothing(said, subject)
-        for check in self.planned:
-            if check[2] == subject and check not in have:
-                measurements.append(self.completer.failure(check, code, reason, outcome))
-        self.keep(measurements)
-        self.left.discard(subject)
-        self.outcomes += [{k: m[k] for k in ("reason", "check", "variant", "subject", "outcome")} for m in measurements]
-        self.progress(measurements)
+        self._record_all([(subject, said)])
+
+    def _record_all(self, answers: list[tuple[str, dict[str, t.Any]]]) -> None:
+        """Answers into the journal, those that came together in one write; every check planned for a subject gets a measurement."""
+        measurements: list[dict[str, t.Any]] = []
+        for subject, said in answers:
+            seen = said.get("observations")
+            own = [self.completer.complete(item, subject) for item in seen] if isinstance(seen, list) else []
+            have = {(m["check"], m["variant"], m["subject"]["id"]) for m in own}
+            missing = [check for check in self.checks_of.get(subject, []) if check not in have]
+            if missing:
+                code, reason, outcome = why_nothing(said, subject)
+                own += [self.completer.failure(check, code, reason, outcome) for check in missing]
+            measurements += own
+            words = next((m["reason"] for m in own if m["reason"]), "measured")
+            self.said[words] = self.said.get(words, 0) + 1
+            self.left.discard(subject)
+        if measurements:
+            self.keep(measurements)
+            self.progress(measurements)
 
     def _give_up(self, said: dict[str, t.Any]) -> None:
-        for subject in sorted(self.left):
-            self._record(subject, said)
+        self._record_all([(subject, said) for subject in sorted(self.left)])
+
+    def _keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
+        """Without waiting for the disk for each of thousands of files: the journal holds the same and does."""
+        for m in measurements:
+            if m["outcome"] == "measured" and "facts" in m["context"]:
+                path = self.acting.dir / "nodes" / f"{file_name(m['subject']['id'])}.json"
+                new = path.with_suffix(".new")
+                new.write_text(json.dumps({"node": m["subject"]["id"], **m["context"]}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+                new.rename(path)
 
     def _raw(self, node: str) -> pathlib.Path:
         folder = self.acting.dir / "raw" / file_name(f"{self.host}/{node}")
