@@ -163,7 +163,8 @@ class Reader:
         if self._result is not None:
             return self._result
         if self._header:
-            raise FrameError("incomplete_output", f"the log is cut: it ends after {len(self._pieces)} of the frame's {self._header[2]} lines")
+            some = f"{len(self._pieces)} of the frame's {self._header[2]} lines"
+            raise FrameError("incomplete_output", f"the log is cut: it ends after {some}")
         if self.foreign:
             raise FrameError("forged_frame", "the log holds a result that is not this pod's: its nonce is another")
         raise FrameError("no_result", "the log holds no result")

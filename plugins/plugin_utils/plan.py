@@ -231,9 +231,7 @@ class Planner:
                     items.append(
                         {"stage": stage.name, "check": check, "variant": variant, "subject": subject, "target": target_of[node]}
                     )
-        seconds = {
-            stage.name: max((float(settings[h].get(f"{stage.name}_check_seconds") or 0) for h in self.hosts), default=0.0) for stage in stages
-        }
+        seconds = {s.name: max((float(v.get(f"{s.name}_check_seconds") or 0) for v in settings.values()), default=0.0) for s in stages}
         plan = {
             "schema": "plan/v1",
             "run_id": run_id,

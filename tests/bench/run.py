@@ -261,7 +261,10 @@ def gpu_overhead() -> None:
         tool = time.monotonic() - began
         began = time.monotonic()
         done = subprocess.run(
-            [shutil.which("ansible-playbook") or "ansible-playbook", "acceptance.yml", "-i", "gpu-node,", "--tags", "nccl_node", "-e", json.dumps(variables)],
+            [
+                shutil.which("ansible-playbook") or "ansible-playbook",
+                "acceptance.yml", "-i", "gpu-node,", "--tags", "nccl_node", "-e", json.dumps(variables),
+            ],
             cwd=ROOT, stdout=sys.stderr, check=False,
         )  # fmt: skip
         took = time.monotonic() - began
