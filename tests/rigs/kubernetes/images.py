@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -27,9 +28,8 @@ PACKAGES = {
     "tar": "tar",
 }
 PAUSE = "gpufleet.invalid/pause:1"
-DEVICE_PLUGIN = "gpufleet.invalid/device-plugin:1"
 BARE = "gpufleet.invalid/bare:1"
-SUITES = {"bookworm": "Open MPI 4.1", "trixie": "Open MPI 5.0"}
+SUITES = ("bookworm", "trixie")  # Open MPI 4.1 and 5.0
 COLLECTIVES = (
     "all_gather", "all_reduce", "alltoall", "broadcast", "gather", "reduce", "reduce_scatter", "scatter", "sendrecv",
 )  # fmt: skip
@@ -38,27 +38,49 @@ PATH = "/opt/simulated/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 
 def tester(suite: str = "bookworm") -> str:
     """Name of the tester image made of this Debian; it changes with its content."""
+    if suite not in SUITES:
+        raise common.RigError(f"no tester image of Debian {suite}: {', '.join(SUITES)}")
     return f"gpufleet.invalid/tester:{suite}-{_tester_version(suite)}"
+
+
+def device_plugin(programs: pathlib.Path) -> str:
+    return f"gpufleet.invalid/device-plugin:{programs.name.rsplit('-', 1)[1]}"
 
 
 def archives(programs: pathlib.Path, suites: t.Sequence[str] = ("bookworm",)) -> list[tuple[str, pathlib.Path]]:
     """(name, archive) of every image; `programs` is the folder of build.programs()."""
-    common.need_packages(PACKAGES)
-    folder = common.CACHE / "kubernetes" / "images"
     made = []
-    with common.locked(folder / "lock"):
-        for name, contents in (
-            (PAUSE, {"pause": programs / "pause"}),
-            (DEVICE_PLUGIN, {"device-plugin": programs / "device-plugin"}),
-            (BARE, {"bin/busybox": pathlib.Path("/bin/busybox")}),
-        ):
-            made.append((name, _small(folder, name, contents)))
-        for suite in suites:
-            archive = folder / f"tester-{suite}-{_tester_version(suite)}.tar"
-            if not archive.exists():
-                _tester(folder, suite, archive)
-            made.append((tester(suite), archive))
+    for name, contents in (
+        (PAUSE, {"pause": programs / "pause"}),
+        (device_plugin(programs), {"device-plugin": programs / "device-plugin"}),
+        (BARE, {"bin/busybox": pathlib.Path("/bin/busybox")}),
+    ):
+        with _missing(name) as (archive, missing):
+            if missing:
+                _small(name, contents, archive)
+        made.append((name, archive))
+    for suite in suites:
+        with _missing(tester(suite)) as (archive, missing):
+            if missing:
+                _tester(suite, archive)
+        made.append((tester(suite), archive))
     return made
+
+
+@contextlib.contextmanager
+def _missing(name: str) -> t.Iterator[tuple[pathlib.Path, bool]]:
+    """The image's archive, and whether it is to be made now, by one at a time. Who needs only what is there waits for nobody."""
+    archive = common.CACHE / "kubernetes" / "images" / f"{_stem(name)}.tar"
+    if archive.exists():
+        yield archive, False
+        return
+    common.need_packages(PACKAGES)
+    with common.locked(archive.with_name(f"{_stem(name).rsplit('-', 1)[0]}.lock")):
+        yield archive, not archive.exists()
+
+
+def _stem(name: str) -> str:
+    return name.rsplit("/", 1)[1].replace(":", "-")
 
 
 def _packages() -> list[str]:
@@ -82,7 +104,8 @@ def _tester_version(suite: str) -> str:
     return digest.hexdigest()[:12]
 
 
-def _tester(folder: pathlib.Path, suite: str, archive: pathlib.Path) -> None:
+def _tester(suite: str, archive: pathlib.Path) -> None:
+    folder = archive.parent
     base = folder / f"base-{suite}-{_base_version(suite)}"
     if not (base / "root").exists():
         print(f"building the tester image of Debian {suite}", file=sys.stderr)
@@ -121,25 +144,20 @@ def _tester(folder: pathlib.Path, suite: str, archive: pathlib.Path) -> None:
     shutil.rmtree(root)
 
 
-def _small(folder: pathlib.Path, name: str, contents: dict[str, pathlib.Path]) -> pathlib.Path:
+def _small(name: str, contents: dict[str, pathlib.Path], archive: pathlib.Path) -> None:
     """An image of a few static programs; busybox comes with all its names."""
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in contents.values())).hexdigest()[:12]
-    archive = folder / f"{name.rsplit('/', 1)[1].replace(':', '-')}-{digest}.tar"
-    if not archive.exists():
-        root = folder / f"{archive.stem}.root"
-        if root.exists():
-            shutil.rmtree(root)
-        for place, source in contents.items():
-            (root / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, root / place)
-            if source.name == "busybox":
-                for applet in common.run(source, "--list").split():
-                    if applet != "busybox":
-                        os.link(root / place, root / "bin" / applet)
-        entry = None if name == BARE else ["/" + place for place in contents]
-        _pack(root, name, archive, entry)
+    root = archive.with_suffix(".root")
+    if root.exists():
         shutil.rmtree(root)
-    return archive
+    for place, source in contents.items():
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, root / place)
+        if source.name == "busybox":
+            for applet in common.run(source, "--list").split():
+                if applet != "busybox":
+                    os.link(root / place, root / "bin" / applet)
+    _pack(root, name, archive, None if name == BARE else ["/" + place for place in contents])
+    shutil.rmtree(root)
 
 
 def _pack(root: pathlib.Path, name: str, archive: pathlib.Path, entry: list[str] | None = None) -> None:

@@ -164,7 +164,7 @@ class Kubernetes:
                 self._start_kubelet(node)
             self._extend(programs / "manifests", operators)
             if names:
-                self._devices()
+                self._devices(images.device_plugin(programs))
             self._kwok_nodes(kwok)
             self._wait_nodes(names)
             took["all"] = time.monotonic() - began
@@ -548,12 +548,13 @@ class Kubernetes:
             config=("stages.yaml", "---\n".join(stage.read_text() for stage in stages)),
         )  # fmt: skip
 
-    def _devices(self) -> None:
+    def _devices(self, name: str) -> None:
         """What a GPU operator brings to a cluster: the device plugin and the runtime class."""
         self.api.apply("/apis/node.k8s.io/v1/runtimeclasses/nvidia", {
             "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia",
         })  # fmt: skip
         plugin = json.loads((HERE / "control" / "device-plugin.json").read_text())
+        plugin["spec"]["template"]["spec"]["containers"][0]["image"] = name
         self.api.apply("/apis/apps/v1/namespaces/kube-system/daemonsets/nvidia-device-plugin-daemonset", plugin)
 
     def _kwok_nodes(self, count: int) -> None:
