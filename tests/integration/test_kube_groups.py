@@ -566,3 +566,71 @@ def test_after_kill_9_of_everything_the_next_start_cleans_up(lab: Lab, tmp_path:
     assert lab.left()
     cleanup.janitor(lab.api)
     lab.nothing_left()
+
+
+# Within a run --------------------------------------------------------------------------------------------------------
+
+
+def _accepted(lab: Lab, folder: pathlib.Path, **variables: t.Any) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:
+    """The report and the journal of a run of stage nccl_fabric over the cluster."""
+    settings = {
+        "acceptance_plane": "kubernetes", "acceptance_stages": ["nccl_fabric"], "acceptance_kube_image": lab.image,
+        "acceptance_kube_kubeconfig": lab.kubeconfig, "acceptance_kube_namespace": lab.namespace, "acceptance_kube_start_timeout": 60,
+        "acceptance_nodes": {"names": ["kube-01", "kube-02"]}, "nccl_fabric_binary_suffix": "_mpi", "nccl_fabric_sizes": ["8M:16M"],
+        "acceptance_results_dir": str(folder / "results"), "ansible_python_interpreter": sys.executable, **variables,
+    }  # fmt: skip
+    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"lab": settings}}}))
+    argv = [sys.executable, "-m", "ansible", "playbook", "acceptance.yml", "-i", folder / "hosts.json"]
+    said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    runs = [path for path in (folder / "results").glob("*") if (path / "report.json").exists()]
+    assert len(runs) == 1, said.stdout[-3000:] + said.stderr[-2000:]
+    journal = [json.loads(line) for line in (runs[0] / "journal.jsonl").read_text().splitlines()]
+    return json.loads((runs[0] / "report.json").read_text()), [m for m in journal if m.get("stage") == "nccl_fabric"]
+
+
+EXPECTED = {
+    "id": "test-fabric", "match": {"stage": "nccl_fabric", "check": "all_reduce", "gpus": 8, "size": 16777216}, "metric": "busbw",
+    "value": 226, "unit": "GB/s", "source": "the simulated tool", "date": "2026-11", "confidence": "measured",
+}  # fmt: skip
+
+
+def test_the_stage_over_a_cluster(lab: Lab, tmp_path: pathlib.Path) -> None:
+    report, journal = _accepted(lab, tmp_path, acceptance_expectations=[EXPECTED])
+    assert {(m["check"], m["subject"]["id"]): m["outcome"] for m in journal} == {
+        ("all_reduce", "nccl_fabric/lab"): "measured", ("member", "lab/kube-01"): "measured", ("member", "lab/kube-02"): "measured",
+    }  # fmt: skip
+    group = next(m for m in journal if m["check"] == "all_reduce")
+    assert group["context"]["kube_launcher"] == "mpijob" and group["context"]["image_id"]
+    assert sorted(group["subject"]["members"]) == ["lab/kube-01", "lab/kube-02"] and group["simulated"]
+    assert report["accepted"], report
+    lab.nothing_left()
+
+
+def test_the_stage_where_a_node_is_cordoned(lab: Lab, tmp_path: pathlib.Path) -> None:
+    path = "/api/v1/nodes/kube-02"
+    lab.cluster.api.request("PATCH", path, {"spec": {"unschedulable": True}}, "application/merge-patch+json")
+    try:
+        report, journal = _accepted(lab, tmp_path)
+    finally:
+        lab.cluster.api.request("PATCH", path, {"spec": {"unschedulable": False}}, "application/merge-patch+json")
+    found = {m["subject"]["id"]: (m["reason_code"], m["reason"]) for m in journal}
+    assert not report["accepted"]
+    assert found["lab/kube-02"][0] == "node_cordoned" and "kubectl uncordon kube-02" in found["lab/kube-02"][1]
+    assert found["nccl_fabric/lab"][0] == "member" and "kube-02 is cordoned" in found["nccl_fabric/lab"][1]
+
+
+def test_tools_from_another_image(lab: Lab) -> None:
+    """What the image under test lacks comes from an init container; without it that is an error."""
+    patch = {
+        "spec": {
+            "volumes": [{"name": "tools", "emptyDir": {}}],
+            "initContainers": [{
+                "name": "tools", "image": lab.image, "command": ["cp", "/opt/simulated/bin/all_reduce_perf_mpi", "/tools/another_name"],
+                "volumeMounts": [{"name": "tools", "mountPath": "/tools"}],
+            }],
+        },
+        "container": {"volumeMounts": [{"name": "tools", "mountPath": "/tools"}]},
+    }  # fmt: skip
+    argv = ["/tools/another_name", *NCCL[1:]]
+    assert seen(lab.run("job", argv, pod_patch=patch))["outcome"] == "measured"
+    assert why(lab.run("job", argv))[0] == "tool_missing"
