@@ -156,3 +156,23 @@ def test_one_pair_in_one_command(healthy: Fleet, tmp_path: pathlib.Path) -> None
     assert [(m["check"], m["subject"]["id"], m["outcome"]) for m in found] == [("write_bw", "gpu-02|gpu-05", "measured")]
     assert found[0]["context"]["rails"][0]["a"] == "gpu-02/nic/mlx5_0/1"  # the first of the pair served
     nothing_left(healthy)
+
+
+def test_a_firewall_that_drops(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    """Nothing is refused and nothing arrives: pairs of that server end at their deadlines, the others are measured."""
+    rule = ["INPUT", "-p", "tcp", "--dport", "18515:19026", "-j", "DROP"]
+    namespace = ["ip", "netns", "exec", healthy.netns("gpu-02"), "iptables"]
+    subprocess.run([*namespace, "-A", *rule], check=True)
+    try:
+        few = ",".join(healthy.hosts[:4])
+        began = time.monotonic()
+        done = run(healthy, tmp_path, "--limit", few, rdma_test_timeout=5, rdma_patience=5, rdma_start_window=15)
+    finally:
+        subprocess.run([*namespace, "-D", *rule], check=True)
+    assert time.monotonic() - began < 200
+    served = {m["subject"]["id"] for m in map(json.loads, (done.folder / "journal.jsonl").read_text().splitlines())
+              if m["subject"]["kind"] == "pair" and m["reason_code"] == "partner"}  # fmt: skip
+    assert served and all("gpu-02" in pair for pair in served)
+    good = done.of("rdma", "PASS", "WARN")
+    assert {"gpu-01|gpu-03", "gpu-01|gpu-04", "gpu-03|gpu-04"} <= good and not good & served
+    nothing_left(healthy)

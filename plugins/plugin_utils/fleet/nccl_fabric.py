@@ -151,7 +151,9 @@ def _of_group(
     source = next(seat["address"] for seat in seats if seat["local"])
     seconds = settings[head]["nccl_fabric_timeout"] + 120
     key = {"public": public, "from": [source], "seconds": seconds} if public and source else None
-    told: dict[str, Record] = {target: {"token": token, "key": key} for target in target_of.values()}
+    # A member outlasts its head, however much later that one begins.
+    longer = settings[head]["nccl_fabric_timeout"] + settings[head]["nccl_fabric_join_timeout"]
+    told: dict[str, Record] = {target: {"token": token, "key": key, "timeout": longer} for target in target_of.values()}
     told[head] = {"group": name, "token": token, "key": {"private": private} if private else None, "members": seats, "topology": topology}
     return told
 
