@@ -28,6 +28,7 @@ CONNECT_S = 10
 # So many connections are opened at a time: sshd refuses some of a crowd, and a head has only so many cores.
 AT_ONCE = 64
 OUTPUT_LIMIT = 8 << 20
+HELLO_LIMIT = 1 << 20
 # How long mpirun gets, after it was told to end, to end its ranks on all nodes.
 END_S = 10.0
 
@@ -77,7 +78,13 @@ class Leash:
     def fail(self) -> None:
         """It ended without a hello: why, and when to try again."""
         if self.child:
-            self.child.wait(timeout=5)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.wait(timeout=1)
+            if self.child.poll() is None:  # it talks, but says nothing that we know
+                process.end(self.child)
+                self.child, self.due = None, time.monotonic() + 1
+                self.error = f"what it said is no hello: {self.said[-100:].decode('utf-8', 'replace')}"
+                return
             words = self.child.stderr.read(4096).decode("utf-8", "replace") if self.child.stderr else ""
             self.error = " ".join(words.split())[-300:] or f"ssh ended with status {self.child.returncode}"
         self.release()
@@ -195,17 +202,19 @@ class Group:
                     leash = t.cast(Leash, seat.leash)
                     piece = os.read(key.fd, 1 << 16)
                     leash.said += piece
-                    if piece and not leash.said.endswith(b"\n"):
+                    heard = _hello(seat, leash.said)
+                    if piece and not heard and len(leash.said) < HELLO_LIMIT:
                         continue
                     selector.unregister(key.fileobj)
                     trying.remove(seat)
-                    if not piece or not _hello(seat, leash.said):
-                        leash.fail()
-                    else:
+                    if heard:
                         waiting.remove(seat)
+                    else:
+                        leash.fail()
         for seat in waiting:
             leash = t.cast(Leash, seat.leash)
-            seat.problem = ("unreachable", f"it did not let the head in within {seconds:.0f} s: {leash.error}")
+            code = "no_permission" if "Permission denied" in leash.error else "unreachable"
+            seat.problem = (code, f"it did not let the head in within {seconds:.0f} s: {leash.error}")
             leash.release()
 
     def _ask_hostnames(self, seconds: float) -> None:
@@ -257,9 +266,10 @@ class Group:
 
 
 def _hello(seat: Seat, said: bytes) -> bool:
-    """Whether it is a whole hello; what it says goes into the seat."""
+    """Whether there is a whole hello in it, after what a login shell may have to say; what it says goes into the seat."""
+    line = next((line for line in said.splitlines(keepends=True) if line.startswith(b"{") and line.endswith(b"\n")), b"")
     try:
-        seat.hear(json.loads(said))
+        seat.hear(json.loads(line))
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
     return True

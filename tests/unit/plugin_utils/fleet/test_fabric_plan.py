@@ -12,7 +12,7 @@ import typing as t
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation, runner
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, measurement, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import nccl_fabric
@@ -123,7 +123,7 @@ def test_what_head_and_members_are_told(acting: Run) -> None:
     told = nccl_fabric.work(acting, *planned(nccl_fabric_leaf=("a", "a", "b", "b", "", "")))
     head = told.pop("gpu-01")
     for args in (head, *told.values()):
-        assert not ArgumentSpecValidator(OPTIONS).validate({**args, "checks": []}).error_messages
+        assert not ArgumentSpecValidator({**OPTIONS, **runner.COMMON}).validate({**args, "checks": []}).error_messages
     assert [(m["name"], m["address"], m["local"]) for m in head["members"]][:2] == [
         ("gpu-01", "10.0.0.1", True), ("gpu-02", "10.0.0.2", False)
     ]  # fmt: skip
@@ -131,7 +131,8 @@ def test_what_head_and_members_are_told(acting: Run) -> None:
     assert head["topology"] == {"gpu-01": "a", "gpu-02": "a", "gpu-03": "b", "gpu-04": "b"} and head["floors"]
     assert "OPENSSH PRIVATE KEY" in head["key"]["private"] and set(head["key"]) == {"private"}
     for args in told.values():
-        assert args["token"] == head["token"] and set(args) == {"token", "key"} and "private" not in args["key"]
+        assert args["token"] == head["token"] and set(args) == {"token", "key", "timeout"} and args["timeout"] > 3600
+        assert "private" not in args["key"]
         assert 'from="10.0.0.1"' in member.authorization(args["key"]["public"], args["key"]["from"], args["key"]["seconds"])
 
 
