@@ -56,7 +56,7 @@ if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
   done
 else
   mount -t tmpfs -o mode=755 tmpfs "$root/sys/fs/cgroup"
-  while IFS=: read -r number controllers path; do
+  while IFS=: read -r _ controllers _; do
     case $controllers in
       '') kind=cgroup2 options='' at=unified ;;
       name=*) kind=cgroup options=none,$controllers at=${controllers#name=} ;;
