@@ -342,8 +342,7 @@ class Timetable:
 
     def address(self, node: str, port: Record) -> str:
         """Where a node's servers listen: as given, else on the rail itself."""
-        own = self.settings[self.nodes[node]]
-        given = own.get("rdma_address") or own.get("acceptance_fabric_address")
+        given = self.settings[self.nodes[node]].get("acceptance_fabric_address")
         return str(given or (port["gid"] or {}).get("address") or port["address"])
 
     def write(self) -> dict[str, Record]:
