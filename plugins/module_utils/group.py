@@ -13,6 +13,7 @@ import dataclasses
 import ipaddress
 import json
 import os
+import re
 import selectors
 import shlex
 import shutil
@@ -28,7 +29,7 @@ CONNECT_S = 10
 # So many connections are opened at a time: sshd refuses some of a crowd, and a head has only so many cores.
 AT_ONCE = 64
 OUTPUT_LIMIT = 8 << 20
-HELLO_LIMIT = 1 << 20
+HELLO_LIMIT = 1 << 18
 # How long mpirun gets, after it was told to end, to end its ranks on all nodes.
 END_S = 10.0
 
@@ -267,9 +268,9 @@ class Group:
 
 def _hello(seat: Seat, said: bytes) -> bool:
     """Whether there is a whole hello in it, after what a login shell may have to say; what it says goes into the seat."""
-    line = next((line for line in said.splitlines(keepends=True) if line.startswith(b"{") and line.endswith(b"\n")), b"")
+    line = re.search(rb"(?m)^\{.*\}\n", said)
     try:
-        seat.hear(json.loads(line))
+        seat.hear(json.loads(line.group() if line else ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
     return True

@@ -1,0 +1,119 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The head's hold on members, with programs of this machine in place of ssh; launches side by side, each to its own deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import secrets
+import time
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, member
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+HELLO = {"hostname": "gpu-02.site", "gpu": "NVIDIA H200", "gpus": ["a", "b"], "memory_mib": 1, "ports": [], "refused": None}
+
+
+def make(tmp_path: pathlib.Path, script: str, **more: t.Any) -> group.Group:
+    """A group of here and one member whose ssh is a script: it gets the options, the address and the command."""
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f"#!/bin/sh\n{script}\n")
+    ssh.chmod(0o755)
+    members = [{"name": "gpu-01", "address": "h1", "local": True}, {"name": "gpu-02", "address": "h2", **more}]
+    params = {"members": members, "token": secrets.token_hex(16), "key": None, "ssh_args": [], "mpi_args": [], "mpirun": "mpirun"}
+    return group.Group(params, Node(60), {**HELLO, "hostname": "gpu-01", "simulated": False})
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_a_member_is_held_until_the_head_lets_go(path: pathlib.Path) -> None:
+    made = make(path, f"echo 'Welcome to gpu-02!'; echo '{json.dumps(HELLO)}'; cat; echo done >> {path}/ended")
+    with made:
+        made.gather(20)
+        seat = made.seats[1]
+        assert [s.name for s in made.present()] == ["gpu-01", "gpu-02"] and made.absent() == {}
+        assert (seat.hostname, seat.gpus) == ("gpu-02", ["a", "b"]) and made.gone([seat]) == []
+        assert made.names() == {"gpu-01": "gpu-01", "h1": "gpu-01", "gpu-02": "gpu-02", "h2": "gpu-02"}
+        assert not (path / "ended").exists()
+    assert (path / "ended").read_text() == "done\n"
+
+
+def test_a_member_that_is_late_is_waited_for_and_one_that_dies_is_missed(path: pathlib.Path) -> None:
+    made = make(path, f"test -e {path}/tried || {{ touch {path}/tried; echo not yet >&2; exit 1; }}; echo '{json.dumps(HELLO)}'; sleep 1")
+    with made:
+        made.gather(20)
+        assert made.absent() == {}
+        until = time.monotonic() + 20
+        while not made.gone(made.seats) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert made.gone(made.seats) == ["gpu-02"] and made.present() == made.seats[:1]
+        assert made.absent()["gpu-02"][0] == "lost_node"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ("echo 'root@h2: Permission denied (publickey).' >&2; exit 255", "no_permission", "Permission denied"),
+        ("echo 'ssh: connect to host h2 port 22: No route to host' >&2; exit 255", "unreachable", "No route"),
+        ("exit 3", "unreachable", "status 3"),
+        ("sleep 100", "unreachable", "within 2 s"),
+        ("yes", "unreachable", "no hello"),
+        ("echo '{\"hostname\": 1}'", "unreachable", "within 2 s"),
+        ("echo '{}'; sleep 100", "unreachable", "within 2 s"),
+        (f"echo '{json.dumps({**HELLO, 'refused': ['error', 'no_gpu', 'no GPU here']})}'; cat", "no_gpu", "no GPU here"),
+    ],
+)
+def test_who_does_not_take_part_and_why(path: pathlib.Path, script: str, code: str, words: str) -> None:
+    with make(path, script) as made:
+        made.gather(2)
+        assert [s.name for s in made.present()] == ["gpu-01"]
+        assert made.absent()["gpu-02"][0] == code and words in made.absent()["gpu-02"][1], made.absent()
+
+
+def test_what_is_known_beforehand_is_not_waited_for(path: pathlib.Path) -> None:
+    began = time.monotonic()
+    with make(path, "sleep 100", problem="it cannot be reached") as made:
+        made.gather(30)
+        assert made.absent() == {"gpu-02": ("unreachable", "it cannot be reached")}
+    assert time.monotonic() - began < 15
+
+
+def test_the_command_that_holds_a_member_is_one_line_for_its_shell(path: pathlib.Path) -> None:
+    made = make(path, f"printf '%s\\n' \"$@\" > {path}/said; echo '{json.dumps(HELLO)}'; cat")
+    with made:
+        made.gather(20)
+    said = (path / "said").read_text().splitlines()
+    assert said[-2:] == ["h2", " ".join(member.reading(made.params["token"]))]
+
+
+def job(tmp_path: pathlib.Path, number: int, script: str, timeout: float = 30) -> group.Job:
+    return group.Job(["sh", "-c", script], {"TMPDIR": "/tmp"}, [], 1, timeout, str(tmp_path / str(number)))
+
+
+def test_launches_run_side_by_side_each_to_its_own_deadline(tmp_path: pathlib.Path) -> None:
+    jobs = [job(tmp_path, n, f"echo {n}; sleep 1; exit {n}") for n in range(4)]
+    jobs.append(job(tmp_path, 4, "echo begun; echo why >&2; sleep 100 & sleep 100", timeout=2))
+    jobs.append(group.Job(["/nonexistent"], {}, [], 1, 5, str(tmp_path / "5")))
+    began = time.monotonic()
+    group.run(jobs, Node(60), 6)
+    assert time.monotonic() - began < 20
+    assert [(j.rc, j.out, j.timed_out) for j in jobs[:4]] == [(n, f"{n}\n", False) for n in range(4)]
+    assert (jobs[4].timed_out, jobs[4].out, jobs[4].err) == (True, "begun\n", "why\n") and jobs[5].missing
+    assert [path.name for path in tmp_path.iterdir() if path.name[0] in "01234"] == [], "outputs are not left behind"
+
+
+def test_no_launch_outlives_the_probe(tmp_path: pathlib.Path) -> None:
+    late = job(tmp_path, 0, "sleep 100", timeout=50)
+    group.run([late], Node(group.END_S + 2), 1)
+    assert late.timed_out and late.timeout < late.asked == 50
