@@ -240,6 +240,10 @@ def localise() -> None:
     subprocess.run([sys.executable, str(HERE / "localise.py")], check=True)
 
 
+def all_pairs() -> None:
+    subprocess.run([sys.executable, str(HERE / "all_pairs.py")], check=True)
+
+
 def gpu_overhead() -> None:
     goal, what = "<= 1.05 x tool + 3 s", "the time of all_reduce_perf itself"
     smi, perf = shutil.which("nvidia-smi"), shutil.which("all_reduce_perf")
@@ -273,7 +277,7 @@ def gpu_overhead() -> None:
 
 
 FIGURES: dict[str, t.Callable[[], None]] = {
-    f.__name__: f for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, gpu_overhead)
+    f.__name__: f for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, all_pairs, gpu_overhead)
 }
 
 
