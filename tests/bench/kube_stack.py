@@ -127,6 +127,8 @@ def main(argv: t.Sequence[str] | None = None) -> int:
             cluster.answer_logs(kwok_answers.LOG)
             api = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig)))
             with tempfile.TemporaryDirectory() as folder:
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                spent = before.ru_utime + before.ru_stime
                 seconds, whole, memory, good = accept(cluster, api, pathlib.Path(folder), "pods")
                 took[nodes] = seconds
                 every = f"{good} of {nodes} nodes passed; whole run {whole:.1f} s"
@@ -134,6 +136,16 @@ def main(argv: t.Sequence[str] | None = None) -> int:
                 first = min(took)
                 holds = seconds <= 20 if nodes == 1000 else seconds <= 1.25 * took[first] * nodes / first
                 show(f"pods_{nodes}", seconds, "s", goal, every, holds and good == nodes)
+                used = resource.getrusage(resource.RUSAGE_CHILDREN)
+                cpu = used.ru_utime + used.ru_stime - spent
+                show(
+                    f"cpu_{nodes}",
+                    cpu,
+                    "s",
+                    "linear in the nodes",
+                    "processor time of the controller, which a busy machine does not change",
+                    None,
+                )
                 show(f"memory_{nodes}", memory, "MB", "<= 500 MB", "largest process of the run", memory <= 500)
                 show(f"loop_{nodes}", loop(cluster, api, nodes), "s", "slower", f"one log call per node, {LOOP} measured", None)
                 if nodes == arguments.daemonset:

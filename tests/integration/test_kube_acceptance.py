@@ -216,6 +216,34 @@ def test_what_is_wrong_is_named(healthy: Mixed, more: dict[str, t.Any], code: st
     healthy.nothing_left()
 
 
+def test_a_kubelet_that_dies_in_the_middle_costs_its_own_node(healthy: Mixed) -> None:
+    healthy.cluster.plant("kube-02").write_text(nodes.conf(102, faults="smi_hang"))
+    command = healthy.command({"lab": healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]})}, "--tags", "stack", hosts=False)
+    results = healthy.results()
+    running = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        at_work(healthy, running, 3)
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        end = time.monotonic() + 60
+        while not any(
+            pod["spec"].get("nodeName") == "kube-02" and pod["status"].get("phase") == "Running" for pod in healthy.admin.get(path)["items"]
+        ):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        healthy.cluster.kill("kube-02", "kubelet")
+        running.wait(300)
+    finally:
+        running.kill()
+        running.wait()
+        healthy.cluster.start("kube-02", "kubelet")
+    folder = run_folder(results)
+    assert folder
+    lost = [m for m in read(folder / "journal.jsonl") if m["subject"]["id"] == "lab/kube-02"]
+    assert {m["reason_code"] for m in lost} == {"lost_node"} and "node kube-02 is not ready" in lost[0]["reason"], lost
+    assert {v["verdict"] for v in latest(folder) if v["subject"]["id"] == "lab/kube-01"} <= {"PASS", "WARN"}
+    healthy.nothing_left(90)
+
+
 def at_work(mixed: Mixed, running: subprocess.Popen[bytes], count: int) -> None:
     """Wait until this many pods are there."""
     end = time.monotonic() + 120

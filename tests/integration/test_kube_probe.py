@@ -24,7 +24,7 @@ import kwok_answers
 import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, client, objects, probe, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, client, objects, probe, settings, watch
 from rigs.kubernetes.kubernetes import Kubernetes
 
 pytestmark = pytest.mark.kubernetes
@@ -251,6 +251,28 @@ def test_an_api_server_that_is_killed_and_comes_back_costs_nothing(lab: Lab) -> 
     answers = lab.run(lab.probe())
     restarting.join()
     assert sorted(answers) == lab.nodes and all(map(good, answers.values()))
+
+
+class OldWatch(watch.Watch):
+    """Starts from a resource version that the API server has long forgotten."""
+
+    def _list(self) -> str:
+        version = super()._list()
+        return "1" if self.lists == 1 else version
+
+
+def test_a_watch_goes_on_after_410_gone(lab: Lab) -> None:
+    lab.cluster.kill("control", "kube-apiserver")
+    lab.cluster.up(nodes=0, kwok=NODES, operators=())  # its cache of changes is empty now
+    path = f"/api/v1/namespaces/{lab.namespace}/configmaps"
+    seen = OldWatch(lab.admin, path, "app=seen")
+    seen.start()
+    lab.admin.post(path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later", "labels": {"app": "seen"}}})
+    kind, item = seen.changes.get(timeout=30)
+    assert (kind, item["metadata"]["name"], seen.lists) == (watch.ADDED, "later", 2)
+    lab.admin.delete(f"{path}/later")
+    assert seen.changes.get(timeout=30)[0] == watch.GONE
+    seen.stop()
 
 
 # Rights ----------------------------------------------------------------------------------------------------------
