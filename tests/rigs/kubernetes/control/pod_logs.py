@@ -54,6 +54,7 @@ def fetch(namespace: str, name: str) -> dict[str, t.Any]:
 
 class Kubelet(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two packets
 
     def do_GET(self) -> None:
         words = self.path.split("?")[0].strip("/").split("/")
