@@ -1,0 +1,38 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The addresses of a machine, beside what `ip` says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import interfaces
+
+LISTED = f"import json, sys; sys.path[:0] = sys.argv[1:]; from {interfaces.__name__} import addresses; print(json.dumps(addresses()))"
+
+
+def test_a_network_namespace_with_known_addresses() -> None:
+    if os.geteuid() or not shutil.which("ip"):
+        pytest.skip("makes a network namespace: needs root and iproute2")
+    script = (
+        "ip link set lo up && ip link add one type veth peer name two && ip link set one up && ip link set two up && "
+        "ip addr add 10.1.30.41/24 dev one && ip addr add 10.1.30.42/24 dev one && ip addr add 192.168.9.1/24 dev two && "
+        "ip addr add fd00:9::1/64 dev two nodad && ip addr add 169.254.3.3/16 dev two && ip route add default via 192.168.9.254 && "
+        f"exec {sys.executable} -c '{LISTED}' {' '.join(sys.path[1:])} .collections"
+    )
+    done = subprocess.run(["unshare", "--net", "sh", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found[0] == "192.168.9.1", "that of the default route comes first"
+    assert set(found) == {"192.168.9.1", "10.1.30.41", "10.1.30.42", "fd00:9::1"} and len(found) == 4
+
+
+def test_this_machine_knows_itself() -> None:
+    assert all(one not in ("127.0.0.1", "::1") and not one.startswith(("169.254.", "fe80")) for one in interfaces.addresses())
