@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -162,7 +163,8 @@ class Kubernetes:
             for node in names:
                 self._images(node, archives)
                 self._start_kubelet(node)
-            self._extend(programs / "manifests", operators)
+            self._operators(programs / "manifests", operators)
+            self._start_kwok(programs / "manifests")
             if names:
                 self._devices(images.device_plugin(programs))
             self._kwok_nodes(kwok)
@@ -493,54 +495,48 @@ class Kubernetes:
         }  # fmt: skip
         self._program(node, "kube-proxy", "--config=/rig/kube-proxy.json", config=("kube-proxy.json", json.dumps(proxy)))
 
-    def _extend(self, manifests: pathlib.Path, operators: t.Collection[str]) -> None:
-        """Operators and kwok: the definitions of their resources first, then their programs."""
-        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    def _operators(self, manifests: pathlib.Path, operators: t.Collection[str]) -> None:
+        """The definitions of their resources first: an operator ends where they are not served."""
         for operator in OPERATORS:
             if operator in operators:
                 for file in sorted((manifests / operator).rglob("*.yaml")):
-                    self.api.create(definitions, file.read_text())
+                    self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", file.read_text())
             else:  # left of an earlier `up`
                 for name in self.programs(CONTROL):
                     if name.startswith(operator):
                         self.kill(CONTROL, name)
                         (self.folder(CONTROL) / f"{name}.command").unlink()
-        for operator in operators:
-            group, resource = OPERATORS[operator].rsplit("/", 1)
-            self._wait(
-                f"the API of {operator}",
-                lambda group=group, resource=resource: resource in json.dumps(self.api.request("GET", f"/apis/{group}")),
-                CONTROL, "kube-apiserver",
-            )  # fmt: skip
         login = ["KUBECONFIG=/rig/admin.kubeconfig"]
         if "mpi-operator" in operators:
+            self._wait_served("kubeflow.org/v2beta1", "mpijobs")
             self.api.create("/api/v1/namespaces", _namespace("mpi-operator"))
             self._program(
                 CONTROL, "mpi-operator", "--kubeConfig=/rig/admin.kubeconfig", "--namespace=", "--lock-namespace=mpi-operator",
                 "--kube-api-qps=100", "--kube-api-burst=200", variables=login,
             )  # fmt: skip
         if "volcano" in operators:
+            self._wait_served("batch.volcano.sh/v1alpha1", "jobs")
+            self._wait_served("scheduling.volcano.sh/v1beta1", "queues")
             self.api.create("/api/v1/namespaces", _namespace("volcano-system"))
             queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}, "spec": {"weight": 1}}
-            self._wait(
-                "the API of Volcano's queues",
-                lambda: "queues" in json.dumps(self.api.request("GET", "/apis/scheduling.volcano.sh/v1beta1")),
-                CONTROL, "kube-apiserver",
-            )  # fmt: skip
             self.api.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
-            common_arguments = ("--kubeconfig=/rig/admin.kubeconfig", "--leader-elect=false", "--logtostderr")
-            controllers = "gc-controller,job-controller,pg-controller,queue-controller"
-            name = "volcano-controller-manager"
-            self._program(CONTROL, name, *common_arguments, f"--controllers={controllers}", variables=login)
-            file = "volcano-scheduler.conf"
-            self._program(
-                CONTROL, "volcano-scheduler", *common_arguments, f"--scheduler-conf=/rig/{file}",
-                config=(file, VOLCANO_SCHEDULER), variables=login,
-            )  # fmt: skip
-        stages = [manifests / "kwok/kustomize/stage" / f"{stage}.yaml" for stage in KWOK_STAGES]
-        stages.append(HERE / "control" / "never-complete.yaml")
+            arguments = ("--kubeconfig=/rig/admin.kubeconfig", "--leader-elect=false", "--logtostderr")
+            controllers = "--controllers=gc-controller,job-controller,pg-controller,queue-controller"
+            self._program(CONTROL, "volcano-controller-manager", *arguments, controllers, variables=login)
+            conf = ("volcano-scheduler.conf", VOLCANO_SCHEDULER)
+            self._program(CONTROL, "volcano-scheduler", *arguments, f"--scheduler-conf=/rig/{conf[0]}", config=conf, variables=login)
+
+    def _wait_served(self, group: str, resource: str) -> None:
+        def served() -> bool:
+            return any(found["name"] == resource for found in self.api.request("GET", f"/apis/{group}")["resources"])
+
+        self._wait(f"the API of {resource} of {group}", served, CONTROL, "kube-apiserver")
+
+    def _start_kwok(self, manifests: pathlib.Path) -> None:
         server = (HERE / "control" / "pod_logs.py").read_text()
         self._program(CONTROL, "pod-logs", "/rig/pod_logs.py", program="/usr/bin/python3", config=("pod_logs.py", server))
+        stages = [manifests / "kwok/kustomize/stage" / f"{stage}.yaml" for stage in KWOK_STAGES]
+        stages.append(HERE / "control" / "never-complete.yaml")
         self._program(
             CONTROL, "kwok", "--kubeconfig=/rig/admin.kubeconfig", "--config=/rig/stages.yaml", "--manage-all-nodes=false",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-ip=127.0.0.1", "--node-port=10251",
@@ -559,20 +555,24 @@ class Kubernetes:
 
     def _kwok_nodes(self, count: int) -> None:
         wanted = {f"kwok-{number:04d}" for number in range(1, count + 1)}
-        there = {node["metadata"]["name"] for node in self.api.items("/api/v1/nodes?labelSelector=type%3Dkwok")}
+        path = "/api/v1/nodes?labelSelector=type%3Dkwok"
+        there = {node["metadata"]["name"] for node in self.api.items(path)}
         for name in sorted(there - wanted):
             self.api.delete(f"/api/v1/nodes/{name}")
         for name in sorted(wanted - there):
             self.api.create("/api/v1/nodes", _kwok_node(name))
+        self._wait("the kwok nodes", lambda: all(_ready(node) for node in self.api.items(path)), CONTROL, "kwok")
 
     def _wait_nodes(self, names: t.Sequence[str]) -> None:
-        for node in names:
-            path = f"/api/v1/nodes/{node}"
-            self._wait(f"node {node}", lambda path=path: _ready(self.api.request("GET", path)), node, "kubelet")
-            self._start_proxy(node)
-        for node in names:
-            path = f"/api/v1/nodes/{node}"
-            self._wait(f"the GPUs of {node}", lambda path=path: _gpus(self.api.request("GET", path)) > 0, node, "kubelet")
+        def node(name: str) -> dict[str, t.Any]:
+            found: dict[str, t.Any] = self.api.request("GET", f"/api/v1/nodes/{name}")
+            return found
+
+        for name in names:
+            self._wait(f"node {name}", functools.partial(lambda name: _ready(node(name)), name), name, "kubelet")
+            self._start_proxy(name)
+        for name in names:
+            self._wait(f"the GPUs of {name}", functools.partial(lambda name: _gpus(node(name)) > 0, name), name, "kubelet")
 
     def _wait(self, what: str, there: t.Callable[[], bool], machine: str, program: str) -> None:
         """Until it is there, while the program it comes from runs."""
