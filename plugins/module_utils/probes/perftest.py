@@ -148,9 +148,14 @@ class _Walk:
                 side.end()
 
     def _keep(self, number: int, side: _Side) -> None:
+        """A row of the timetable; what the pair's own observation says already is not said twice."""
         result = side.result
-        self.rows.append({"round": number, **{name: result[name] for name in ROW}})
-        self.raw.append(f"# round {number}, {result['role']}: {' '.join(result['command'])}\n{result['raw']}")
+        row = {"round": number, **{name: result[name] for name in ROW}}
+        if self._asks(side.test):
+            row.update(rows=[], changes=[], test=None)
+        else:
+            self.raw.append(f"# round {number}, {result['role']}: {' '.join(result['command'])}\n{result['raw']}")
+        self.rows.append(row)
         self.changes += result["changes"]
         if result["reason_code"] == "partner":
             self.lost.add(side.test["partner"])
