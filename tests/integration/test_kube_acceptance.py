@@ -36,6 +36,10 @@ TOOLS = {
     "gemm_python": "/opt/simulated/bin/python3-torch",
     "stack_python": "/opt/simulated/bin/python3-torch",
 }
+MOUNT = {
+    "spec": {"volumes": [{"name": "x", "configMap": {"name": "nowhere"}}]},
+    "container": {"volumeMounts": [{"name": "x", "mountPath": "/x"}]},
+}
 # Two kinds of simulated machines and containers in one run: their stacks differ by design.
 EXTRA = {"acceptance_simulated": True, "acceptance_gpu_count": 8, "stack_drift": {"*": "ignore"}, "nccl_node_sizes": ["8M:16G"]}
 
@@ -199,7 +203,7 @@ def test_other_launchers_on_nodes_with_containers(healthy: Mixed, launcher: str)
         ({"acceptance_kube_python": "/nowhere/python3"}, "no_python", "/nowhere/python3"),
         ({"acceptance_kube_resources": {"limits": {"memory": "6Mi"}}}, "", ""),
         ({"acceptance_kube_resources": {"requests": {"cpu": "4000"}}}, "pod_refused", "OutOfcpu"),
-        ({"acceptance_kube_pod_patch": {"spec": {"volumes": [{"name": "x", "configMap": {"name": "nowhere"}}]}}}, "timeout", "nowhere"),
+        ({"acceptance_kube_pod_patch": MOUNT}, "timeout", 'configmap "nowhere" not found'),
         ({"acceptance_nodes": {"selector": "no=such"}}, "node_absent", "selector no=such matches no node"),
         ({"acceptance_kube_namespace": "elsewhere"}, "no_permission", "in namespace elsewhere we may not"),
     ],

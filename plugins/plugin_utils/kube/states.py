@@ -77,7 +77,7 @@ _FINAL_IMAGE = ("InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "R
 _FINAL_WORDS = re.compile(r"not found|denied|unauthorized|forbidden|401|403|404|manifest unknown|no match for platform", re.IGNORECASE)
 _FINAL_CONTAINER = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun")
 
-_NO_PROGRAM = "executable file not found"
+_NO_PROGRAM = re.compile(r"exec: .*(executable file not found|no such file or directory)")
 
 
 def _waiting(waiting: Object, container: Object) -> State:
@@ -91,7 +91,7 @@ def _waiting(waiting: Object, container: Object) -> State:
         last = _terminated((container.get("lastState") or {}).get("terminated") or {})
         return State(HOPELESS, last.code if last.code == "oom_killed" else "crash_loop", f"{words}; before: {last.words}")
     if reason in _FINAL_CONTAINER:
-        return State(HOPELESS, "no_python" if _NO_PROGRAM in message else "container_failed", words)
+        return State(HOPELESS, "no_python" if _NO_PROGRAM.search(message) else "container_failed", words)
     if reason in ("ContainerCreating", "PodInitializing"):
         return State(PENDING, "timeout", f"its container is not made yet ({words})")
     return State(PENDING, "container_failed", words)
@@ -103,7 +103,7 @@ def _terminated(ended: Object) -> State:
     words = f"{reason or 'ended'} with exit status {number}" + (f": {message}" if message else "")
     if reason == "OOMKilled":
         return State(ENDED, "oom_killed", f"{words}: raise the memory in acceptance_kube_resources")
-    if number in (126, 127) or _NO_PROGRAM in message:
+    if number in (126, 127) or _NO_PROGRAM.search(message):
         return State(ENDED, "no_python", f"the image lacks the program, see acceptance_kube_python: {words}")
     if number == 137:
         return State(ENDED, "container_failed", f"the container was killed (SIGKILL): {words}")

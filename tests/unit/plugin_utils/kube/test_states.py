@@ -51,6 +51,7 @@ CASES = [
     (terminated(137, "Error"), "ended", "container_failed", "SIGKILL"),
     (terminated(128, "StartError", 'exec: "python3": executable file not found in $PATH'), "ended", "no_python",
      "executable file not found"),
+    (terminated(128, "StartError", 'exec: "/opt/python3": stat /opt/python3: no such file or directory'), "ended", "no_python", "/opt/python3"),
     (terminated(127, "Error"), "ended", "no_python", "acceptance_kube_python"),
     (terminated(1, "Error"), "ended", "container_failed", "exit status 1"),
     ({"phase": "Succeeded"}, "ended", "", ""),
