@@ -35,11 +35,12 @@ PROBES = {
 }  # fmt: skip
 
 # Runs on the node. A script on standard input is read byte by byte, so its first line reads the rest in one piece.
-# `sources` is base64 of zlib of the JSON of {module: source}: a module is compiled when it is imported.
+# `sources` is base64 of zlib of the JSON of {module: source}: a module is compiled when it is imported. Its lines are short:
+# Python quotes the line in which a cut connection has ended it, and a long one would wait in a pipe that nobody reads any more.
 _PROGRAM = '''\
 import sys; sys.argv[0] in ("", "-") and exec(sys.stdin.buffer.read())
 import base64, importlib.machinery, json, zlib
-SOURCES = json.loads(zlib.decompress(base64.b64decode("{sources}")))
+SOURCES = json.loads(zlib.decompress(base64.b64decode("""{sources}""")))
 class Memory:
     def find_spec(self, name, path=None, target=None):
         if name in SOURCES or any(known.startswith(name + ".") for known in SOURCES):
@@ -52,7 +53,7 @@ class Memory:
         return SOURCES.get(name, "")
 sys.meta_path.insert(0, Memory())
 from {package} import runner
-print(json.dumps(runner.answer(json.loads(base64.b64decode("{request}")))))
+print(json.dumps(runner.answer(json.loads(base64.b64decode("""{request}""")))))
 '''
 
 
@@ -81,14 +82,14 @@ def archive() -> bytes:
 
 def program(asked: dict[str, t.Any]) -> bytes:
     """One Python source text that holds the same files and the request, and prints the answer as JSON."""
-    text = base64.b64encode(json.dumps(asked).encode()).decode()
+    text = base64.encodebytes(json.dumps(asked).encode()).decode()
     return _PROGRAM.format(sources=packed(), package=PACKAGE, request=text).encode()
 
 
 @functools.lru_cache(maxsize=1)
 def packed() -> str:
     """Every module of module_utils, as a program carries them."""
-    return base64.b64encode(zlib.compress(json.dumps(sources()).encode(), 6)).decode()
+    return base64.encodebytes(zlib.compress(json.dumps(sources()).encode(), 6)).decode()
 
 
 def options(module: str) -> dict[str, t.Any]:
