@@ -47,11 +47,13 @@ SERIES_UNITS = {"size": "B", "bandwidth": "Gb/s", "peak": "Gb/s", "message_rate"
 # Lines of a test that never began and may be tried again: the other side is not there yet, or was not it.
 _NOT_YET = ("Couldn't connect to", "Couldn't read remote address", "Failed to exchange data", "accept() failed")
 _BEGUN = re.compile(r"(?m)^ *(?:Send|RDMA_Write|RDMA_Read|Atomic)[^\n]{0,40} (?:BW|Latency) Test *$")
+# Complaints about the link itself; whatever else ends a test says nothing of it.
+_BROKE = ("Completion with error", "Failed status", "Did not get Message for", "Unable to Connect the HCA's", "to RTR")
 # What the observation of a pair says of each of its rails.
-RAIL = ("rail", "a", "b", "outcome", "reason_code", "reason", "began", "test")
+RAIL = ("rail", "a", "b", "outcome", "reason_code", "reason", "broke", "test")
 # What the timetable says of each side of each test.
 ROW = (
-    "check", "variant", "subject", "rail", "a", "b", "role", "partner", "outcome", "reason_code", "reason", "began", "started_at",
+    "check", "variant", "subject", "rail", "a", "b", "role", "partner", "outcome", "reason_code", "reason", "broke", "started_at",
     "began_epoch", "duration_s", "rows", "test", "tool_version", "changes",
 )  # fmt: skip
 # Counters that must not rise in a test, by what they mean.
@@ -325,7 +327,7 @@ class _Side:
         if "Couldn't listen to port" in text:
             self._finish("error", "port_in_use", f"TCP port {self.test['tcp_port']} is in use here; set rdma_tcp_ports to a free range")
             return
-        self._read(text, rc, begun)
+        self._read(text, rc)
 
     def end(self) -> int:
         """End the child, if there is one, and take what it printed; its status."""
@@ -351,16 +353,16 @@ class _Side:
             reason = f"{self.test['partner']} did not let us in at {where} within {waited:.0f} s: {words}"
         self._finish("timeout", "partner", reason)
 
-    def _read(self, text: str, rc: int, begun: bool) -> None:
+    def _read(self, text: str, rc: int) -> None:
         read = perftest.parse(text, rc)
         if read["outcome"] != "measured":
-            self._finish("error", read["reason_code"], f"{self.kind['tool']}: {read['reason']}", read, begun)
+            self._finish("error", read["reason_code"], f"{self.kind['tool']}: {read['reason']}", read)
             return
         wrong = self._unexpected(read)
         if wrong:
-            self._finish("error", "bad_output", f"{self.kind['tool']}: {wrong}", read, begun)
+            self._finish("error", "bad_output", f"{self.kind['tool']}: {wrong}", read)
         else:
-            self._finish("measured", None, None, read, begun)
+            self._finish("measured", None, None, read)
 
     def _unexpected(self, read: dict[str, t.Any]) -> str | None:
         """What the output says of another test than the one that was asked for."""
@@ -381,12 +383,9 @@ class _Side:
                 return f"it did {row['iterations']} iterations, expected {kind['iterations']} over all QPs"
         return None
 
-    def _finish(
-        self, outcome: str, code: str | None, reason: str | None, read: dict[str, t.Any] | None = None, begun: bool | None = None
-    ) -> None:
+    def _finish(self, outcome: str, code: str | None, reason: str | None, read: dict[str, t.Any] | None = None) -> None:
         test, kind = self.test, self.kind
         now = time.monotonic()
-        began = self.began_at is not None or bool(begun)
         since = self.began_at or self.started
         self.result = {
             "kind": test["kind"],
@@ -395,7 +394,8 @@ class _Side:
             "outcome": outcome,
             "reason_code": code,
             "reason": reason[:1000] if reason else None,
-            "began": began,
+            # It came together with its partner and then stood still, or the device reported an error.
+            "broke": outcome != "measured" and (code == "timeout" or any(mark in self.said for mark in _BROKE)),
             "rows": _rows(read) if read and outcome == "measured" else [],
             "test": (read or {}).get("test"),
             "warnings": (read or {}).get("warnings") or [],

@@ -125,10 +125,10 @@ def _table(check: str, variant: str, pairs: list[Record], again: list[Record], e
 
 
 def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
-    """One rail of a pair. A test that began and broke is bad; one that never began says nothing of the link."""
+    """One rail of a pair. A link that broke in its test is bad; a test that failed otherwise says nothing of the link."""
     value = rows[-1].get(metric) if rows and rail["outcome"] == "measured" else None
     value = float(t.cast(float, value)) if number(value) else None
-    outcome = "measured" if value is not None else "failed" if rail.get("began") and rail["outcome"] != "measured" else "unknown"
+    outcome = "measured" if value is not None else "failed" if rail.get("broke") and rail["outcome"] != "measured" else "unknown"
     return Cell(rail["a"], rail["b"], rail["rail"], value, t.cast(t.Any, outcome), reason=str(rail.get("reason") or ""))
 
 

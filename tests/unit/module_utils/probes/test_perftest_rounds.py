@@ -187,7 +187,7 @@ def test_a_test_that_hangs_is_ended(tmp_path: pathlib.Path) -> None:
     for subject, one in found.items():
         assert (one["outcome"] == "timeout") == ("n1" in subject), one["reason"]
         if "n1" in subject:
-            assert one["context"]["rails"][0]["began"] and "3 s of its begin" in one["reason"]
+            assert one["context"]["rails"][0]["broke"] and "3 s of its begin" in one["reason"]
 
 
 def test_a_server_that_dies_in_the_test(tmp_path: pathlib.Path) -> None:
@@ -196,7 +196,7 @@ def test_a_server_that_dies_in_the_test(tmp_path: pathlib.Path) -> None:
         pairs.conf(tmp_path / name, "seconds 0.5", "die 127.1.0.1", "die 127.1.0.2")
     nodes.start()
     (one,) = nodes.results()[0].values()
-    assert one["outcome"] == "error" and not one["metrics"] and one["context"]["rails"][0]["began"]
+    assert one["outcome"] == "error" and not one["metrics"] and not one["context"]["rails"][0]["broke"]
 
 
 def test_versions_that_cannot_talk(tmp_path: pathlib.Path) -> None:

@@ -47,7 +47,7 @@ def side(a: str, b: str, role: str, value: float | None, **changes: t.Any) -> Re
     return {
         "check": CHECK, "variant": VARIANT, "subject": "|".join(sorted((a, b))), "rail": "0", "a": port(a), "b": port(b), "role": role,
         "partner": b if role == "server" else a, "outcome": "measured" if rows else "error", "reason_code": None if rows else "tool_failed",
-        "reason": None if rows else "the link was lost", "began": True, "started_at": observation.utc(), "duration_s": 5.0, "rows": rows,
+        "reason": None if rows else "the link was lost", "broke": not rows, "started_at": observation.utc(), "duration_s": 5.0, "rows": rows,
         "test": test, "tool_version": "6.06", "changes": [], "round": 0, **changes,
     }  # fmt: skip
 
@@ -62,7 +62,7 @@ def run(values: t.Callable[[str, str], float | None], names: list[str], again: t
         series[b].append(client)
         context = {
             "op": "read", "bidirectional": False, "nic_gbps": 400.0, "series_units": {"bandwidth": "Gb/s"},
-            "rails": [{name: client[name] for name in ("rail", "a", "b", "outcome", "reason_code", "reason", "began", "test")}],
+            "rails": [{name: client[name] for name in ("rail", "a", "b", "outcome", "reason_code", "reason", "broke", "test")}],
         }  # fmt: skip
         rows = [{**row, "rail": "0", "a": port(a), "b": port(b)} for row in client["rows"]]
         common: Record = {"variant": VARIANT, "context": context, "series": rows, "tool_version": "6.06", "command": ["ib_read_bw"]}
