@@ -232,12 +232,22 @@ class Group:
             return
         if pod.state.code == "evicted":
             self._blame("evicted", pod.words)
-        elif words := self._why_deleted():
-            raise _Fault("namespace_gone", words)
         else:
-            self._blame("pod_deleted", f"somebody deleted pod {pod.name} before the group had ended")
-        if not pod.worker:
-            raise self._fault or _Fault("pod_deleted", pod.words)
+            fault = self._deleter(pod)
+            self._blame(fault.code, fault.reason)
+        if self._fault and (not pod.worker or self._fault.code == "namespace_gone"):
+            raise self._fault
+
+    def _deleted(self, pod: Pod) -> _Fault | None:
+        """Whether a pod has ended because it was deleted, which is no fault of what ran in it."""
+        going = pod.body["metadata"].get("deletionTimestamp") and pod.state.code != "evicted"
+        return self._deleter(pod) if going else None
+
+    def _deleter(self, pod: Pod) -> _Fault:
+        words = self._why_deleted()
+        if words:
+            return _Fault("namespace_gone", words)
+        return _Fault("pod_deleted", f"somebody deleted pod {pod.name} before the group had ended")
 
     def _blame(self, code: str, reason: str) -> None:
         """Something has ended the group; its head may still say it better."""
@@ -296,19 +306,22 @@ class Group:
         if state.phase == states.HOPELESS:
             self._blame(state.code, pod.words)
         elif state.phase == states.ENDED:
-            code, reason = self._worker_said(pod)
+            deleted = self._deleted(pod)
+            code, reason = (deleted.code, deleted.reason) if deleted else self._worker_said(pod)
             self._blame(code, reason)
         elif pod.restarts:
             self._blame("crash_loop", f"{pod.words}: its container has ended and was started again {pod.restarts} times")
         elif state.code == "lost_node" and now - pod.since > LOST_S:
             self._blame("lost_node", f"{pod.words}{self._not_ready(pod.node)}")
 
-    def _worker_said(self, pod: Pod) -> tuple[str, str]:
-        """Why a worker has ended: its own words where it had some."""
+    def _worker_said(self, pod: Pod, only_its_own: bool = False) -> tuple[str, str]:
+        """Why a worker has ended: its own words where it had some, else what the API says."""
         log = self._log(pod)
         for seen in (log.record or {}).get("observations") or []:
             if isinstance(seen, dict) and seen.get("outcome") != "measured" and seen.get("reason_code"):
                 return str(seen["reason_code"]), f"worker {pod.name} on {pod.node}: {seen.get('reason')}"
+        if only_its_own:
+            return "", ""
         words = pod.state.words or (f"its last words: {log.last}" if log.last else "it has ended before its head")
         return pod.state.code or "container_failed", f"worker {pod.name} on {pod.node}: {words}"
 
@@ -389,6 +402,8 @@ class Group:
     def _answer(self, head: Pod) -> Answer:
         log = self._log(head, self.raw)
         about = self._about(head)
+        if log.record is None and (deleted := self._deleted(head)):
+            raise deleted
         if log.record is not None:
             return Answer(self._explained(log.record), {**about, "foreign_frames": log.foreign}, {})
         code = head.state.code if head.state.code and log.reason_code != "forged_frame" else log.reason_code
@@ -429,9 +444,14 @@ class Group:
         for pod in self._workers():
             if (pod.state.phase in (states.HOPELESS, states.ENDED) and pod.state.code) or pod.restarts:
                 self._check_worker(pod, now)
+            elif self.shape.kind == STATEFULSET and not all(_good(seen) for seen in said.get("observations") or [{}]):
+                # It stays after its last word, so that nobody starts it again.
+                code, reason = self._worker_said(pod, only_its_own=True)
+                if code:
+                    self._blame(code, reason)
         if self._fault and isinstance(said.get("observations"), list):
             for seen in said["observations"]:
-                if isinstance(seen, dict) and seen.get("outcome") not in ("measured", "not_applicable"):
+                if isinstance(seen, dict) and not _good(seen):
                     seen["reason"] = f"{seen.get('reason')}; {self._fault.reason}"[:1900]
         return said
 
@@ -487,6 +507,10 @@ def _news(watch: Watch) -> t.Iterator[tuple[str, t.Any]]:
             wait = 0
         except queue.Empty:
             return
+
+
+def _good(seen: t.Any) -> bool:
+    return isinstance(seen, dict) and seen.get("outcome") in ("measured", "not_applicable")
 
 
 def _ended(status: Object) -> str:
