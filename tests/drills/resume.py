@@ -131,6 +131,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # takes the fleet down too
     fleet = Fleet.reserve()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gpufleet-drill-"))
     try:
