@@ -141,6 +141,11 @@ _COMPLAINTS: tuple[tuple[str, t.Pattern[str], str], ...] = (
     ),
     (
         "tool_missing",
+        re.compile(r"was unable to find the specified executable file[\s\S]{0,500}?Node:\s+(?P<node>\S+)\s+Executable: (?P<tool>\S+)"),
+        "{node} does not have {tool}",
+    ),
+    (
+        "tool_missing",
         re.compile(r"was unable to launch the specified application[\s\S]{0,200}?Executable: (?P<tool>[^\n]+)\s+Node: (?P<node>\S+)"),
         "{node} does not have {tool}, or cannot execute it",
     ),
