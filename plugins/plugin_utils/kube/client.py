@@ -20,13 +20,13 @@ import time
 import typing as t
 import urllib.parse
 
-import urllib3
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 
 try:
     import kubernetes
     import kubernetes.client.rest
     import kubernetes.config
+    import urllib3
 except ImportError:
     kubernetes = None  # type: ignore[assignment]  # connect() says so
 
