@@ -374,8 +374,11 @@ class Head:
         if job.missing:
             return Launch("error", "tool_missing", f"{job.argv[0]}: {job.missing}", {}, job)
         gone = self.group.gone([seat for seat in job.seats if not seat.local])
-        read = nccl_tests.parse(job.out, rc=job.rc or 0, expect_ranks=job.ranks)
+        read = nccl_tests.parse(job.out, rc=0 if job.timed_out else job.rc or 0, expect_ranks=job.ranks)
         if job.timed_out and read["reason_code"] != "wrong_results":
+            if read["outcome"] == "measured":  # the test was done, no node hung: nobody is to blame for what follows
+                reason = f"the table is whole, but mpirun did not end within {job.timeout:.0f} s: the MPI library hangs at its end"
+                return Launch("error", "launch_failed", reason, read, job)
             if gone:
                 return Launch("error", "lost_node", f"{', '.join(gone)} went away while the test ran, which then never ended", read, job)
             reason = f"the group did not end within {job.timeout:.0f} s and was ended"

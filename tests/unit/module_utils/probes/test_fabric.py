@@ -77,20 +77,19 @@ def test_one_rank_per_gpu_the_head_first_and_single_slots(tmp_path: pathlib.Path
     assert "CUDA_VISIBLE_DEVICES=5" in job.argv and job.ranks == 2 and job.argv[job.argv.index("-g") + 1] == "1"
 
 
-def table(hosts: list[str]) -> dict[str, t.Any]:
+def output(hosts: list[str], wrong: int = 0) -> str:
     """An output whose ranks ran on these hosts."""
     ranks = "".join(
         f"#  Rank {n:2d} Group  0 Pid {100 + n:6d} on {host:>10} device {n:2d} [0000:1a:00] NVIDIA H200\n" for n, host in enumerate(hosts)
     )
     factor = 2 * (len(hosts) - 1) / len(hosts)
-    text = (
+    return (
         "# nThread 1 nGpus 1 minBytes 8388608 maxBytes 8388608 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
         f"#\n# Using devices\n{ranks}#\n"
         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
-        f" 8388608 2097152 float sum -1 1000.0 100.00 {100 * factor:.2f} 0 1000.0 100.00 {100 * factor:.2f} 0\n"
-        "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 150.0\n"
+        f" 8388608 2097152 float sum -1 1000.0 100.00 {100 * factor:.2f} {wrong} 1000.0 100.00 {100 * factor:.2f} 0\n"
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n# Avg bus bandwidth    : 150.0\n"
     )
-    return nccl_tests.parse(text, 0, expect_ranks=len(hosts))
 
 
 @pytest.mark.parametrize(
@@ -106,11 +105,29 @@ def table(hosts: list[str]) -> dict[str, t.Any]:
 )
 def test_every_node_has_its_ranks_and_nobody_else_has(tmp_path: pathlib.Path, hosts: list[str], words: str | None) -> None:
     made = head(tmp_path)
-    read = table(hosts)
+    read = nccl_tests.parse(output(hosts), 0, expect_ranks=len(hosts))
     assert read["outcome"] == "measured", read["reason"]
     job = group.Job([], {}, made.group.seats, 4, 60, "")
     problem = fabric._covered(read, job)
     assert problem is None if words is None else words in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome", "code"),
+    [
+        ("", "timeout", "timeout"),
+        (output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"])[:-60], "timeout", "timeout"),
+        # MPICH 4.0.2 over UCX: the table is whole, and two ranks spin in MPI_Finalize. No node hung.
+        (output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]), "error", "launch_failed"),
+        (output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"], wrong=3), "error", "wrong_results"),
+    ],
+)
+def test_what_a_launch_that_did_not_end_has_said(tmp_path: pathlib.Path, said: str, outcome: str, code: str) -> None:
+    made = head(tmp_path)
+    job = group.Job([], {}, made.group.seats, 4, 60, "")
+    job.out, job.timed_out, job.rc = said, True, -15
+    launch = made._read(job)
+    assert (launch.outcome, launch.code) == (outcome, code), launch.reason
 
 
 def test_nodes_that_cannot_be_one_group(tmp_path: pathlib.Path) -> None:
