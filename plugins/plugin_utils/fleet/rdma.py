@@ -165,12 +165,14 @@ def _human(seconds: float) -> str:
 
 
 def complete(plan: Record, todo: dict[str, Record]) -> None:
-    """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too."""
+    """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too. And what the matrix asked for
+    is asked anew."""
     open_pairs = [i for of in todo.values() for i in of.get("rdma", ()) if i["subject"]["kind"] == "pair"]
     needed = {node for item in open_pairs for node in item["subject"]["id"].split("|")}
     for item in plan["items"]:
-        if item["stage"] == "rdma" and item["check"] == TIMETABLE and item["subject"]["id"] in needed:
-            of = todo.setdefault(item["target"], {}).setdefault("rdma", [])
+        again = item["stage"] == "rdma_again" and bool(needed)
+        if again or (item["stage"] == "rdma" and item["check"] == TIMETABLE and item["subject"]["id"] in needed):
+            of = todo.setdefault(item["target"], {}).setdefault(item["stage"], [])
             if not any(i["check"] == TIMETABLE for i in of):
                 of.append({**{name: item[name] for name in ("check", "variant", "subject")}, "attempt": 2})
 
