@@ -24,7 +24,7 @@ HOSTS = 6
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = ("all_reduce_perf", "mpirun", "orted", "hydra", "nvidia-smi", "python3", "flock", "sleep")
 EXPECTED = {
-    "id": "test-fabric", "match": {"stage": "nccl_fabric", "check": "all_reduce", "gpus": 2, "size": 1073741824}, "metric": "busbw",
+    "id": "test-fabric", "match": {"stage": "nccl_fabric", "check": "all_reduce", "size": 1073741824}, "metric": "busbw",
     "value": 375, "unit": "GB/s", "source": "test", "date": "2026-11", "confidence": "measured",
 }  # fmt: skip
 
@@ -241,10 +241,11 @@ def test_hydra(healthy: Fleet, tmp_path: pathlib.Path, tmp_path_factory: pytest.
     build.behave(healthy, "gpu-03", slow=0.5)
     environment = {"NCCL_NVLS_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": "1"}
     mpich = {"nccl_fabric_mpirun": "/usr/bin/mpiexec.hydra", "nccl_fabric_mpi_args": ["-iface", "eth0"]}
-    done = run(healthy, tmp_path, nccl_fabric_env=environment, **mpich)
+    limit = ("--limit", "gpu-01:gpu-02:gpu-03:gpu-04")
+    done = run(healthy, tmp_path, *limit, nccl_fabric_env=environment, nccl_fabric_gpus=[1], **mpich)
     assert done.convicted() == {"gpu-03"}, done.output[-3000:]
     ranks = [line for line in done.raw().splitlines() if line.startswith("# rank ")]
-    assert len(ranks) == 12 and all("NCCL_NVLS_ENABLE=0" in line and "NVSHMEM_DISABLE_NVLS=1" in line for line in ranks)
+    assert len(ranks) == 4 and all("NCCL_NVLS_ENABLE=0" in line and "NVSHMEM_DISABLE_NVLS=1" in line for line in ranks)
 
 
 def test_more_nodes_than_forks_and_the_ssh_that_is_there(healthy: Fleet, tmp_path: pathlib.Path) -> None:
@@ -280,3 +281,25 @@ def test_kill_9_of_the_controller_and_resume(healthy: Fleet, tmp_path: pathlib.P
     done = run(healthy, tmp_path, "-e", f"run_id={run_id}", playbook="playbooks/resume.yml")
     assert done.of("nccl_fabric") <= {"PASS", "WARN"} and all(done.of(host) <= {"PASS", "WARN"} for host in healthy.hosts)
     assert done.status == 0, done.output[-3000:]
+
+
+def test_a_node_that_is_lost_while_the_group_runs_is_named(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    for host in healthy.hosts:
+        build.behave(healthy, host, seconds=20)
+    running = subprocess.Popen(
+        command(healthy, tmp_path, nccl_fabric_test_timeout=60, nccl_fabric_localise=False), cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 120
+    while not any("all_reduce_perf_mpi" in argv[0] for argv in healthy.processes("gpu-03").values()):
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.2)
+    healthy.cut("gpu-03")
+    try:
+        output, _nothing = running.communicate(timeout=400)
+    finally:
+        healthy.heal("gpu-03")
+    done = finish(tmp_path, running.returncode, output)
+    assert done.status != 0 and done.of("nccl_fabric") == {"UNKNOWN"} and done.of("gpu-03") == {"UNKNOWN"}, output[-3000:]
+    assert done.group()["reason_code"] in ("lost_node", "unreachable") and "gpu-03" in done.group()["reason"], done.group()["reason"]
+    assert all(done.of(host) == {"PASS"} for host in healthy.hosts if host != "gpu-03")
