@@ -480,6 +480,27 @@ def test_the_api_server_is_killed_in_mid_run(lab: Lab) -> None:
     assert found["outcome"] == "measured", found
 
 
+def test_a_node_that_is_lost_in_mid_run(lab: Lab) -> None:
+    def cut(_pod: t.Any) -> None:
+        worker = next(pod for pod in lab.pods("worker") if pod["spec"]["nodeName"] == "kube-02")
+        assert worker
+        lab.cluster.cut("kube-02")
+
+    # The head stands on the node that stays.
+    patch = {"spec": {"affinity": {}}}
+    lab.when("launcher", "Running", cut, 3)
+    launched = lab.group("job", ["sleep", "240"], timeout=240, pod_patch=patch)
+    try:
+        answer = launched.run()
+    finally:
+        lab.cluster.heal("kube-02")
+        _until(lambda: lab.cluster.status().get("node kube-02") == "Ready", 120)
+        launched.clean()
+        lab.nothing_left(90)
+    code, reason = why(answer)
+    assert code in ("lost_node", "launch_failed", "unreachable", "tool_failed") and "kube-02" in reason, (code, reason)
+
+
 def test_a_command_that_fails_is_a_result(lab: Lab) -> None:
     code, reason = why(lab.run("job", ["python3", "-c", "import sys; sys.exit(3)"], ranks=1))
     assert code == "tool_failed" and "status 3" in reason

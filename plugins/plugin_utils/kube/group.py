@@ -388,7 +388,8 @@ class Group:
             if error.status in (403, 404):
                 return []
             raise
-        ours = [event for event in found if str((event.get("involvedObject") or {}).get("name")).startswith(self.shape.name)]
+        about = ((event, str((event.get("involvedObject") or {}).get("name"))) for event in found)
+        ours = [event for event, name in about if f"{name}-".startswith(f"{self.shape.name}-")]
         said = [(str(event.get("reason")), " ".join(str(event.get("message")).split())) for event in ours]
         return list(dict.fromkeys(said))
 

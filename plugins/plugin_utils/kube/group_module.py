@@ -95,11 +95,22 @@ class GroupAction(door.KubeAction):
             shape = dataclasses.replace(shape, kind=kind)
             launched = Group(client, pods, shape, new_run_id(), self._task.action.rsplit(".", 1)[-1], timeout, payload.archive(), {}, head)
             with held(launched, os.getppid(), client.name):
-                answer = launched.run()
+                answer = _answer(launched)
             if answer.said.get("reason_code") != "no_launcher" or number == len(choice.kinds):
                 break
             choice.why.append(f"not {kind}: {answer.said['reason']}")
         return answer, launched.left
+
+
+def _answer(launched: Group) -> Answer:
+    """What came of it; KubeError only where it was asked for what the API does not take."""
+    try:
+        return launched.run()
+    except KubeError as error:
+        if error.reason_code == "bad_spec":
+            raise
+        said = {"state": "refused", "reason_code": error.reason_code, "reason": error.reason}
+        return Answer(said, {"launcher": launched.shape.kind, "name": launched.shape.name}, {})
 
 
 def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str], int, int]:
