@@ -323,7 +323,7 @@ class Job:
         """Whether it has ended, by itself or, at its deadline, by us."""
         if self._child is None:
             return True
-        ended = process._has_exited(self._child.pid)
+        ended = process.has_exited(self._child.pid)
         if not ended and time.monotonic() - self._began < self.timeout:
             return False
         self.timed_out = not ended

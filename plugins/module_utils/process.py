@@ -196,7 +196,7 @@ def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: Res
                 result.timed_out = gone_at is None
                 break
             # A grandchild may hold the pipe open after the tool itself has ended: wait a moment for it, not for ever.
-            if gone_at is None and _has_exited(child.pid):
+            if gone_at is None and has_exited(child.pid):
                 gone_at = now
             if gone_at is not None and now - gone_at > 0.5:
                 break
@@ -209,14 +209,14 @@ def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: Res
                 kept += len(piece[:room])
                 result.dropped += len(piece) - len(piece[:room])
                 pieces[key.data].append(piece[:room])
-    while not result.timed_out and not _has_exited(child.pid):
+    while not result.timed_out and not has_exited(child.pid):
         if time.monotonic() >= end:
             result.timed_out = True
         time.sleep(0.01)
     return pieces
 
 
-def _has_exited(pid: int) -> bool:
+def has_exited(pid: int) -> bool:
     """Whether the child has ended, without reaping it: its pid, and so its group's id, must not be given away yet."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -229,10 +229,10 @@ def end(child: subprocess.Popen[bytes], first: int = signal.SIGTERM, grace: floa
     for number, patience in ((first, grace), (signal.SIGKILL, 10.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, number)
-        if number != signal.SIGKILL and _has_exited(child.pid):
+        if number != signal.SIGKILL and has_exited(child.pid):
             continue  # the tool has ended; whoever is left of its group is ended at once
         end = time.monotonic() + patience
-        while not _has_exited(child.pid) and time.monotonic() < end:
+        while not has_exited(child.pid) and time.monotonic() < end:
             time.sleep(0.01)
     for stream in (child.stdout, child.stderr):
         if stream:

@@ -284,7 +284,7 @@ class _Side:
             elif now >= self.next_try:
                 self._start()
             return
-        if process._has_exited(self.child.pid):
+        if process.has_exited(self.child.pid):
             self._exited(now)
             return
         if self.began_at is None and self._connected(connected):
