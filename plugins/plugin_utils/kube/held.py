@@ -46,6 +46,8 @@ def held(launched: Launched, controller: int, name: str) -> t.Iterator[None]:
     try:
         yield
     finally:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)  # Ansible sends a second one; what has begun to clean up is not to be stopped
         try:
             left = launched.clean()
             if left:
