@@ -244,6 +244,10 @@ def all_pairs() -> None:
     subprocess.run([sys.executable, str(HERE / "all_pairs.py")], check=True)
 
 
+def kube_stack() -> None:
+    subprocess.run([sys.executable, str(HERE / "kube_stack.py")], check=True)
+
+
 def gpu_overhead() -> None:
     goal, what = "<= 1.05 x tool + 3 s", "the time of all_reduce_perf itself"
     smi, perf = shutil.which("nvidia-smi"), shutil.which("all_reduce_perf")
@@ -277,7 +281,7 @@ def gpu_overhead() -> None:
 
 
 FIGURES: dict[str, t.Callable[[], None]] = {
-    f.__name__: f for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, all_pairs, gpu_overhead)
+    f.__name__: f for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, all_pairs, kube_stack, gpu_overhead)
 }
 
 
