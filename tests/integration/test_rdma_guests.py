@@ -66,7 +66,8 @@ def as_born(guests: Guests) -> None:
     while True:
         governors = {g: guests.governors(g) for g in guests.hosts}
         states = "".join(guests.inside(g, "ls", "/var/lib") for g in guests.hosts)
-        left = "".join(guests.inside(g, "sh", "-c", "cat /proc/[0-9]*/comm 2>/dev/null | grep -E "^ib_(write|read|send|atomic)_" || true") for g in guests.hosts)
+        tools = "cat /proc/[0-9]*/comm 2>/dev/null | grep -E '^ib_(write|read|send|atomic)_' || true"
+        left = "".join(guests.inside(g, "sh", "-c", tools) for g in guests.hosts)
         good = all(set(governors[g]) == {GOVERNORS[i]} for i, g in enumerate(guests.hosts)) and "gpufleet" not in states and not left
         if good or time.monotonic() > until:
             assert good, (governors, states, left)
