@@ -544,6 +544,51 @@ def test_a_worker_that_cannot_be_entered_is_named(lab: Lab) -> None:
     assert code == "member" and "kube-01" in reason and "kube-02" in reason
 
 
+# The modules ---------------------------------------------------------------------------------------------------------
+
+
+WISHES: dict[str, tuple[dict[str, t.Any], str]] = {
+    "whole pool": ({}, "nodes cannot be used: kwok-0001: node kwok-0001 has taint"),
+    "some of the pool": ({"node_count": 2}, ""),
+    "world size": ({"nodes": ["kube-01", "kube-02"], "world_size": 16}, ""),
+    "odd world size": ({"world_size": 12}, "expected a multiple of the 8 GPUs of a node"),
+    "both": ({"world_size": 16, "node_count": 3}, "world_size 16 is 2 nodes, node_count is 3"),
+    "too many": ({"nodes": ["kube-01", "kube-02"], "node_count": 3}, "3 nodes were asked for, 2 of 2 can be used"),
+    "absent": ({"nodes": ["kube-01", "kube-99"]}, "the cluster has no node kube-99"),
+    "selector": ({"selector": "no=such"}, "selector no=such matches no node"),
+    "name": ({"name": "Wrong_Name"}, "expected a name of small letters"),
+    "nothing": ({"command": []}, "expected a program and its arguments"),
+}
+
+
+def test_wishes_that_do_not_fit_the_cluster(lab: Lab, tmp_path: pathlib.Path) -> None:
+    cluster = {"acceptance_kube_kubeconfig": lab.kubeconfig, "acceptance_kube_namespace": lab.namespace, "acceptance_kube_image": lab.image}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"lab": cluster}}}))
+    tasks = [
+        {
+            "gpufleet.acceptance.mpijob": {"command": ["hostname"], "selector": "nvidia.com/gpu.present=true", **wish},
+            "register": f"told_{number}",
+            "ignore_errors": True,
+        }
+        for number, (wish, _words) in enumerate(WISHES.values())
+    ]
+    told = "{{ [" + ", ".join(f"told_{number}" for number in range(len(tasks))) + "] | to_json }}"
+    tasks.append(
+        {"ansible.builtin.copy": {"dest": str(tmp_path / "told.json"), "content": told}, "check_mode": False, "delegate_to": "localhost"}
+    )
+    play = [{"hosts": "all", "gather_facts": False, "vars": {"ansible_python_interpreter": sys.executable}, "tasks": tasks}]
+    (tmp_path / "play.yml").write_text(json.dumps(play))
+    argv = [sys.executable, "-m", "ansible", "playbook", "--check", "-i", tmp_path / "hosts.json", tmp_path / "play.yml"]
+    said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (tmp_path / "told.json").exists(), said.stdout[-2000:] + said.stderr[-2000:]
+    for (name, (_wish, words)), result in zip(WISHES.items(), json.loads((tmp_path / "told.json").read_text()), strict=True):
+        if words:
+            assert result["failed"] and words in result["msg"], (name, result)
+        else:
+            assert result.get("launcher") == "mpijob" and result["would_run"]["workers"] >= 2, (name, result)
+    assert lab.left() == []
+
+
 # Who dies ------------------------------------------------------------------------------------------------------------
 
 
