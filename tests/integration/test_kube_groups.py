@@ -556,7 +556,7 @@ WISHES: dict[str, tuple[dict[str, t.Any], str]] = {
     "too many": ({"nodes": ["kube-01", "kube-02"], "node_count": 3}, "3 nodes were asked for, 2 of 2 can be used"),
     "absent": ({"nodes": ["kube-01", "kube-99"]}, "the cluster has no node kube-99"),
     "selector": ({"selector": "no=such"}, "selector no=such matches no node"),
-    "name": ({"name": "Wrong_Name"}, "expected a name of small letters"),
+    "name": ({"node_count": 2, "name": "Wrong_Name"}, "expected a name of small letters"),
     "nothing": ({"command": []}, "expected a program and its arguments"),
 }
 
