@@ -229,8 +229,12 @@ def latest(folder: pathlib.Path) -> list[dict[str, t.Any]]:
 
 
 def read(path: pathlib.Path) -> list[dict[str, t.Any]]:
-    """A file of JSON lines."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """A file of JSON lines; what a killed controller has left of one is none."""
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 def wait(until: t.Callable[[], t.Any], running: subprocess.Popen[str] | None = None, seconds: float = 120) -> None:
