@@ -352,13 +352,16 @@ def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[s
     if left != len(plan["items"]):
         lines[0] += f", {left} left to measure"
     for stage in plan["stages"]:
-        checks_of = collections.Counter(item["subject"]["id"] for item in plan["items"] if item["stage"] == stage["name"])
+        mine = [item for item in plan["items"] if item["stage"] == stage["name"]]
+        checks_of = collections.Counter(item["subject"]["id"] for item in mine)
+        kinds = collections.Counter({item["subject"]["id"]: item["subject"]["kind"] for item in mine}.values())
+        what = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in sorted(kinds.items()))
         about = plan.get("check_seconds", {}).get(stage["name"], 0) * max(checks_of.values(), default=0)
         total += about
         takes = f", about {about:.0f} s" if about else ""
         sample = plan["sample"].get(stage["name"])
         chosen = f", sample with seed {sample['seed']}: {', '.join(sample['nodes'][:8])}" if sample else ""
-        lines.append(f"  {stage['name']}: {len(checks_of)} nodes{takes}{chosen}{' ...' if sample and len(sample['nodes']) > 8 else ''}")
+        lines.append(f"  {stage['name']}: {what}{takes}{chosen}{' ...' if sample and len(sample['nodes']) > 8 else ''}")
     if total:
         # What reaching a node costs the controller: measured, 0.2 s of two cores per node and stage, before what the node does.
         reach = 0.1 * sum(len({i["target"] for i in plan["items"] if i["stage"] == s["name"]}) for s in plan["stages"])
