@@ -276,6 +276,8 @@ class Session:
         observations: list[dict[str, t.Any]] = []
         end = None
         fault = None
+        # Asked before the file is read: a guardian that ends in between has written its end, and one that lives may yet.
+        lives = self._guardian_lives()
         try:
             with open(self.result_path, encoding="utf-8", errors="replace") as source:
                 for line in source:
@@ -291,7 +293,7 @@ class Session:
                         observations.append(record)
         except FileNotFoundError:
             return {"observations": [], "end": None, "fault": None, "running": False}
-        running = end is None and self._guardian_lives()
+        running = end is None and lives
         if end is None and not running:
             fault = fault or _full_disk(self.state_dir)
             self._replace_guardian()

@@ -196,3 +196,18 @@ def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: pathlib.Pat
     with pytest.raises(SessionError) as refusal:
         Session(str(plain / "state"), RUN, "stack", 10).start(lambda: iter(()))
     assert refusal.value.reason_code == "state_dir" and str(plain) in refusal.value.reason
+
+
+def test_a_guardian_that_ends_while_its_result_is_read_has_not_died(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(state, RUN, "nccl_node", 10)
+    result = pathlib.Path(session.result_path)
+    result.parent.mkdir(parents=True)
+    result.write_text('{"check": "first"}\n')
+
+    def asked() -> bool:  # between our question and our reading, or between our reading and our question
+        with result.open("a") as target:
+            target.write('{"end": "done"}\n')
+        return False
+
+    monkeypatch.setattr(session, "_guardian_lives", asked)
+    assert session.collect() == {"observations": [{"check": "first"}], "end": "done", "fault": None, "running": False}

@@ -47,8 +47,8 @@ def side(a: str, b: str, role: str, value: float | None, **changes: t.Any) -> Re
     return {
         "check": CHECK, "variant": VARIANT, "subject": "|".join(sorted((a, b))), "rail": "0", "a": port(a), "b": port(b), "role": role,
         "partner": b if role == "server" else a, "outcome": "measured" if rows else "error", "reason_code": None if rows else "tool_failed",
-        "reason": None if rows else "the link was lost", "broke": not rows, "started_at": observation.utc(), "duration_s": 5.0, "rows": rows,
-        "test": test, "tool_version": "6.06", "changes": [], "round": 0, **changes,
+        "reason": None if rows else "the link was lost", "broke": not rows, "started_at": observation.utc(), "duration_s": 5.0,
+        "rows": rows, "test": test, "tool_version": "6.06", "changes": [], "round": 0, **changes,
     }  # fmt: skip
 
 
