@@ -442,11 +442,12 @@ class Group:
     def _explained(self, said: Object) -> Object:
         """What the head could not know: why a worker was lost."""
         now = time.monotonic()
+        failed = not all(_good(seen) for seen in said.get("observations") or [{}])
         for pod in self._workers():
             if (pod.state.phase in (states.HOPELESS, states.ENDED) and pod.state.code) or pod.restarts:
                 self._check_worker(pod, now)
-            elif self.shape.kind == STATEFULSET and not all(_good(seen) for seen in said.get("observations") or [{}]):
-                # It stays after its last word, so that nobody starts it again.
+            elif failed and (pod.state.phase == states.ENDED or self.shape.kind == STATEFULSET):
+                # One that could not be entered says why and ends well; that of a StatefulSet stays, so that nobody starts it again.
                 code, reason = self._worker_said(pod, only_its_own=True)
                 if code:
                     self._blame(code, reason)
