@@ -190,7 +190,7 @@ def test_a_real_mpi_program_runs_over_both_nodes(lab: Lab, kind: str) -> None:
 
 def test_open_mpi_5_runs_over_both_nodes_too(lab: Lab) -> None:
     lab.image = lab.cluster.tester("trixie")
-    found = seen(lab.run("mpijob", devices=2, timeout=150))  # few ranks: while they wait they spin
+    found = seen(lab.run("mpijob", devices=2, timeout=240))  # few ranks: while they wait they spin
     assert found["outcome"] == "measured", found
     assert found["context"]["ranks"] == {"kube-01": 2, "kube-02": 2} and found["context"]["launcher"].startswith("Open MPI 5")
     assert len(set(re.findall(r"^#  Rank.* on (\S+) device", found["context"]["stdout"], re.MULTILINE))) == 2

@@ -95,6 +95,10 @@ def _unreachable(address: str, host: str, port: int) -> str:
     return f"{said}; its name {host} resolves to {', '.join(sorted(map(str, found)))}: see network policies, and whether its sshd runs"
 
 
+# A launch of `hostname` takes a second or two.
+PREFLIGHT_S = 45.0
+
+
 class Command:
     """A command of the user's under mpirun, over every node or not at all."""
 
@@ -123,7 +127,10 @@ class Command:
     def _covered(self, group_: group.Group) -> Record | None:
         """What is wrong with where the ranks run. Open MPI 5 ignores the variables that the operator sets for Open MPI 4, starts every
         rank beside itself, and reports success: so the host names are asked first, by the same launcher over the same nodes."""
-        job = self._job(group_, ["hostname"], 60.0)
+        job = self._job(group_, ["hostname"], PREFLIGHT_S)
+        if job.timed_out:
+            # Open MPI 5's daemons now and then never say that they are ready. No number comes of this launch, so it may be asked twice.
+            job = self._job(group_, ["hostname"], PREFLIGHT_S)
         each = self.params["ranks_per_node"]
         seen: dict[str, int] = {}
         for line in job.out.splitlines():
@@ -133,7 +140,10 @@ class Command:
         wanted = {seat.hostname: each for seat in group_.seats}
         if job.rc == 0 and seen == wanted:
             return None
-        if job.rc != 0 or job.missing or job.timed_out:
+        if job.timed_out:
+            reason = f"mpirun did not run `hostname` on every node within {PREFLIGHT_S:.0f} s, tried twice: its daemons did not come together"
+            return self._failed("timeout", reason, outcome="timeout", context={"hosts": seen}, **self._about(job))
+        if job.rc != 0 or job.missing:
             return self._ended_badly(job, group_, "launch_failed", context={"hosts": seen})
         names = {seat.hostname: seat.name for seat in group_.seats}
         shown = ", ".join(f"{names.get(host, host)}: {count}" for host, count in sorted(seen.items()))
