@@ -141,7 +141,7 @@ class Command:
         if job.rc == 0 and seen == wanted:
             return None
         if job.timed_out:
-            reason = f"mpirun did not run `hostname` on every node within {PREFLIGHT_S:.0f} s, tried twice: its daemons did not come together"
+            reason = f"mpirun did not run `hostname` on every node within {PREFLIGHT_S:.0f} s, tried twice: do its daemons meet?"
             return self._failed("timeout", reason, outcome="timeout", context={"hosts": seen}, **self._about(job))
         if job.rc != 0 or job.missing:
             return self._ended_badly(job, group_, "launch_failed", context={"hosts": seen})
