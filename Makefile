@@ -28,10 +28,10 @@ demo: setup ## Accept a simulated fleet with planted faults; exits 0 when all an
 test: lint unit integration ## Everything that CI runs but the sanity tests
 
 unit: setup ## Unit tests
-	@$(PYTHON) -m pytest tests/unit
+	@$(PYTHON) -m pytest -n 4 --dist loadfile tests/unit
 
 integration: setup ## Tests over real sshd hosts (and what else this machine can run)
-	@$(PYTHON) -m pytest tests/integration
+	@$(PYTHON) -m pytest -n 3 --dist loadfile tests/integration
 
 lint: setup ## Linters
 	@tests/tools/lint.sh
