@@ -9,15 +9,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import json
-import pathlib
 import threading
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.watch import ADDED, FAILED, Watch
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 GPUS = 8
 # Pods with this annotation are not ended by kwok, but here.
 HELD = {"rig.gpufleet.invalid/runs": "1h"}
@@ -25,9 +24,7 @@ LOG_FAULTS = ("cut", "mixed", "foreign", "forged", "empty")
 SILENT = ("oom", "killed", "evicted", "refused")
 
 # Runs on the rig's control machine, in the server that answers for the kubelets. The facts are as many as a real node's.
-LOG = f"""
-import json, sys
-sys.path.insert(0, {str(ROOT / ".collections")!r})
+LOG = f"""{payload.unpacking()}
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, observation
 
 def observations(node):

@@ -34,12 +34,10 @@ PROBES = {
     "perftest_rounds": "perftest", "nccl_fabric": "fabric",
 }  # fmt: skip
 
-# Runs on the node. A script on standard input is read byte by byte, so its first line reads the rest in one piece.
 # `sources` is base64 of zlib of the JSON of {module: source}: a module is compiled when it is imported. Its lines are short:
 # Python quotes the line in which a cut connection has ended it, and a long one would wait in a pipe that nobody reads any more.
-_PROGRAM = '''\
-import sys; sys.argv[0] in ("", "-") and exec(sys.stdin.buffer.read())
-import base64, importlib.machinery, json, zlib
+_UNPACKING = '''\
+import base64, importlib.machinery, json, sys, zlib
 SOURCES = json.loads(zlib.decompress(base64.b64decode("""{sources}""")))
 class Memory:
     def find_spec(self, name, path=None, target=None):
@@ -52,6 +50,12 @@ class Memory:
     def get_source(self, name):
         return SOURCES.get(name, "")
 sys.meta_path.insert(0, Memory())
+'''
+
+# Runs on the node. A script on standard input is read byte by byte, so its first line reads the rest in one piece.
+_PROGRAM = '''\
+import sys; sys.argv[0] in ("", "-") and exec(sys.stdin.buffer.read())
+{unpacking}
 from {package} import runner
 print(json.dumps(runner.answer(json.loads(base64.b64decode("""{request}""")))))
 '''
@@ -83,7 +87,12 @@ def archive() -> bytes:
 def program(asked: dict[str, t.Any]) -> bytes:
     """One Python source text that holds the same files and the request, and prints the answer as JSON."""
     text = base64.encodebytes(json.dumps(asked).encode()).decode()
-    return _PROGRAM.format(sources=packed(), package=PACKAGE, request=text).encode()
+    return _PROGRAM.format(unpacking=unpacking(), package=PACKAGE, request=text).encode()
+
+
+def unpacking() -> str:
+    """Python source after which module_utils can be imported from memory, whatever files there are."""
+    return _UNPACKING.format(sources=packed())
 
 
 @functools.lru_cache(maxsize=1)
