@@ -31,7 +31,7 @@ unit: setup ## Unit tests
 	@$(PYTHON) -m pytest -n 4 --dist loadfile tests/unit
 
 integration: setup ## Tests over real sshd hosts (and what else this machine can run)
-	@$(PYTHON) -m pytest -n 3 --dist loadfile tests/integration
+	@$(PYTHON) -m pytest -n 2 --dist loadfile tests/integration
 
 lint: setup ## Linters
 	@tests/tools/lint.sh
