@@ -29,7 +29,7 @@ def main() -> None:
     # The tools that we start must not be told how to speak for us.
     del os.environ["GPUFLEET_SECRET"]
     # The first process of a container has no default for SIGTERM.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
+    signal.signal(signal.SIGTERM, _told_to_end)
     with open(sys.argv[1], encoding="utf-8") as source:
         request = json.load(source)
     frame.write(_answer(request), nonce, sys.stdout.fileno())
@@ -37,6 +37,10 @@ def main() -> None:
         open(request["hold"], "w").close()  # what the readiness probe looks for
         while True:
             signal.pause()
+
+
+def _told_to_end(_number: int, _frame: t.Any) -> None:
+    raise SystemExit(143)
 
 
 def _answer(request: dict[str, t.Any]) -> dict[str, t.Any]:

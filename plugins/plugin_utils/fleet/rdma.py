@@ -197,7 +197,7 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
     tests = kinds(wanted)
     target_of_pair = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma" and i["subject"]["kind"] == "pair"}
     book = Timetable(nodes, settings, ports_of(run.journal.read()[0]), tests)
-    pairs = [s for s in dict.fromkeys(i["subject"]["id"] for i in plan["items"] if i["subject"]["kind"] == "pair" and i["stage"] == "rdma")]
+    pairs = list(target_of_pair)
     for packed in _rounds_again(pairs, nodes, target_of_pair):
         for number, kind in enumerate(tests):
             book.add([(number, a, b, s) for a, b, s in packed if (kind["check"], kind["variant"], s) in left])
