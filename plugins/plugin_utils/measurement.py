@@ -75,7 +75,8 @@ class Completer:
     """Turns one target's observations of one stage into measurements of a run.
 
     `planned` is {(check, variant, subject id): item of the todo}. What is about a subject other than the one that sent it is taken only
-    where the plan wants it from this target, or where it is about nodes of a group that the plan wants from it: a finding.
+    where the plan wants it from this target, or where it is about nodes of a group that the plan wants from it: a finding. A finding
+    has a check of its own: whoever heads a group cannot do what the plan asked of its members.
     """
 
     def __init__(
@@ -114,7 +115,9 @@ class Completer:
         }
         measurement["simulated"] = bool(fields["simulated"] or self.simulated)
         wrong = problem(measurement)
-        if wrong is None and isinstance(seen.get("subject"), dict) and check not in self.planned and not self._in_a_group(subject):
+        planned = {name for name, _variant, _subject in self.planned}
+        finding = check[0] not in planned and wrong is None and self._in_a_group(subject)
+        if wrong is None and isinstance(seen.get("subject"), dict) and check not in self.planned and not finding:
             wrong = f"{subject['kind']} {subject['id']} was not asked of it"
         if wrong is None:
             return measurement

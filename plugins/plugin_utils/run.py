@@ -132,14 +132,21 @@ class Run:
         paths = sorted((self.dir / "todo").glob("*.json"))
         return {urllib.parse.unquote(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
 
-    def once(self, name: str, make: t.Callable[[], t.Any]) -> t.Any:
-        """What `make` returns, made by whoever of the workers is first."""
-        path = self.dir / "todo" / f"{name}.once"
-        with open(path.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+    def share(self, name: str, target: str, make: t.Callable[[], dict[str, dict[str, t.Any]]]) -> dict[str, t.Any]:
+        """The target's part of what `make` returns, {target: part}. Whoever of the workers is first makes it and writes a file for
+        each target, so that no worker reads the parts of all."""
+        folder = self.dir / "todo"
+        made = folder / f"{name}.shared"
+        with open(folder / f"{name}.lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not path.exists():
-                write_atomically(path, json.dumps(make()), 0o600)  # a key may be in it
-        return json.loads(path.read_text(encoding="utf-8"))
+            if not made.exists():
+                for one, part in make().items():
+                    write_atomically(folder / f"{file_name(one)}.{name}.share", json.dumps(part), 0o600)  # a key may be in it
+                made.touch()
+        try:
+            return t.cast("dict[str, t.Any]", json.loads((folder / f"{file_name(target)}.{name}.share").read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return {}
 
     def lose(self, target: str, reason_code: str, reason: str) -> None:
         """Remember that a target is not to be contacted again in this run."""

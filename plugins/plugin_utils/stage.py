@@ -141,7 +141,7 @@ class StageOnTarget:
         def make() -> dict[str, dict[str, t.Any]]:
             return dict(module.work(self.acting, self.acting.plan(), self.acting.todos()))
 
-        found = dict(self.acting.once(self.stage, make).get(self.host, {}))
+        found = self.acting.share(self.stage, self.host, make)
         if "begins_at" in found:  # one moment for all targets: told as seconds from now, their clocks need not agree with ours
             found["begins_in"] = max(0.0, found.pop("begins_at") - time.time())
         return found

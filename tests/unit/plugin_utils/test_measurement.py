@@ -136,3 +136,18 @@ def test_a_pair_is_taken_only_from_the_node_that_was_asked(completer: measuremen
     assert (forged["outcome"], forged["reason_code"], forged["subject"]["id"]) == ("error", "bad_measurement", "gpu-01")
     (lost,) = stage.interpret({"lost": ("unreachable", "no route")}, asked)
     assert (lost["subject"], lost["outcome"]) == (pair, "missing")
+
+
+def test_the_head_of_a_group_cannot_do_what_was_asked_of_its_members(completer: measurement.Completer) -> None:
+    group = {"kind": "group", "id": "nccl_fabric", "members": ["gpu-01", "gpu-02"]}
+    planned = {
+        ("all_reduce", "", group["id"]): {"subject": group, "attempt": 1},
+        ("member", "", "gpu-01"): {"subject": NODE, "attempt": 1},
+    }
+    head = measurement.Completer(completer.run, "nccl_fabric", "gpu-01", "ssh", planned)
+    other = {"kind": "node", "id": "gpu-02", "members": []}
+    finding = head.complete(observation.measured("localise", subject=other))
+    assert (finding["outcome"], finding["subject"]["id"]) == ("measured", "gpu-02")
+    for check in ("member", "all_reduce"):
+        forged = head.complete(observation.measured(check, subject=other))
+        assert (forged["outcome"], forged["reason_code"], forged["subject"]["id"]) == ("error", "bad_measurement", "gpu-01")

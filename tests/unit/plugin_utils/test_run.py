@@ -106,3 +106,15 @@ def test_lost_hosts_and_todo_survive_odd_names(run: Run) -> None:
 def test_a_name_stays_one_file_in_one_folder(name: str) -> None:
     made = file_name(name)
     assert "/" not in made and made not in (".", "..", "")
+
+
+def test_a_share_is_made_once_and_each_target_reads_its_own(run: Run) -> None:
+    made: list[int] = []
+
+    def make() -> dict[str, dict[str, int]]:
+        made.append(1)
+        return {"a/../b": {"own": 1}, "c": {"own": 2}}
+
+    assert [run.share("rdma", name, make) for name in ("a/../b", "c", "nobody")] == [{"own": 1}, {"own": 2}, {}]
+    assert made == [1]
+    assert {path.stat().st_mode & 0o777 for path in (run.dir / "todo").glob("*.share")} == {0o600}
