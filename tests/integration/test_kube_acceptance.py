@@ -19,9 +19,9 @@ import typing as t
 
 import kwok_answers
 import pytest
-import yaml
 from acceptance_runs import ROOT, Done, latest, read, run_folder
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, client
+from kube_roles import roles
 from rigs import common
 from rigs.fleet.fleet import Fleet
 from rigs.kubernetes.kubernetes import Kubernetes
@@ -50,7 +50,7 @@ class Mixed:
     def __init__(self, fleet: Fleet, cluster: Kubernetes, answers: kwok_answers.Answers, folder: pathlib.Path) -> None:
         self.fleet, self.cluster, self.answers, self.folder = fleet, cluster, answers, folder
         self.image = cluster.image  # as it was put up: its name is that of its content
-        self.roles = list(yaml.safe_load_all((ROOT / "files/rbac/probe.yaml").read_text()))
+        self.roles = roles("probe")
         self.kubeconfig = cluster.user("acceptance-tester", self.roles, NAMESPACE)
         self.admin = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig), namespace=NAMESPACE))
         self.runs = 0
@@ -184,8 +184,7 @@ def test_all_stages_on_nodes_with_containers(healthy: Mixed) -> None:
 
 @pytest.mark.parametrize("launcher", ["daemonset", "job"])
 def test_other_launchers_on_nodes_with_containers(healthy: Mixed, launcher: str) -> None:
-    roles = [*healthy.roles, *yaml.safe_load_all((ROOT / f"files/rbac/{launcher}.yaml").read_text())]
-    healthy.cluster.user("acceptance-tester", roles, NAMESPACE)
+    healthy.cluster.user("acceptance-tester", roles("probe", launcher), NAMESPACE)
     lab = healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]}, acceptance_kube_launcher=launcher)
     try:
         done = healthy.run({"lab": lab}, "--tags", "stack,nccl_node", hosts=False)

@@ -19,14 +19,13 @@ import time
 import typing as t
 
 import pytest
-import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, client, discovery, group, group_objects, settings
+from kube_roles import roles
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes
 
 pytestmark = pytest.mark.kubernetes
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-RBAC = ROOT / "files" / "rbac"
 ROLES = {
     "mpijob": ("group", "group-mpijob"),
     "volcano": ("group", "group-volcano"),
@@ -43,10 +42,6 @@ MADE = (
     "/apis/apps/v1/{}/statefulsets", "/apis/kubeflow.org/v2beta1/{}/mpijobs", "/apis/batch.volcano.sh/v1alpha1/{}/jobs",
     "/apis/scheduling.volcano.sh/v1beta1/{}/podgroups", "/apis/networking.k8s.io/v1/{}/networkpolicies",
 )  # fmt: skip
-
-
-def roles(*names: str) -> list[dict[str, t.Any]]:
-    return [role for name in names for role in yaml.safe_load_all((RBAC / f"{name}.yaml").read_text()) if role]
 
 
 @pytest.fixture(scope="module")

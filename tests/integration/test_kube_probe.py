@@ -22,22 +22,17 @@ import typing as t
 
 import kwok_answers
 import pytest
-import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, client, objects, probe, settings, watch
+from kube_roles import roles
 from rigs.kubernetes.kubernetes import Kubernetes
 
 pytestmark = pytest.mark.kubernetes
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-RBAC = ROOT / "files" / "rbac"
 NODES = 12
 CHECKS = [{"check": name} for name in ("facts", "gpu_health", "cuda")]
 RUN = "20260101T000000Z-0a1b2c"
 USER = "acceptance-tester"
-
-
-def roles(*names: str) -> list[dict[str, t.Any]]:
-    return [role for name in names for role in yaml.safe_load_all((RBAC / f"{name}.yaml").read_text()) if role]
 
 
 @pytest.fixture(scope="module")
