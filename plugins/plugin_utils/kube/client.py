@@ -15,6 +15,8 @@ import contextlib
 import json
 import os
 import re
+import ssl
+import tempfile
 import threading
 import time
 import typing as t
@@ -78,7 +80,9 @@ def connect(wanted: Connection) -> Client:
         raise KubeError("cluster_unreachable", "the controller's Python lacks the package kubernetes; see requirements.txt")
     configuration = kubernetes.client.Configuration()
     notes: list[str] = []
-    namespace = _identify(wanted, configuration) or wanted.namespace or "default"
+    with _key_files() as folder:
+        namespace = _identify(wanted, configuration, folder) or wanted.namespace or "default"
+        tls = _tls(wanted, configuration)
     configuration.connection_pool_maxsize = CONNECTIONS
     configuration.retries = urllib3.Retry(0, redirect=False)
     if wanted.proxy:
@@ -86,10 +90,41 @@ def connect(wanted: Connection) -> Client:
     no_proxy, wrong = proxy_exceptions(wanted.no_proxy or configuration.no_proxy or "")
     configuration.no_proxy = no_proxy
     notes += [f"{wanted.name}: {line}" for line in wrong]
-    return Client(wanted.name, configuration, wanted.namespace or namespace, notes)
+    return Client(wanted.name, configuration, tls, wanted.namespace or namespace, notes)
 
 
-def _identify(wanted: Connection, configuration: t.Any) -> str:
+_one_at_a_time = threading.Lock()
+
+
+@contextlib.contextmanager
+def _key_files() -> t.Iterator[str]:
+    """A folder for the keys of a kubeconfig, which the TLS library reads from files only; gone as soon as they are read.
+
+    The package would leave them in the common folder for temporary files until the process ends in good order, which the
+    worker processes of Ansible never do. It also remembers names of files, hence one at a time.
+    """
+    with _one_at_a_time, tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
+        yield folder
+
+
+def _tls(wanted: Connection, configuration: t.Any) -> t.Any:
+    """The TLS context of a configuration, with its certificates read."""
+    try:
+        context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
+        if configuration.ssl_ca_cert:
+            context.load_verify_locations(configuration.ssl_ca_cert)
+        else:
+            context.load_default_certs()
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    except (OSError, ValueError) as error:
+        words = "no certificate or key that can be read" if isinstance(error, (ssl.SSLError, ValueError)) else error.strerror
+        raise KubeError("credentials", f"{wanted.name}: certificates of {wanted.kubeconfig or wanted.server}: {words}") from None
+    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
+    return context
+
+
+def _identify(wanted: Connection, configuration: t.Any, folder: str) -> str:
     """Fill in server, TLS and credentials; the namespace that they name."""
     name = wanted.name
     if wanted.server:
@@ -121,7 +156,7 @@ def _identify(wanted: Connection, configuration: t.Any) -> str:
         known = ", ".join(sorted(c["name"] for c in contexts)) or "none"
         raise KubeError("credentials", f"{name}: context {wanted.context!r} is not in kubeconfig {path}; it has {known}")
     try:
-        kubernetes.config.load_kube_config(config_file=path, context=chosen["name"], client_configuration=configuration)
+        kubernetes.config.load_kube_config(path, chosen["name"], configuration, temp_file_path=folder)
     except Exception as error:
         raise KubeError("credentials", f"{hidden} with context {chosen['name']!r}: {_harmless(error)}") from None
     return str(chosen["context"].get("namespace") or "")
@@ -165,7 +200,7 @@ def proxy_exceptions(text: str) -> tuple[str, list[str]]:
 class Client:
     """Requests to one API server. Safe to use from several threads."""
 
-    def __init__(self, name: str, configuration: t.Any, namespace: str, notes: list[str]) -> None:
+    def __init__(self, name: str, configuration: t.Any, tls: t.Any, namespace: str, notes: list[str]) -> None:
         self.name = name
         self.namespace = namespace
         self.notes = notes
@@ -173,6 +208,7 @@ class Client:
         self._lost_at = -SETTLES_S
         self._configuration = configuration
         self._pool = kubernetes.client.rest.RESTClientObject(configuration).pool_manager
+        self._pool.connection_pool_kw["ssl_context"] = tls
         self._credentials = threading.Lock()
 
     # Requests ----------------------------------------------------------------------------------------------------

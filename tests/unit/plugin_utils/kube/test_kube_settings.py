@@ -6,13 +6,20 @@
 
 from __future__ import annotations
 
+import base64
+import datetime
 import json
 import pathlib
+import tempfile
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, inventory, objects, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 IMAGE = {"acceptance_kube_image": "registry.invalid/tester:1"}
 
@@ -181,6 +188,40 @@ def test_contexts_are_named(tmp_path: pathlib.Path) -> None:
     assert "does not exist" in refused(lambda: client.connect(client.Connection("lab", kubeconfig="/nowhere")))
     api = client.connect(client.Connection("lab", kubeconfig=str(path), namespace="other"))
     assert api.namespace == "other" and "connection refused" in refused(lambda: api.get("/version"))
+
+
+def test_no_key_stays_in_a_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of Ansible end without the clean-up that the kubernetes package relies on."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    certificate, key = own_certificate()
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", "certificate-authority-data": certificate}}],
+        "users": [{"name": "u", "user": {"client-certificate-data": certificate, "client-key-data": key}}],
+    }  # fmt: skip
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config))
+    for _again in range(2):
+        api = client.connect(client.Connection("lab", kubeconfig=str(path)))
+        assert list(temporary.iterdir()) == []
+        assert "connection refused" in refused(lambda connected=api: connected.get("/version"))
+    config["users"] = [{"name": "u", "user": {"client-certificate-data": key, "client-key-data": key}}]
+    path.write_text(json.dumps(config))
+    words = refused(lambda: client.connect(client.Connection("lab", kubeconfig=str(path))))
+    assert words == f"lab: certificates of {path}: no certificate or key that can be read" and list(temporary.iterdir()) == []
+
+
+def own_certificate() -> tuple[str, str]:
+    """A certificate that signed itself, and its key; PEM in base64, as a kubeconfig has them."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lab")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + datetime.timedelta(days=1)).sign(key, hashes.SHA256())
+    plain = serialization.NoEncryption()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode(), base64.b64encode(pem).decode()
 
 
 def test_refusals_have_the_servers_words() -> None:
