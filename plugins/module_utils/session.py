@@ -420,14 +420,17 @@ class Guardian:
                 return "interrupted"
             if time.monotonic() > deadline:
                 return "timeout"
-            for _fd, _event in poll.poll(50):
-                word = os.read(self.alive, 1)
-                if not word:
-                    poll.unregister(self.alive)
-                    if self.attached:
-                        return "connection lost"
-                else:
-                    self.attached = False
+            if poll.poll(50) and not self._heard():
+                poll.unregister(self.alive)
+                if self.attached:
+                    return "connection lost"
+
+    def _heard(self) -> bool:
+        """Read a word of the module's, which may have been written before it went; False when it has gone and left none."""
+        word = os.read(self.alive, 1)
+        if word:
+            self.attached = False
+        return bool(word)
 
     def _clear_up(self, how: str) -> None:
         # As their subreaper we see every process the tools left, whatever session it moved to.
@@ -461,13 +464,14 @@ class Guardian:
         gone, of a detached one after a while."""
         ours = _version(self.session.result_path)
         poll = select.poll()
-        if self.attached:
-            poll.register(self.alive, select.POLLHUP)
+        poll.register(self.alive, select.POLLIN | select.POLLHUP)
         while time.monotonic() < until and not self.told_to_end:
             if ours is None or _version(self.session.result_path) != ours:
                 return
-            if poll.poll(5000 if not self.attached else 1000):
-                break
+            if poll.poll(1000 if self.attached else 5000) and not self._heard():
+                if self.attached:
+                    break
+                poll.unregister(self.alive)
         if _version(self.session.result_path) == ours:
             self.session._remove_result()
 

@@ -101,7 +101,9 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
         node(f"healthy-{number + 1:02d}")
     for words, what in FAULTS:
         fault, _blank, grade = words.partition(" ")
-        node(f"bad-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}", what, grade == "warn", faults=fault)
+        made = node(f"bad-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}", what, grade == "warn", faults=fault)
+        if fault == "smi_hang":  # it is waited for once; the other stages would wait as long
+            made.update(nccl_node_timeout=15, gemm_timeout=15)
     node("bad-driver", "another driver version", driver="570.172.08")
     node("bad-model", "missing threshold taken as 0: no expectation for this GPU", model="NVIDIA A1 Imaginary")
     node("bad-threshold", "thresholds read from a file but never applied")["acceptance_expectations"] = {

@@ -19,7 +19,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Ledger, Session, SessionError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Ledger, Session, SessionError
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 RUN = "20260101T000000Z-000001"
@@ -156,6 +156,36 @@ def test_a_detached_probe_is_collected_later(state: str) -> None:
     session = Session(state, RUN, "nccl_node", 10)
     answer = until(lambda: (found := session.collect()) and not found["running"] and found)
     assert [o["check"] for o in answer["observations"]] == ["first", "second"] and answer["end"] == "done"
+    until(lambda: not os.path.exists(state))
+
+
+def test_a_probe_that_ends_as_it_is_detached_keeps_its_result(
+    state: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its guardian hears of the end before it hears that nobody waits."""
+    ended, detached = tmp_path / "ended", tmp_path / "detached"
+
+    def slow(_lease: dict[str, t.Any]) -> str:
+        ended.touch()
+        until(detached.exists)
+        return "given back"
+
+    monkeypatch.setitem(LEASES, "slow", slow)
+    session = Session(state, RUN, "nccl_node", 10)
+
+    def probe() -> t.Iterator[dict[str, t.Any]]:
+        session.ledger.record("slow")
+        yield {"check": "only"}
+
+    session.start(probe)
+    until(ended.exists)
+    session.detach()
+    os.close(session._alive_pipe)
+    detached.touch()
+    until(lambda: not os.path.exists(os.path.join(state, "lock")))
+    time.sleep(0.2)  # a guardian that takes the module for lost would remove the result now
+    answer = Session(state, RUN, "nccl_node", 10).collect()
+    assert answer["observations"] == [{"check": "only"}] and answer["end"] == "done"
     until(lambda: not os.path.exists(state))
 
 
