@@ -9,7 +9,7 @@ export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR)/.collections
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration lint sanity drill drill-governor drill-resume fuzz bench rig-fleet rig-rdma rig-kubernetes clean
+.PHONY: help setup demo test unit integration integration-all lint sanity drill drill-governor drill-resume fuzz bench rig-fleet rig-rdma rig-kubernetes clean
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,10 @@ test: lint unit integration ## Everything that CI runs but the sanity tests
 unit: setup ## Unit tests
 	@$(PYTHON) -m pytest -n 4 --dist loadfile tests/unit
 
-integration: setup ## Tests over real sshd hosts (and what else this machine can run)
+integration: setup ## Tests over real sshd hosts, soft-RoCE guests, Kubernetes and a browser
+	@$(PYTHON) -m pytest -n 2 --dist loadfile -m "not long" tests/integration
+
+integration-all: setup ## The same, and those that wait for deadlines: most of an hour
 	@$(PYTHON) -m pytest -n 2 --dist loadfile tests/integration
 
 lint: setup ## Linters

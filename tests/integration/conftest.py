@@ -19,6 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: needs chromium")
     config.addinivalue_line("markers", "fleet: needs the fleet rig (root)")
     config.addinivalue_line("markers", "kubernetes: needs the Kubernetes rig (root, a minute)")
+    config.addinivalue_line("markers", "long: waits for deadlines or stands up a rig for one thing; not part of `make test`")
     config.addinivalue_line("markers", "rdma: needs the soft-RoCE guests (root, minutes)")
 
 
