@@ -113,6 +113,7 @@ VERDICTS = {
     "waived": "a known failure with a ticket",
     "bad_rail": "the matrix of pairs speaks against a port, a node or a path",
     "firmware": "the firmware differs",
+    "floating_image": "the container image has no tag or the tag latest",
     "link_slow": "a link is narrower or slower than its siblings",
     "mtu": "the MTU differs",
     "rail_order": "the rails are not cabled or named in the same order",

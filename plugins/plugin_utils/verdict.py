@@ -39,7 +39,7 @@ CONDITIONS = {"member", "localise", "timetable"}
 # Evidence that is a defect by itself; any other change makes a PASS a WARN.
 FATAL_EVIDENCE = {"gpu_lost": "gpu_lost", "ecc": "ecc"}
 # Findings of a health check that are only worth a look.
-MILD_FINDINGS = ("foreign_process", "firmware")
+MILD_FINDINGS = ("foreign_process", "firmware", "floating_image")
 
 
 @dataclasses.dataclass

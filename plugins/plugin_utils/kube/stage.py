@@ -118,16 +118,11 @@ class StageOnCluster(StageOnTarget):
 
     def _taken(self, answer: Answer, pods: of_variables.PodSettings) -> tuple[str, dict[str, t.Any]]:
         """Whose answer it is, and the answer with what ran it."""
-        about = {"image": pods.image, **({"image_id": answer.pod["image_id"]} if answer.pod.get("image_id") else {})}
-        if pods.allow:
-            about["allowed"] = list(pods.allow)
         seen = answer.said.get("observations")
         for item in seen if isinstance(seen, list) else []:
             if isinstance(item, dict):
                 item.pop("subject", None)  # a pod speaks for its own node only, whatever it says
-                if isinstance(item.get("context"), dict):
-                    item["context"].update(about)
-        return f"{self.host}/{answer.node}", answer.said
+        return f"{self.host}/{answer.node}", with_image(answer.said, answer.pod, pods.allow)
 
     def _record(self, subject: str, said: dict[str, t.Any]) -> None:
         self._record_all([(subject, said)])
@@ -142,7 +137,8 @@ class StageOnCluster(StageOnTarget):
             missing = [check for check in self.checks_of.get(subject, []) if check not in have]
             if missing:
                 code, reason, outcome = why_nothing(said, subject)
-                own += [self.completer.failure(check, code, reason, outcome) for check in missing]
+                context = said.get("ran") or {}
+                own += [self.completer.failure(check, code, reason, outcome, context=dict(context)) for check in missing]
             measurements += own
             words = next((m["reason"] for m in own if m["reason"]), "measured")
             self.said[words] = self.said.get(words, 0) + 1
@@ -167,3 +163,21 @@ class StageOnCluster(StageOnTarget):
         folder = self.acting.dir / "raw" / file_name(f"{self.host}/{node}")
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{self.stage}-pod.log"
+
+
+def with_image(said: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> dict[str, t.Any]:
+    """What a pod said, with what ran it in the context of each of its observations: `ran` has the image and the digest that the
+    kubelet reports, `allow` what the pod might do. Where nothing was said of a check, it is found under the key "ran"."""
+    about = {name: ran[name] for name in ("image", "image_id", "kube_launcher") if ran.get(name)}
+    if allow:
+        about["allowed"] = list(allow)
+    seen = said.get("observations")
+    for item in seen if isinstance(seen, list) else []:
+        if isinstance(item, dict) and isinstance(item.get("context", {}), dict):
+            context = {**(item.get("context") or {}), **about}
+            if of_variables.untagged(str(about.get("image") or "")) and isinstance(context.get("findings", []), list):
+                words = f"image {about['image']} has no tag or the tag latest: tomorrow it may be another one"
+                digest = f"; what ran is {about['image_id']}" if about.get("image_id") else ""
+                context["findings"] = [*context.get("findings", []), {"code": "floating_image", "text": words + digest}]
+            item["context"] = context
+    return {**said, "ran": about}

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.group import Answer, Group, short_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import PodSettings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.stage import StageOnCluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.stage import StageOnCluster, with_image
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import file_name
 
 Record = t.Dict[str, t.Any]
@@ -151,22 +151,14 @@ class GroupsOnCluster(StageOnCluster):
     # Answers ---------------------------------------------------------------------------------------------------------
 
     def _tell(self, subject: str, members: list[str], answer: Answer, pods: PodSettings) -> None:
-        about: Record = {key: answer.about[key] for key in ("launcher", "image", "image_id") if answer.about.get(key)}
-        if pods.allow:
-            about["allowed"] = list(pods.allow)
-        if "launcher" in about:
-            about["kube_launcher"] = about.pop("launcher")
-        for said in (answer.said, *answer.workers.values()):
-            for seen in said.get("observations") or []:
-                if isinstance(seen, dict) and isinstance(seen.get("context"), dict):
-                    seen["context"] = {**seen["context"], **about}
+        ran = {**answer.about, "kube_launcher": answer.about.get("launcher")}
         for node, said in answer.workers.items():
             for seen in said.get("observations") or []:
                 if isinstance(seen, dict):
                     seen["subject"] = None  # a worker speaks for its own node only
             if f"{self.host}/{node}" in self.left:
-                self._record(f"{self.host}/{node}", said)
-        self._give_up_group(subject, members, answer.said)
+                self._record(f"{self.host}/{node}", with_image(said, ran, pods.allow))
+        self._give_up_group(subject, members, with_image(answer.said, ran, pods.allow))
 
     def _give_up_group(self, subject: str, members: list[str], said: Record) -> None:
         """The group's own answer; members that said nothing have the group's reason."""
@@ -174,4 +166,4 @@ class GroupsOnCluster(StageOnCluster):
         reason = said.get("reason") or "the group ended without a word of this node"
         for member in [member for member in members if member in self.left]:
             code = said.get("reason_code") or "no_result"
-            self._record(member, {"state": "refused", "reason_code": code, "reason": reason})
+            self._record(member, {"state": "refused", "reason_code": code, "reason": reason, "ran": said.get("ran")})
