@@ -88,6 +88,8 @@ class Completer:
         self.plane = plane
         self.planned = planned
         self.simulated = simulated
+        self._checks = {check for check, _variant, _subject in planned}
+        self._groups = [item["subject"] for item in planned.values() if item["subject"]["kind"] == "group"]
 
     def complete(self, seen: t.Any, sender: str = "") -> dict[str, t.Any]:
         """One observation -> one measurement. `sender` is the node that made it, where that is not the target itself."""
@@ -115,8 +117,7 @@ class Completer:
         }
         measurement["simulated"] = bool(fields["simulated"] or self.simulated)
         wrong = problem(measurement)
-        planned = {name for name, _variant, _subject in self.planned}
-        finding = check[0] not in planned and wrong is None and self._in_a_group(subject)
+        finding = check[0] not in self._checks and wrong is None and self._in_a_group(subject)
         if wrong is None and isinstance(seen.get("subject"), dict) and check not in self.planned and not finding:
             wrong = f"{subject['kind']} {subject['id']} was not asked of it"
         if wrong is None:
@@ -132,8 +133,7 @@ class Completer:
     def _in_a_group(self, subject: dict[str, t.Any]) -> bool:
         """Whether it is about members of a group that was asked of this target, and of nobody else."""
         about = set(subject["members"]) if subject["kind"] in ("pair", "group", "switch") else {node_of(subject["id"])}
-        groups = [item["subject"] for item in self.planned.values() if item["subject"]["kind"] == "group"]
-        return bool(about) and any(about <= set(group["members"]) for group in groups)
+        return bool(about) and any(about <= set(group["members"]) for group in self._groups)
 
     def failure(
         self, check: Check, reason_code: str, reason: str, outcome: str = "error", **fields: t.Any
