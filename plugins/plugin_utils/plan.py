@@ -33,6 +33,8 @@ COMMON_ROLE = "gpufleet.acceptance.common"
 SHIPPED_STAGES = {
     name: f"gpufleet.acceptance.{name}" for name in ("stack", "nccl_node", "gemm", "rdma_ports", "rdma", "rdma_again", "nccl_fabric")
 }
+# What a stage brings along: the facts that it needs before it, the confirmation of what it suspects after it.
+BEFORE, AFTER = {"rdma": "rdma_ports"}, {"rdma": "rdma_again"}
 PLANES = ("ssh", "kubernetes")
 
 
@@ -46,6 +48,8 @@ class Stage:
     def __init__(self, name: str, role_name: str, play: t.Any, manager: t.Any, loader: t.Any, where: str) -> None:
         self.name = name
         self.role = role_name
+        # Whom --tags rdma asks for means what that stage brings along too.
+        self.tags = [name, *(main for brought in (BEFORE, AFTER) for main, other in brought.items() if other == name)]
         try:
             include = RoleInclude.load(role_name, play, variable_manager=manager, loader=loader)
             role = Role.load(include, play, from_include=True, validate=False)
@@ -88,15 +92,18 @@ class Planner:
             raise PlanError(f"acceptance_stages: found {wanted!r}, expected a list of stages, like {sorted(SHIPPED_STAGES)}")
         chosen: list[Stage] = []
         left_out: list[str] = []
-        for number, item in enumerate(wanted):
+        whole, notes = complete(wanted)
+        self.notes += notes
+        for number, item in whole:
             where = f"acceptance_stages[{number}]"
             name, role = self._named(item, where)
             if name in [s.name for s in chosen] or name in left_out:
                 raise PlanError(f"{where}: stage {name!r} is listed twice")
-            if not selected(name, self.play.only_tags, self.play.skip_tags):
+            stage = Stage(name, role, self.play, self.manager, self.loader, where)
+            if selected(stage.tags, self.play.only_tags, self.play.skip_tags):
+                chosen.append(stage)
+            else:
                 left_out.append(name)
-                continue
-            chosen.append(Stage(name, role, self.play, self.manager, self.loader, where))
         if not chosen:
             only, skip = list(self.play.only_tags), list(self.play.skip_tags)
             raise PlanError(
@@ -256,10 +263,27 @@ class Planner:
 _OURS = ("acceptance_run", "acceptance_stage", "acceptance_judgement", "acceptance_mode")
 
 
-def selected(tag: str, only: t.Iterable[str], skip: t.Iterable[str]) -> bool:
-    """Whether --tags and --skip-tags let a task with this one tag run, by Ansible's rules."""
-    only, skip = set(only), set(skip)
-    return (not only or bool(only & {"all", "tagged", tag})) and not skip & {"all", "tagged", tag}
+def complete(wanted: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[str]]:
+    """The stages with those that they bring along, each with the number of the one that was named; and what to say of it.
+
+    Whoever names them keeps them where they are, and a stage given as {name, role} comes alone.
+    """
+    found: list[tuple[int, t.Any]] = []
+    notes = []
+    for number, item in enumerate(wanted):
+        brought = [of.get(item) if isinstance(item, str) else None for of in (BEFORE, AFTER)]
+        before, after = (other if other and other not in wanted else None for other in brought)
+        said = [f"{other} {where} it" for other, where in ((before, "before"), (after, "after")) if other]
+        if said:
+            notes.append(f"stage {item} brings {' and '.join(said)}; --skip-tags leaves one out")
+        found += [(number, name) for name in (before, item, after) if name is not None]
+    return found, notes
+
+
+def selected(tags: t.Iterable[str], only: t.Iterable[str], skip: t.Iterable[str]) -> bool:
+    """Whether --tags and --skip-tags let a task with these tags run, by Ansible's rules."""
+    only, skip, mine = set(only), set(skip), {"all", "tagged", *tags}
+    return (not only or bool(only & mine)) and not skip & mine
 
 
 def between(stage: str) -> t.Any:
@@ -330,7 +354,7 @@ def remaining(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]]) -> d
     return todo
 
 
-def phases(stages: list[dict[str, str]], todo: dict[str, dict[str, t.Any]], long: t.Iterable[str]) -> list[dict[str, str]]:
+def phases(stages: list[dict[str, t.Any]], todo: dict[str, dict[str, t.Any]], long: t.Iterable[str]) -> list[dict[str, t.Any]]:
     """How the stages run: a long one over more hosts than forks is started everywhere and then collected."""
     forks = int(context.CLIARGS.get("forks") or 5)
     run = []

@@ -56,7 +56,8 @@ def prepare(
     }
     (run.dir / "todo" / "totals").write_text(json.dumps(totals), encoding="utf-8")
     long = [n for n in names if any(settings[h].get(f"{n}_long") for h in here)]
-    order = plan.phases([{"name": s.name, "role": s.role} for s in stages], {t_: todo[t_] for t_ in todo if t_ in here}, long)
+    these = [{"name": s.name, "role": s.role, "tags": s.tags} for s in stages]
+    order = plan.phases(these, {t_: todo[t_] for t_ in todo if t_ in here}, long)
     lines = plan.summary(written, todo) + [f"note: {note}" for note in notes + wrong]
     return {"run_id": run.id, "results_dir": results_dir, "stages": order, "questions": planner.questions}, lines
 

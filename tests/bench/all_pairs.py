@@ -62,7 +62,7 @@ def acceptance(fleet: Fleet, folder: pathlib.Path, *more: str) -> tuple[pathlib.
     """A run of the stages; its folder and the seconds it took."""
     results = pathlib.Path(tempfile.mkdtemp(dir=folder))
     variables = {
-        "acceptance_results_dir": str(results), "acceptance_stages": ["rdma_ports", "rdma"], "rdma_iterations": 1000, "rdma_qps": 1,
+        "acceptance_results_dir": str(results), "acceptance_stages": ["rdma"], "rdma_iterations": 1000, "rdma_qps": 1,
         "rdma_governor": "", "acceptance_expectations": {"rdma-400g": {"value": 384}},
     }  # fmt: skip
     binary = str(ROOT / ".venv/bin/ansible-playbook")

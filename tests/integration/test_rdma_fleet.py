@@ -20,7 +20,7 @@ pytestmark = pytest.mark.fleet
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOSTS = int(os.environ.get("TEST_PAIR_HOSTS", "64"))
 VARIABLES: dict[str, t.Any] = {
-    "acceptance_stages": ["rdma_ports", "rdma", "rdma_again"], "rdma_governor": "", "rdma_iterations": 1000, "rdma_qps": 1,
+    "acceptance_stages": ["rdma"], "rdma_governor": "", "rdma_iterations": 1000, "rdma_qps": 1,
     "rdma_test_timeout": 10, "rdma_patience": 10,
 }  # fmt: skip
 
