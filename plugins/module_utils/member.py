@@ -46,9 +46,10 @@ def folder(token: str) -> str:
 
 
 def reading(token: str) -> list[str]:
-    """The command by which the head, over SSH, reads a member's hello and then holds the lock until its own end closes."""
+    """The command by which the head, over SSH, reads a member's hello and then holds the lock until its own end closes. It carries the
+    token, so that it ends with the membership where a cut connection never tells it."""
     path = f"{folder(token)}/hello"
-    return ["flock", "--shared", path, "cat", path, "-"]
+    return ["env", f"{session.MARK}={token}", "flock", "--shared", path, "cat", path, "-"]
 
 
 class Member:

@@ -19,12 +19,24 @@ pytestmark = pytest.mark.fleet
 SPECIAL = {"gpu-02": Options(python=False, sudo=False), "gpu-03": Options(state_size="16k")}
 
 
+@pytest.fixture(scope="module")
+def own_fleet() -> t.Iterator[Fleet]:
+    """Hosts that no other test has planted anything on."""
+    if os.geteuid():
+        pytest.skip("the fleet rig needs root")
+    fleet = Fleet.reserve()
+    try:
+        yield fleet
+    finally:
+        fleet.down()
+
+
 @pytest.fixture
-def fleet(rig_fleet: Fleet) -> t.Iterator[Fleet]:
-    rig_fleet.up(3, SPECIAL)
-    yield rig_fleet
-    for host in rig_fleet.hosts:
-        assert not [argv for argv in rig_fleet.processes(host).values() if "sleep" in argv[0]]
+def fleet(own_fleet: Fleet) -> t.Iterator[Fleet]:
+    own_fleet.up(3, SPECIAL)
+    yield own_fleet
+    for host in own_fleet.hosts:
+        assert not [argv for argv in own_fleet.processes(host).values() if "sleep" in argv[0]]
 
 
 def ssh(fleet: Fleet, host: str, *argv: str, timeout: float = 20) -> subprocess.CompletedProcess[str]:
