@@ -42,6 +42,7 @@ MOST_KWOK = 5000
 GPUS = 8
 PRODUCT = "NVIDIA-H200"
 START_LIMIT_S = 180.0
+GRACE_S = 40  # a node that is silent for so long is NotReady; Kubernetes' own 50 s cost tests too much
 CONTROL = "control"
 GPU_LABELS = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": PRODUCT, "nvidia.com/gpu.count": str(GPUS)}
 KWOK_STAGES = (
@@ -129,8 +130,11 @@ class Kubernetes:
 
     # Up and down -------------------------------------------------------------------------------------------------
 
-    def up(self, nodes: int = 2, kwok: int = 0, operators: t.Collection[str] = tuple(OPERATORS)) -> dict[str, float]:
-        """Exactly these nodes, operators of OPERATORS, and all else a cluster has; what runs stays as it is.
+    def up(
+        self, nodes: int = 2, kwok: int = 0, operators: t.Collection[str] = tuple(OPERATORS), grace_s: int = GRACE_S
+    ) -> dict[str, float]:
+        """Exactly these nodes, operators of OPERATORS, and all else a cluster has; what runs stays as it is. A node that is
+        silent for `grace_s` is NotReady: kwok nodes speak four times as often, and a thousand of them keep half a core busy by it.
         Returns the seconds the steps took."""
         common.need_root("kubernetes")
         if not 0 <= nodes <= MOST_NODES or not 0 <= kwok <= MOST_KWOK:
@@ -159,12 +163,12 @@ class Kubernetes:
                 self._start_containerd(node, programs)
             self._wait_api()
             took["api"] = time.monotonic() - began
-            self._start_controllers()
+            self._start_controllers(grace_s)
             for node in names:
                 self._images(node, archives)
                 self._start_kubelet(node)
             self._operators(programs / "manifests", operators)
-            self._start_kwok(programs / "manifests")
+            self._start_kwok(programs / "manifests", grace_s)
             if names:
                 self._devices(images.device_plugin(programs))
             self._kwok_nodes(kwok)
@@ -413,17 +417,19 @@ class Kubernetes:
             "--service-account-key-file=/rig/sa.pub", "--service-account-signing-key-file=/rig/sa.key", "--allow-privileged=true",
             "--kubelet-client-certificate=/rig/kubelet-client.crt", "--kubelet-client-key=/rig/kubelet-client.key",
             "--kubelet-preferred-address-types=InternalIP",
+            # A seventh of its time went into collecting a small heap over and over again.
+            variables=["GOGC=300", "GOMEMLIMIT=1GiB"],
         )  # fmt: skip
 
     def _wait_api(self) -> None:
         self._wait("the API server", lambda: self.api.request("GET", "/readyz") == "ok", CONTROL, "kube-apiserver")
 
-    def _start_controllers(self) -> None:
+    def _start_controllers(self, grace_s: int) -> None:
         for name, more in (
             (
                 "kube-controller-manager",
                 ("--service-account-private-key-file=/rig/sa.key", "--root-ca-file=/rig/ca.crt", "--use-service-account-credentials=true",
-                 "--allocate-node-cidrs=false", f"--node-monitor-grace-period={GRACE_S}s", "--node-monitor-period=2s",
+                 "--allocate-node-cidrs=false", f"--node-monitor-grace-period={grace_s}s", "--node-monitor-period=2s",
                  "--kube-api-qps=200", "--kube-api-burst=400"),
             ),
             ("kube-scheduler", ()),
@@ -532,7 +538,7 @@ class Kubernetes:
 
         self._wait(f"the API of {resource} of {group}", served, CONTROL, "kube-apiserver")
 
-    def _start_kwok(self, manifests: pathlib.Path) -> None:
+    def _start_kwok(self, manifests: pathlib.Path, grace_s: int) -> None:
         server = (HERE / "control" / "pod_logs.py").read_text()
         self._program(CONTROL, "pod-logs", "/rig/pod_logs.py", program="/usr/bin/python3", config=("pod_logs.py", server))
         stages = [manifests / "kwok/kustomize/stage" / f"{stage}.yaml" for stage in KWOK_STAGES]
@@ -540,7 +546,7 @@ class Kubernetes:
         self._program(
             CONTROL, "kwok", "--kubeconfig=/rig/admin.kubeconfig", "--config=/rig/stages.yaml", "--manage-all-nodes=false",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-ip=127.0.0.1", "--node-port=10251",
-            "--server-address=127.0.0.1:10247", "--cidr=10.244.0.0/16", "--node-lease-duration-seconds=40",
+            "--server-address=127.0.0.1:10247", "--cidr=10.244.0.0/16", f"--node-lease-duration-seconds={grace_s}", "-v=WARN",
             config=("stages.yaml", "---\n".join(stage.read_text() for stage in stages)),
         )  # fmt: skip
 
@@ -678,7 +684,6 @@ class Kubernetes:
 
 
 SERVICES = "10.96.0.0/16"
-GRACE_S = 40  # a node that is silent for so long is NotReady; Kubernetes' own 50 s cost tests too much
 VOLCANO_SCHEDULER = """\
 actions: "enqueue, allocate, backfill"
 tiers:
