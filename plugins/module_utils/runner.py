@@ -16,6 +16,7 @@ import typing as t
 import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import member
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Session, SessionError
@@ -104,6 +105,7 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
         run.get("run_id") or time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + os.urandom(3).hex(),
         run.get("stage") or default_stage,
         common["timeout"] + GUARDIAN_GRACE_S,
+        Machine.of_session(common["root"]),
     )
     phase = run.get("phase") or "all"
     try:

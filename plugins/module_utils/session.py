@@ -25,6 +25,7 @@ import errno
 import fcntl
 import json
 import os
+import random
 import select
 import shutil
 import signal
@@ -33,10 +34,13 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 
 DEFAULT_STATE_DIR = "/var/lib/gpufleet-acceptance"
 # An uncollected result of a detached probe is kept this long after its deadline.
 KEEP_S = 3600.0
+# Two who come to a machine at the same moment, by SSH and in a pod, may each see the other first.
+MEETING_S = 2.0
 
 
 class SessionError(Exception):
@@ -191,9 +195,9 @@ class Lock:
 
 
 class Session:
-    """One probe of one run on this node."""
+    """One probe of one run on this node. `machine`: what may be known under another name, on the other plane."""
 
-    def __init__(self, state_dir: str, run_id: str, stage: str, deadline_s: float) -> None:
+    def __init__(self, state_dir: str, run_id: str, stage: str, deadline_s: float, machine: Machine | None = None) -> None:
         self.state_dir = state_dir or default_state_dir()
         self.run_id = run_id
         self.stage = stage
@@ -201,6 +205,7 @@ class Session:
         self.result_path = os.path.join(self.state_dir, run_id, stage + ".jsonl")
         self.ledger = Ledger(self.state_dir)
         self.lock = Lock(self.state_dir)
+        self.machine = machine or Machine()
         self.undone: list[str] = []
         self._done_pipe = -1
         self._alive_pipe = -1
@@ -237,6 +242,7 @@ class Session:
         os.close(done_write)
         os.close(alive_read)
         os.close(self.lock.handle)  # the guardian's copy keeps the lock
+        self.machine.release()  # and that of the machine
         self._done_pipe, self._alive_pipe = done_read, alive_write
         self._await_signature()
 
@@ -342,6 +348,15 @@ class Session:
 
     def _acquire(self, seconds: float) -> None:
         end = time.monotonic() + seconds
+        patience = max(end, time.monotonic() + MEETING_S)
+        while not self.machine.try_acquire():
+            if time.monotonic() > patience:
+                raise SessionError(
+                    "duplicate_identity",
+                    f"{self.machine.holder} measures this very machine at the moment: it is known behind SSH and as a node of a cluster;"
+                    " name it once, or raise acceptance_lock_wait",
+                )
+            time.sleep(random.uniform(0.05, 0.2))
         ended_own = False
         while not self.lock.try_acquire():
             holder = self.lock.holder()
@@ -400,7 +415,7 @@ class Guardian:
         for standard in (0, 1, 2):
             os.dup2(null, standard)
         os.chdir("/")
-        keep = {0, 1, 2, self.alive, self.done, self.session.lock.handle}
+        keep = {0, 1, 2, self.alive, self.done, self.session.lock.handle, self.session.machine.handle}
         for name in os.listdir("/proc/self/fd"):
             if int(name) not in keep:
                 with contextlib.suppress(OSError):
@@ -456,6 +471,7 @@ class Guardian:
         with contextlib.suppress(OSError):
             self.session.lock.remove()
         os.close(self.session.lock.handle)
+        self.session.machine.release()
         with contextlib.suppress(OSError):
             os.rmdir(self.session.state_dir)
 
@@ -515,6 +531,7 @@ class _Probe:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             for handle in (*self.pipes, self.session.lock.handle):
                 os.close(handle)
+            self.session.machine.release()
             os.environ[MARK] = mark = os.urandom(16).hex()
             self.session.ledger.record("session", mark=mark)
             for observation in probe():

@@ -1,0 +1,69 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One machine that stands in an inventory twice, behind SSH and as a node of a cluster, is never measured by both at once.
+
+Those who came by SSH share a lock (flock) on one file that every machine has and nobody else locks, pods share one on another; who
+comes looks whether somebody of the other kind holds theirs. Nothing is written: a pod's read-only mount of the host's root will do.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+BY_SSH, BY_POD = "etc", "etc/machine-id"
+WHO = {BY_SSH: "somebody behind SSH", BY_POD: "a pod of a cluster"}
+
+
+class Machine:
+    """The machine whose root is at `root`, as a process sees it that came by SSH or in a pod."""
+
+    def __init__(self, root: str = "/", pod: bool = False) -> None:
+        self.own, self.other = (BY_POD, BY_SSH) if pod else (BY_SSH, BY_POD)
+        self.root = root
+        self.handle = -1
+
+    @classmethod
+    def of_session(cls, root: str) -> Machine:
+        """That of a probe whose host's files are at `root`; a pod that does not see them has a root of its own, and nobody else in it."""
+        return cls(root, pod=bool(os.environ.get("GPUFLEET_POD_UID")) and root != "/")
+
+    def try_acquire(self) -> bool:
+        """Hold the machine, together with others of our kind; False where the other kind holds it, or comes at this very moment, so
+        that asking again a little later tells. A machine without these files cannot be told from another and is held as it is."""
+        try:
+            handle = os.open(os.path.join(self.root, self.own), os.O_RDONLY)
+            other = os.open(os.path.join(self.root, self.other), os.O_RDONLY)
+        except OSError:
+            return True
+        try:
+            held = _lock(handle, fcntl.LOCK_SH) and _lock(other, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            held = True
+        os.close(other)  # with it goes its lock: it was a question
+        if held:
+            self.handle = handle
+        else:
+            os.close(handle)
+        return held
+
+    def release(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+        self.handle = -1
+
+    @property
+    def holder(self) -> str:
+        """Who holds it where we may not."""
+        return WHO[self.other]
+
+
+def _lock(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+import pathlib
+import threading
+import time
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
+
+RUN = "20261121T100000Z-0a1b2c"
+
+
+@pytest.fixture
+def root(tmp_path: pathlib.Path) -> str:
+    """A host's root as a pod sees it."""
+    (tmp_path / "host" / "etc").mkdir(parents=True)
+    (tmp_path / "host" / "etc" / "machine-id").write_text("0" * 32 + "\n")
+    return str(tmp_path / "host")
+
+
+@pytest.mark.parametrize("pod", [False, True])
+def test_a_machine_belongs_to_many_of_one_kind_and_never_to_both(root: str, pod: bool) -> None:
+    first, second, other = Machine(root, pod), Machine(root, pod), Machine(root, not pod)
+    assert first.try_acquire() and second.try_acquire()
+    assert not other.try_acquire()
+    assert other.holder == ("a pod of a cluster" if pod else "somebody behind SSH")
+    first.release()
+    assert not other.try_acquire()
+    second.release()
+    assert other.try_acquire()
+    assert not first.try_acquire()
+    other.release()
+
+
+def test_a_machine_without_an_identity_is_held_as_it_is(tmp_path: pathlib.Path) -> None:
+    nameless = Machine(str(tmp_path), pod=True)
+    assert nameless.try_acquire()
+    nameless.release()
+
+
+def test_only_a_pod_that_sees_its_host_stands_for_it(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Machine.of_session(root).own == Machine(root).own
+    monkeypatch.setenv("GPUFLEET_POD_UID", "a uid")
+    assert Machine.of_session(root).own == Machine(root, pod=True).own
+    assert Machine.of_session("/").own == Machine("/").own
+
+
+def test_the_guardian_holds_it_for_as_long_as_the_probe_runs(root: str, tmp_path: pathlib.Path) -> None:
+    state = str(tmp_path / "state")
+    running = session.Session(state, RUN, "stack", 30, Machine(root))
+
+    def probe() -> list[dict[str, object]]:
+        time.sleep(3)
+        return [{"check": "facts"}]
+
+    running.start(probe)
+    pod = session.Session(str(tmp_path / "pod"), RUN, "stack", 30, Machine(root, pod=True))
+    with pytest.raises(session.SessionError) as refused:
+        pod.start(lambda: [])
+    assert refused.value.reason_code == "duplicate_identity"
+    assert "somebody behind SSH measures this very machine" in refused.value.reason
+    assert not (tmp_path / "pod").exists()
+    pod.start(lambda: [{"check": "facts"}], wait_for_lock_s=20)  # it waits where it may
+    assert running.wait(10) and running.collect()["end"] == "done"
+    assert pod.wait(10) and pod.collect()["end"] == "done"
+    assert Machine(root).try_acquire(), "a guardian that is done holds nothing"
+
+
+def test_two_that_come_at_once_do_not_both_lose(root: str, tmp_path: pathlib.Path) -> None:
+    found: list[str] = []
+
+    def come(pod: bool) -> None:
+        mine = Machine(root, pod)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            if mine.try_acquire():
+                found.append("in")
+                time.sleep(0.05)
+                found.append("out")
+                mine.release()
+                return
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=come, args=(number % 2 == 0,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["in", "out"] * 2
