@@ -125,7 +125,9 @@ class _Bad(Exception):
         self.code = code
 
 
-def parse(text: t.Any, rc: int = 0, expect_bytes: int | None = None, expect_iterations: int | None = None) -> Parsed:
+def parse(
+    text: t.Any, rc: int = 0, expect_bytes: int | None = None, expect_iterations: int | None = None, unit: str | None = None
+) -> Parsed:
     """Read what one perftest program printed (text, or the JSON of its --out_json file) and its exit status `rc`.
 
     Returns {"outcome", "reason_code", "reason", "tool", "test", "rows", "warnings"}. Rows of a bandwidth test: bytes,
@@ -133,7 +135,8 @@ def parse(text: t.Any, rc: int = 0, expect_bytes: int | None = None, expect_iter
     `MiB/s` of 2^20 bytes), message_rate in Mpps, and where printed cpu_util in percent, sl, ports. Rows of a latency test, in
     us: t_min, t_max, t_typical, t_avg, t_stdev, percentiles {"99", "99.9"}, tps_average; what a duration run does not print
     is None. `side` is local or remote in the extra tables of --report-both. `expect_bytes` and `expect_iterations` (of one
-    QP, -n) are what the caller asked for; another number is an error. Never raises.
+    QP, -n) are what the caller asked for; another number is an error. `unit` is that of the bandwidth in a JSON, which names
+    none, where its text has told it. Never raises.
     """
     result: Parsed = {
         "outcome": "error", "reason_code": None, "reason": None, "tool": None, "test": None, "rows": [], "warnings": [],
@@ -146,7 +149,7 @@ def parse(text: t.Any, rc: int = 0, expect_bytes: int | None = None, expect_iter
         text = text.replace("\r\n", "\n")
         if text.lstrip()[:1] == "{":
             _ended(text, rc)
-            _read_json(text, result)
+            _read_json(text, result, unit)
         else:
             unfinished = _read_text(text, result)
             _ended(text, rc)
@@ -375,7 +378,7 @@ def _half_digit(word: str) -> float:
 # JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _read_json(text: str, result: Parsed) -> None:
+def _read_json(text: str, result: Parsed, told: str | None) -> None:
     """The file of --out_json. It holds the last size only, and after --report-both the other side's result."""
     try:
         whole = json.loads(text, parse_float=str, parse_int=str)
@@ -392,8 +395,8 @@ def _read_json(text: str, result: Parsed) -> None:
         "MsgRate": "message_rate_all", "CPU_util": "cpu_util",
     }  # fmt: skip
     words = {names.get(name.strip(), name.strip()): value for name, value in whole["results"].items()}
-    unit = ""
-    if test["kind"] == "bw":
+    unit = (told or "") if test["kind"] == "bw" else ""
+    if test["kind"] == "bw" and not told:
         units = _units(words["bw_average"], words["message_rate_all"], int(words["bytes"]))
         if len(units) != 1:
             why = "its numbers are too small to tell which it is" if units else "its numbers fit none"

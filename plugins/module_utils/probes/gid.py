@@ -87,16 +87,16 @@ def choose(
     family: str = "",
     allow_link_local: bool = False,
     index: int | None = None,
-) -> tuple[Gid | None, str]:
-    """The GID to use, or None and why none will do, with what is there.
+) -> tuple[list[Gid], str]:
+    """The GIDs that may be used, the best one first, or none and why none will do, with what is there.
 
     `wanted` are CIDRs (none: any network), `version` the RoCE version, `family` `ipv4`, `ipv6` or both. An `index` given by the
     user is taken as it is, if it holds a GID. On InfiniBand no GID has to be chosen.
     """
     there = "; ".join(f"{g['index']}: {g['address']} {g['type']} {g['netdev'] or ''}".strip() for g in gids) or "no GID at all"
     if index is not None:
-        found = next((g for g in gids if g["index"] == index), None)
-        return found, "" if found else f"GID index {index} holds no GID; there are: {there}"
+        given = [g for g in gids if g["index"] == index]
+        return given, "" if given else f"GID index {index} holds no GID; there are: {there}"
     allowed = networks(wanted)
 
     def fits(g: Gid) -> bool:
@@ -111,8 +111,21 @@ def choose(
 
     candidates = sorted((g for g in gids if fits(g)), key=lambda g: (link_local(g["address"]), ":" in g["address"], g["index"]))
     if candidates:
-        return candidates[0], ""
+        return candidates, ""
     rules = [f"RoCE v{version}", family or "IPv4 or IPv6"]
     rules += [f"in {' or '.join(wanted)}"] if wanted else []
     rules += [] if allow_link_local else ["not link-local"]
-    return None, f"no GID is {', '.join(rules)}; there are: {there}"
+    return [], f"no GID is {', '.join(rules)}; there are: {there}"
+
+
+def of_one_network(ours: list[Gid], theirs: list[Gid], prefix: int | None) -> tuple[Gid, Gid]:
+    """The best candidates of two ports that are in one network (`prefix` bits of an IPv4 address, 64 of an IPv6 one); the best of
+    each where no two are."""
+    for own in ours:
+        bits = 64 if ":" in own["address"] else prefix or 24
+        network = ipaddress.ip_network(f"{own['address']}/{bits}", strict=False)
+        for other in theirs:
+            where = ipaddress.ip_address(other["address"])
+            if where.version == network.version and where in network:
+                return own, other
+    return ours[0], theirs[0]

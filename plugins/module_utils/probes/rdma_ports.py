@@ -47,7 +47,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             continue
         ports = [p for device in devices for p in device["ports"] if params["port"] in (None, p["port"])]
         for port in ports:
-            port["gid"], port["gid_problem"] = _chosen(port, params)
+            port.update(_chosen(port, params))
         yield observation.measured(
             wanted["check"],
             variant=wanted["variant"],
@@ -309,12 +309,14 @@ def gpu_affinity(node: Node, devices: list[dict[str, t.Any]]) -> dict[str, list[
 # What is wrong -------------------------------------------------------------------------------------------------------
 
 
-def _chosen(port: Port, params: dict[str, t.Any]) -> tuple[gid.Gid | None, str]:
+def _chosen(port: Port, params: dict[str, t.Any]) -> dict[str, t.Any]:
+    """`gid`, what else would do in `gid_others` (a partner may be in its network), and `gid_problem` where none will."""
     if port["link_layer"] == "InfiniBand":
-        return None, ""
-    return gid.choose(
+        return {"gid": None, "gid_others": [], "gid_problem": ""}
+    found, problem = gid.choose(
         port["gids"], params["network"], params["roce_version"], params["address_family"], params["link_local"], params["gid_index"]
     )
+    return {"gid": found[0] if found else None, "gid_others": found[1:], "gid_problem": problem}
 
 
 def findings(devices: list[dict[str, t.Any]], ports: list[Port]) -> list[dict[str, str]]:

@@ -17,6 +17,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.pairing import pair_rounds
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError
 
@@ -108,7 +109,7 @@ def kinds(wanted: Record) -> list[Record]:
                 "op": op,
                 "kind": kind,
                 "bytes": None if op == "atomic" else size,
-                "iterations": None if wanted["rdma_duration"] else count * qps,
+                "iterations": None if wanted["rdma_duration"] else count,
                 "qps": qps if bandwidth else None,
                 "context": {"op": op, "bidirectional": bool(both), "qps": qps},
             }
@@ -123,7 +124,7 @@ def estimate(rounds: list[t.Any], tests: list[Record], wanted: Record) -> list[s
     said = [f"rdma: {len(rest)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail"]
     for kind in tests:
         if _counted(kind):
-            moved = kind["bytes"] * kind["iterations"]
+            moved = _bytes(kind)
             told = ", ".join(f"{_seconds(kind, wanted, speed):.3g} s at {speed} Gb/s" for speed in SPEEDS)
             said.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail: {told}")
     least = ", ".join(f"{_human(expected_seconds(len(rest), tests, wanted, speed))} at {speed} Gb/s" for speed in SPEEDS)
@@ -137,10 +138,15 @@ def _counted(kind: Record) -> bool:
     return kind["kind"] == "bw" and bool(kind["bytes"]) and bool(kind["iterations"])
 
 
+def _bytes(kind: Record) -> int:
+    """What a test moves: each QP does all iterations."""
+    return int(kind["bytes"] * kind["iterations"] * kind["qps"])
+
+
 def _seconds(kind: Record, wanted: Record, speed: float) -> float:
     """Of one test on a link of `speed` Gb/s."""
     if _counted(kind):
-        return float(kind["bytes"] * kind["iterations"] * 8 / (speed * 1e9))
+        return float(_bytes(kind) * 8 / (speed * 1e9))
     return float(wanted["rdma_duration"] or 2)
 
 
@@ -307,6 +313,7 @@ class Timetable:
     ) -> t.Iterator[tuple[str, Record]]:
         """The two sides of one test, each with the node it belongs to."""
         serving, asking = self.ports[server][rails[0]], self.ports[client][rails[1]]
+        gids = self._gids(serving, asking)
         rates = [p["rate_gbps"] for p in (serving, asking) if p["rate_gbps"]]
         widest = max(len(p) for p in self.ports.values()) ** (2 if self.wanted["rdma_crossed"] else 1)
         common = {
@@ -317,7 +324,7 @@ class Timetable:
             "b": f"{client}/nic/{asking['device']}/{asking['port']}",
             # No round shares a port with its neighbours, in which somebody may still be late.
             "tcp_port": self.first + (self.number * widest + place) % self.span,
-            "peer": self.address(server, serving),
+            "peer": self.address(server, gids[0].get("address") or serving["address"]),
             "context": {
                 "nic_gbps": min(rates) if rates else None,
                 "link_layer": serving["link_layer"],
@@ -326,8 +333,10 @@ class Timetable:
                 "comparable": "rdma_rxe" not in (serving["nic"], asking["nic"]),
             },
         }
-        for node, port, other, role, partner in ((server, serving, asking, "server", client), (client, asking, serving, "client", server)):
-            own, theirs = port["gid"] or {}, other["gid"] or {}
+        for node, port, role, partner, (own, theirs) in (
+            (server, serving, "server", client, gids),
+            (client, asking, "client", server, gids[::-1]),
+        ):
             yield (
                 node,
                 {
@@ -342,10 +351,16 @@ class Timetable:
                 },
             )
 
-    def address(self, node: str, port: Record) -> str:
+    def _gids(self, serving: Record, asking: Record) -> tuple[Record, Record]:
+        """The GIDs of both sides, in one network where there are such; nothing on InfiniBand."""
+        if not serving["gid"] or not asking["gid"]:
+            return serving["gid"] or {}, asking["gid"] or {}
+        ours, theirs = ([port["gid"], *port.get("gid_others", ())] for port in (serving, asking))
+        return gid.of_one_network(ours, theirs, serving.get("prefix"))
+
+    def address(self, node: str, own: str) -> str:
         """Where a node's servers listen: as given, else on the rail itself."""
-        given = self.settings[self.nodes[node]].get("acceptance_fabric_address")
-        return str(given or (port["gid"] or {}).get("address") or port["address"])
+        return str(self.settings[self.nodes[node]].get("acceptance_fabric_address") or own)
 
     def write(self) -> dict[str, Record]:
         """The module's arguments for each target."""

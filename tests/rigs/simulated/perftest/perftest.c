@@ -8,7 +8,8 @@
  *
  * Devices are those of /sys/class/infiniband, below $SIMULATED_ROOT where it is set.
  * /opt/simulated/perftest.conf (below it too), a word and its value a line: seconds 5 | gbps 392 | slow ADDRESS FACTOR (a GID of either side) |
- * pair ADDRESS ADDRESS FACTOR | version 6.06 | hang ADDRESS | die ADDRESS
+ * pair ADDRESS ADDRESS FACTOR | version 6.06 | hang ADDRESS | die ADDRESS | count 4 (iterations that are really done)
+ * json 0.5 (what its JSON says of the number, times that; from version 6.20 on)
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -22,7 +23,8 @@
 
 struct said { char test[32], gid[64], version[16]; unsigned long size, iterations, qps, bidirectional; };
 
-static double seconds = 0.2, gbps = 392.0;
+static double seconds = 0.2, gbps = 392.0, json_factor = 1;
+static unsigned long count;
 static char version[16] = "6.06";
 static const char *rule = "---------------------------------------------------------------------------------------\n";
 
@@ -41,6 +43,8 @@ static void read_conf(const char *mine, const char *other, double *factor, int *
         sscanf(line, "seconds %lf", &seconds);
         sscanf(line, "gbps %lf", &gbps);
         sscanf(line, "version %15s", version);
+        sscanf(line, "json %lf", &json_factor);
+        sscanf(line, "count %lu", &count);
         if (!mine)
             continue;
         if (sscanf(line, "slow %63s %lf", a, &value) == 2 && (!strcmp(a, mine) || !strcmp(a, other)))
@@ -86,6 +90,18 @@ static void plain(const char *gid, char *text, size_t size)
         inet_ntop(AF_INET6, &address, text, size);
 }
 
+static void write_json(const char *path, const char *title, const char *kind, const char *device, int gid, struct said us, const char *results)
+{
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (!file)
+        return;
+    fprintf(file, "{\n\"test_info\": {\n\"test\": \"%s_%s%s_Test\",\n\"Dual_port\": \"OFF\",\n\"Device\": \"%s\",\n\"Number_of_qps\": %lu,\n",
+            title, us.bidirectional ? "Bidirectional_" : "", kind, device, us.qps);
+    fprintf(file, "\"Transport_type\": \"IB\",\n\"Connection_type\": \"RC\",\n\"Mtu\": 4096,\n\"Link_type\": \"Ethernet\",\n\"GID_index\": %d\n},\n", gid);
+    fprintf(file, "\"results\": {\n%s\n}\n}\n", results);
+    fclose(file);
+}
+
 static int serve(int port, const char *gid)
 {
     int on = 1, off = 0, peer;
@@ -125,11 +141,11 @@ static int ask(const char *host, int port)
 int main(int argc, char **argv)
 {
     const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
-    const char *device = "mlx5_0", *peer = NULL, *port = "1";
+    const char *device = "mlx5_0", *peer = NULL, *port = "1", *json = NULL;
     const char *title = strstr(name, "write") ? "RDMA_Write" : strstr(name, "read") ? "RDMA_Read" : strstr(name, "send") ? "Send" : "Atomic";
     int latency = strstr(name, "_lat") != NULL, gid = 0, tcp = 18515, gigabits = 0, no_peak = 0, hang = 0, die = 0;
     struct said us = {.size = latency ? 2 : 65536, .iterations = latency ? 1000 : 5000, .qps = 1}, them;
-    char path[256], text[128], mine[64], other[64];
+    char path[256], text[128], mine[64], other[64], results[512];
     double factor = 1, duration = 0;
 
     read_conf(NULL, NULL, NULL, NULL, NULL);
@@ -139,6 +155,8 @@ int main(int argc, char **argv)
         else if (!strcmp(word, "--report_gbits")) gigabits = 1;
         else if (!strcmp(word, "--noPeak") || !strcmp(word, "-N")) no_peak = 1;
         else if (!strcmp(word, "-F")) ;
+        else if (!strcmp(word, "--out_json") && strcmp(version, "6.20") >= 0) ;
+        else if (!strncmp(word, "--out_json_file=", 16) && strcmp(version, "6.20") >= 0) json = word + 16;
         else if (!strcmp(word, "-b")) us.bidirectional = 1;
         else if (word[0] != '-') peer = word;
         else if (word[1] && !word[2] && strchr("dixsqnpD", word[1])) {
@@ -233,13 +251,20 @@ int main(int argc, char **argv)
         }
         gbps = now;
     }
+    if (count)
+        us.iterations = count;
     if (latency) {
         double t = 3.4 / factor;
         printf(" %-7lu %-10lu %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f\n", us.size, us.iterations, t * 0.95, t * 4, t, t * 1.02, t * 0.1, t * 1.2, t * 4);
+        snprintf(results, sizeof results, "\"MsgSize\": %lu,\n\"n_iterations\": %lu,\n\"t_min\": %f,\n\"t_max\": %f,\n\"t_typical\": %f,\n\"t_avg\": %f,\n\"t_stdev\": %f,\n\"percentile_99\": %f,\n\"percentile_99.9\": %f",
+                 us.size, us.iterations, t * 0.95, t * 4, t, t * 1.02 * json_factor, t * 0.1, t * 1.2, t * 4);
     } else {
         double shown = gigabits ? gbps : gbps * 1e9 / 8 / 1048576;
         printf(" %-7lu    %-10lu       %-7.2f            %-7.2f\t\t     %-7.6f\n", us.size, us.iterations * us.qps, no_peak ? 0 : shown, shown, gbps * 1e3 / 8 / us.size);
+        snprintf(results, sizeof results, "\"MsgSize\": %lu,\n\"n_iterations\": %lu,\n\"BW_peak\": %f,\n\"BW_average\": %f,\n\"MsgRate\": %f",
+                 us.size, us.iterations * us.qps, no_peak ? 0 : shown, shown * json_factor, gbps * json_factor * 1e3 / 8 / us.size);
     }
+    write_json(json, title, latency ? "Latency" : "BW", device, gid, us, results);
     fputs(rule, stdout);
     return 0;
 }

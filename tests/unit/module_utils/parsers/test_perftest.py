@@ -257,6 +257,8 @@ def test_json_without_a_unit_that_is_certain(average: str, rate: str) -> None:
     assert parse(JSON % (average, rate, ""))["outcome"] == "error"
     large = (JSON % ("0.03", "0.000000", "")).replace("65536", "8388608")
     assert "too small to tell" in parse(large)["reason"]
+    assert parse(large, unit="Gb/s")["rows"][0]["bw_average"] == {"value": 0.03, "unit": "Gb/s"}
+    assert "does not follow" in parse(JSON % ("97.61", "0.186178", ""), unit="MiB/s")["reason"]
 
 
 def test_a_cut_json_is_never_measured() -> None:

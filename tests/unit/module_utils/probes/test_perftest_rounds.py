@@ -140,6 +140,35 @@ def test_the_preset_and_equal_options_on_both_sides(tmp_path: pathlib.Path) -> N
     assert [text[: len(words)] for text in texts] == [words]  # the server's, which has the same options
 
 
+@pytest.mark.parametrize("test", ["read_bw", "send_lat"])
+def test_json_is_used_where_it_is_json(tmp_path: pathlib.Path, test: str) -> None:
+    """More digits than the text, which stays as the raw output. An older version is never asked for it."""
+    for folder, version in ((tmp_path / "new", "6.22"), (tmp_path / "old", "6.06")):
+        nodes = Nodes(folder, 2, rdma_tests=[test])
+        for name in nodes.names:
+            pairs.conf(folder / name, "seconds 0.1", "gbps 391.123456", f"version {version}")
+        nodes.start()
+        (one,) = nodes.results()[0].values()
+        assert one["outcome"] == "measured", one["reason"]
+        value = {"read_bw": 391.123456, "send_lat": 3.4}[test]
+        assert one["series"][0]["bandwidth" if test == "read_bw" else "latency"] == (value if version == "6.22" else round(value, 2))
+        assert "BW average" in one["raw"] or "t_avg" in one["raw"]
+        assert ("--out_json" in " ".join(one["command"])) == (version == "6.22") and "MsgSize" not in one["raw"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [("json 0.5", "bad_output", "its JSON says 196"), ("count 4", "bad_output", "32 iterations stand in the result, 8000 were asked for")],
+)
+def test_a_result_that_is_not_what_was_asked_for(tmp_path: pathlib.Path, line: str, code: str, words: str) -> None:
+    nodes = Nodes(tmp_path, 2)
+    for name in nodes.names:
+        pairs.conf(tmp_path / name, "seconds 0.1", "version 6.22", line)
+    nodes.start()
+    (one,) = nodes.results()[0].values()
+    assert one["reason_code"] == code and words in one["reason"] and not one["metrics"]
+
+
 def _raw(timetable: dict[str, t.Any]) -> list[str]:
     return str(timetable["raw"]).splitlines()
 

@@ -127,16 +127,29 @@ USUAL = table(
 )
 def test_the_choice_of_a_gid(settings: dict[str, t.Any], index: int | None) -> None:
     found, why = gid.choose(USUAL, **settings)
-    assert (found["index"] if found else None) == index
-    assert bool(why) == (found is None) and (found is not None or "5: 192.168.5.228 RoCE v2 eth0" in why)
+    assert (found[0]["index"] if found else None) == index
+    assert bool(why) == (not found) and (found or "5: 192.168.5.228 RoCE v2 eth0" in why)
 
 
 def test_order_is_no_promise() -> None:
     """IPv4 before IPv6 and link-local last, wherever they stand."""
     found, _why = gid.choose(USUAL[::-1])
-    assert found and found["address"] == "10.0.0.1"
+    assert [g["address"] for g in found] == ["10.0.0.1", "192.168.5.228", "fd00::1"]
     found, _why = gid.choose(table(("fe80::1", "RoCE v2"), ("fd00::1", "RoCE v2")), allow_link_local=True)
-    assert found and found["address"] == "fd00::1"
+    assert [g["address"] for g in found] == ["fd00::1", "fe80::1"]
+
+
+def test_two_of_one_network() -> None:
+    ours = table(("10.0.0.1", "RoCE v2"), ("192.168.5.228", "RoCE v2"), ("fd00::1", "RoCE v2"))
+    for theirs, prefix, indexes in (
+        (table(("10.0.0.2", "RoCE v2"), ("192.168.5.1", "RoCE v2")), 16, (0, 0)),
+        (table(("192.168.9.1", "RoCE v2")), 16, (1, 0)),
+        (table(("192.168.9.1", "RoCE v2")), None, (0, 0)),  # another /24, and nobody knows better
+        (table(("fd00::2", "RoCE v2")), 24, (2, 0)),
+        (table(("172.16.0.1", "RoCE v2")), 24, (0, 0)),
+    ):
+        own, other = gid.of_one_network(ours, theirs, prefix)
+        assert (own["index"], other["index"]) == indexes
 
 
 def test_a_network_that_is_none() -> None:

@@ -91,9 +91,27 @@ def test_options_are_equal_and_never_endless() -> None:
     assert found["n000"]["kinds"] == found["n001"]["kinds"]
     bandwidth, latency = found["n000"]["kinds"]
     assert bandwidth["options"] == ["-s", "65536", "-n", "500000", "-q", "8", "--noPeak", "--report_gbits", "-b"]
-    assert (bandwidth["iterations"], bandwidth["qps"], bandwidth["bytes"]) == (4_000_000, 8, 65536)
+    assert (bandwidth["iterations"], bandwidth["qps"], bandwidth["bytes"]) == (500_000, 8, 65536)
     assert latency["options"] == ["-s", "2", "-n", "1000"]
     assert "run_infinitely" not in str(found)
+
+
+def test_of_several_gids_the_one_in_the_network_of_the_partner() -> None:
+    """Each port's best GID is in a network that the other does not have: both take the one that both are in."""
+    known = {f"n{i:03d}": ports(i, 1) for i in range(3)}
+    for node, best, other in (("n000", "192.0.2.1", "10.9.0.1"), ("n001", "10.9.0.2", "192.0.3.2"), ("n002", "192.0.3.3", "fd00::3")):
+        known[node][0]["gid"] = {"index": 3, "address": best}
+        known[node][0]["gid_others"] = [{"index": 5, "address": other}]
+    tests = [test for args in timetables(3, known=known).values() for planned in args["rounds"] for test in planned["tests"]]
+    chosen = {(test["subject"], test["a"][:4] if test["role"] == "server" else test["b"][:4]): test for test in tests}
+    assert {key: (test["gid_index"], test["gid"]) for key, test in chosen.items()} == {
+        ("n000|n001", "n000"): (5, "10.9.0.1"), ("n000|n001", "n001"): (3, "10.9.0.2"),
+        ("n000|n002", "n000"): (3, "192.0.2.1"), ("n000|n002", "n002"): (3, "192.0.3.3"),
+        ("n001|n002", "n001"): (5, "192.0.3.2"), ("n001|n002", "n002"): (3, "192.0.3.3"),
+    }  # fmt: skip
+    for test in tests:
+        server = test["a"][:4]
+        assert test["peer"] == chosen[test["subject"], server]["gid"]
 
 
 def test_ports_that_are_down_and_nodes_that_are_unknown() -> None:
