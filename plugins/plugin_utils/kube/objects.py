@@ -21,6 +21,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import boot_id
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inject
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import FORBIDDEN, Object, PodSettings
 
@@ -113,6 +114,7 @@ class Launch:
 
     def _spec(self, number: int, settings: PodSettings, devices: int) -> Object:
         resources: Object = {kind: dict(settings.resources.get(kind) or {}) for kind in ("requests", "limits")}
+        besides = {kind: dict(values) for kind, values in resources.items() if values}
         if devices:
             # A device is requested by its limit.
             resources["limits"][settings.resource] = str(devices)
@@ -169,6 +171,8 @@ class Launch:
             spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
         if settings.host_network:
             spec.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
+        if settings.inject:
+            inject.add(spec, settings.inject, besides)
         return spec
 
 
@@ -205,7 +209,7 @@ def job(launch: Launch, name: str, template: Object, settings: PodSettings, node
 
 def _staying(pod: Object, settings: PodSettings) -> Object:
     pod["spec"]["containers"][0]["readinessProbe"] = {
-        "exec": {"command": [settings.python, "-c", f"open('{DONE}')"]},
+        "exec": {"command": [settings.python, "-c", f"import os, sys; sys.exit(not os.path.exists('{DONE}'))"]},
         "periodSeconds": 2,
         "timeoutSeconds": 10,
     }

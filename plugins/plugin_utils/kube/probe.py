@@ -364,13 +364,13 @@ class NodeProbe:
         reason = "; ".join(word for word in words if word)[:1500]
         return Answer(followed.asked.node, {"state": "refused", "reason_code": code, "reason": reason}, self._about(followed))
 
-    def _stream(self, followed: _Followed, reader: frame.Reader) -> str:
+    def _stream(self, followed: _Followed, reader: t.Any, **query: t.Any) -> str:
         """Feed a pod's log to `reader` and write what is not of a frame to disk; the last words of the latter."""
         last: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
         kept = 0
         target: t.IO[bytes] | None = None
         try:
-            for line in self.client.lines(f"{self.pods}/{followed.name}/log", container=objects.CONTAINER, line_limit=1 << 16):
+            for line in self.client.lines(f"{self.pods}/{followed.name}/log", container=objects.CONTAINER, line_limit=1 << 16, **query):
                 reader.feed(line)
                 if frame.TAG in line or not line.strip():
                     continue
@@ -408,8 +408,8 @@ def _node(pod: Object) -> str:
     if spec.get("nodeName"):
         return str(spec["nodeName"])
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    for term in required.get("nodeSelectorTerms") or []:
-        for field in term.get("matchFields") or []:
-            if field.get("key") == "metadata.name" and len(field.get("values") or []) == 1:
-                return str(field["values"][0])
+    terms = required.get("nodeSelectorTerms") or []
+    fields = [field for term in terms for field in term.get("matchFields") or [] if field.get("key") == "metadata.name"]
+    if len(terms) == 1 and fields and len(fields[0].get("values") or []) == 1:
+        return str(fields[0]["values"][0])
     return ""
