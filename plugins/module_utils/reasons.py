@@ -103,6 +103,7 @@ VERDICTS = {
     "below_warn": "the value is below the passing band",
     "below_neighbours": "the value is far below that of identical neighbours",
     "below_siblings": "the GPU is slower than its siblings in the node",
+    "own_test": "a team's own test says by its exit status that it failed",
     "drift": "the software stack differs from the golden values or from the majority",
     "evidence": "errors were counted while the test ran",
     "evidence_unreadable": "the evidence that the stage requires could not be read",

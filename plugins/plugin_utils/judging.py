@@ -75,7 +75,7 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
     """Expectations and waivers as the inventory has them now; hosts that left it keep those of the plan."""
     planner = plan.Planner(play, loader, task_vars)
     planner.hosts = [h for h in planner.hosts if h in written["targets"]]
-    stages = [plan.Stage(s["name"], s["role"], play, planner.manager, loader, "plan.json") for s in written["stages"]]
+    stages = [plan.Stage(s["name"], s["role"], play, planner.manager, loader, "plan.json", s.get("manifest")) for s in written["stages"]]
     today = planning.judging_inputs(planner, planner.settings(stages))
     before = written["judging"]
     shift = len(today["sets"])

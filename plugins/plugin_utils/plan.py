@@ -25,6 +25,7 @@ from ansible.playbook.role.include import RoleInclude
 from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import manifest as manifests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.layers import Layers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError, new_run_id
 
@@ -45,7 +46,9 @@ class PlanError(RunError):
 class Stage:
     """A stage of this run: its role's defaults and argument specs are the whole interface."""
 
-    def __init__(self, name: str, role_name: str, play: t.Any, manager: t.Any, loader: t.Any, where: str) -> None:
+    def __init__(
+        self, name: str, role_name: str, play: t.Any, manager: t.Any, loader: t.Any, where: str, manifest: t.Any = None
+    ) -> None:
         self.name = name
         self.role = role_name
         # Whom --tags rdma asks for means what that stage brings along too.
@@ -57,6 +60,9 @@ class Stage:
             raise PlanError(f"{where}: role {role_name!r} of stage {name!r} cannot be loaded: {error}") from error
         self.defaults: dict[str, t.Any] = dict(role.get_default_vars())
         self.options: dict[str, t.Any] = dict((role._get_role_argspecs().get("main") or {}).get("options") or {})
+        self.manifest = manifests.load(manifest, where) if manifest else None
+        if self.manifest:
+            self.defaults, self.options = manifests.options(name)
         # How a stage between nodes plans its subjects: items({node: target}, settings) and work(run, plan, todo).
         self.between = between(name) if role_name == SHIPPED_STAGES.get(name) else None
         if name != "common" and not self.between and f"{name}_checks" not in self.defaults:
@@ -96,10 +102,10 @@ class Planner:
         self.notes += notes
         for number, item in whole:
             where = f"acceptance_stages[{number}]"
-            name, role = self._named(item, where)
+            name, role, manifest = self._named(item, where)
             if name in [s.name for s in chosen] or name in left_out:
                 raise PlanError(f"{where}: stage {name!r} is listed twice")
-            stage = Stage(name, role, self.play, self.manager, self.loader, where)
+            stage = Stage(name, role, self.play, self.manager, self.loader, where, manifest)
             if selected(stage.tags, self.play.only_tags, self.play.skip_tags):
                 chosen.append(stage)
             else:
@@ -112,18 +118,21 @@ class Planner:
             )
         return chosen, left_out
 
-    def _named(self, item: t.Any, where: str) -> tuple[str, str]:
+    def _named(self, item: t.Any, where: str) -> tuple[str, str, t.Any]:
         if isinstance(item, str) and item in SHIPPED_STAGES:
-            return item, SHIPPED_STAGES[item]
-        if isinstance(item, dict) and set(item) <= {"name", "role"} and isinstance(item.get("name"), str):
+            return item, SHIPPED_STAGES[item], None
+        if isinstance(item, dict) and set(item) <= {"name", "role", "manifest"} and isinstance(item.get("name"), str):
             name = str(item["name"])
             if not name.isidentifier() or name != name.lower() or name in ("common", "acceptance"):
                 raise PlanError(f"{where}: found stage name {name!r}, expected lower-case letters, digits and _")
-            role = item.get("role") or SHIPPED_STAGES.get(name)
+            role = item.get("role") or (manifests.ROLE if item.get("manifest") else SHIPPED_STAGES.get(name))
+            if item.get("manifest") and (role != manifests.ROLE or name in SHIPPED_STAGES):
+                raise PlanError(f"{where}: stage {name!r}: a manifest has a name of its own and no role")
             if role:
-                return name, str(role)
+                return name, str(role), item.get("manifest")
         raise PlanError(
-            f"{where}: unknown stage {item!r}; expected one of {', '.join(SHIPPED_STAGES)}, or {{name, role}} for your own"
+            f"{where}: unknown stage {item!r}; expected one of {', '.join(SHIPPED_STAGES)}, "
+            "or {name, role} or {name, manifest} for your own"
         )
 
     # Hosts -------------------------------------------------------------------------------------------------------
@@ -232,6 +241,11 @@ class Planner:
                 if hasattr(stage.between, "question"):
                     self.questions += filter(None, [stage.between.question({node: target_of[node] for node in nodes}, settings)])
                 continue
+            if stage.manifest:
+                behind_ssh = sorted({target_of[node] for node in nodes if targets[target_of[node]]["plane"] == "ssh"})
+                nodes = [node for node in nodes if target_of[node] not in behind_ssh]
+                if behind_ssh:
+                    self.notes.append(f"stage {stage.name} is a manifest, for nodes of clusters only: not for {', '.join(behind_ssh[:10])}")
             for node in nodes:
                 for check, variant in settings[target_of[node]][f"{stage.name}_checks"]:
                     subject = {"kind": "node", "id": node, "members": []}
@@ -250,7 +264,7 @@ class Planner:
             "partial": bool(left_out or skipped),
             "left_out": left_out,
             "skipped_stages": skipped,
-            "stages": [{"name": s.name, "role": s.role} for s in stages],
+            "stages": [{"name": s.name, "role": s.role, **({"manifest": s.manifest} if s.manifest else {})} for s in stages],
             "targets": targets,
             "items": items,
             "sample": samples,

@@ -27,7 +27,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import manifest, payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.plan import between
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError, file_name, write_atomically
@@ -82,9 +82,13 @@ class StageAction(ActionBase):
     def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> StageOnTarget:
         if task_vars.get("acceptance_plane") != "kubernetes":
             return StageOnHost(self, planned, task_vars)
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import stage, stage_group
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import stage, stage_group, stage_manifest
 
-        wanted = stage_group.GroupsOnCluster if self.module in stage_group.MODULES else stage.StageOnCluster
+        wanted: type[stage.StageOnCluster] = stage.StageOnCluster
+        if task_vars["acceptance_stage"]["role"] == manifest.ROLE:
+            wanted = stage_manifest.ManifestOnCluster
+        elif self.module in stage_group.MODULES:
+            wanted = stage_group.GroupsOnCluster
         return t.cast("StageOnTarget", wanted(self, planned, task_vars))
 
 

@@ -80,9 +80,6 @@ class StageOnCluster(StageOnTarget):
         there = {node.name: node for node in self._nodes(client, set(names.values()), pods.resource)}
         devices = self.stage in pods.gpu_stages
         gpu_expected = self.settings.get("acceptance_gpu_count") != 0
-        common = self.args()
-        # The tools under test are in the image, the host's files where the pod mounts them, our own in the pod.
-        common.update(exec={"kind": "host"}, root=objects.HOST if pods.host_root else "/", state_dir=f"{objects.WORK}/state")
         requests: dict[tuple[tuple[str, str], ...], dict[str, t.Any]] = {}
         asked, refused = [], []
         for subject, name in sorted(names.items()):
@@ -94,11 +91,17 @@ class StageOnCluster(StageOnTarget):
                 continue
             checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
             if checks not in requests:
-                mine = {**common, "checks": [{"check": check, "variant": variant} for check, variant in checks]}
-                requests[checks] = payload.request(self.action.module, self.action.spec, mine)
+                requests[checks] = self._request(checks, pods)
             asked.append(Asked(name, requests[checks], node.devices if devices else 0))
         self._record_all(refused)
         return asked
+
+    def _request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
+        """What a node's pod is asked."""
+        args = {**self.args(), "checks": [{"check": check, "variant": variant} for check, variant in checks]}
+        # The tools under test are in the image, the host's files where the pod mounts them, our own in the pod.
+        args.update(exec={"kind": "host"}, root=objects.HOST if pods.host_root else "/", state_dir=f"{objects.WORK}/state")
+        return payload.request(self.action.module, self.action.spec, args)
 
     def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.Node]:
         """Those nodes of the plan that the cluster has; by their names where the plan says them."""

@@ -1,0 +1,80 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Playbooks over the real nodes of the Kubernetes rig, as a user who may what files/rbac says and no more."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+import subprocess
+import time
+import typing as t
+
+from acceptance_runs import ROOT, Done, latest, read, run_folder
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, client
+from kube_roles import roles
+from rigs.kubernetes.kubernetes import Kubernetes
+from rigs.simulated import nodes
+
+TOOLS = {
+    "acceptance_nvidia_smi": "/opt/simulated/bin/nvidia-smi",
+    "nccl_node_binary_dir": "/opt/simulated/bin",
+    "gemm_python": "/opt/simulated/bin/python3-torch",
+    "stack_python": "/opt/simulated/bin/python3-torch",
+}
+EXTRA = {"acceptance_simulated": True, "acceptance_gpu_count": 8, "nccl_node_sizes": ["8M:16G"]}
+_NUMBERS = itertools.count(1)
+
+
+class KubeRuns:
+    """A namespace of its own on the rig's cluster, whose nodes with kubelets are the host `lab`."""
+
+    def __init__(self, cluster: Kubernetes, folder: pathlib.Path, *names: str) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.namespace = f"runs-{folder.name}-{next(_NUMBERS)}".lower().replace("_", "-")[:60].rstrip("-")
+        self.user = f"tester-{self.namespace}"
+        self.allow(*names)
+        self.admin = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig), namespace=self.namespace))
+        for number, node in enumerate(cluster.nodes, 101):
+            cluster.plant(node).write_text(nodes.conf(number))
+
+    def allow(self, *names: str) -> None:
+        """The user's roles are these of files/rbac from now on."""
+        self.kubeconfig = str(self.cluster.user(self.user, roles(*names), self.namespace))
+
+    def command(self, *more: str, playbook: str = "acceptance.yml", **variables: t.Any) -> list[str]:
+        lab = {
+            "acceptance_plane": "kubernetes",
+            "acceptance_kube_kubeconfig": self.kubeconfig,
+            "acceptance_kube_image": self.cluster.image,
+            "acceptance_kube_start_timeout": 60,
+            "acceptance_nodes": {"names": self.cluster.nodes},
+            **TOOLS,
+            **variables,
+        }
+        inventory = self.folder / f"inventory-{next(_NUMBERS)}.json"
+        inventory.write_text(json.dumps({"all": {"hosts": {"lab": lab}}}))
+        extra = {**EXTRA, "acceptance_results_dir": str(self.folder / "results")}
+        return [str(ROOT / ".venv/bin/ansible-playbook"), playbook, "-i", str(inventory), "-e", json.dumps(extra), *more]
+
+    def run(self, *more: str, **options: t.Any) -> Done:
+        done = subprocess.run(
+            self.command(*more, **options), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdin=subprocess.DEVNULL, timeout=300,
+        )  # fmt: skip
+        assert "Traceback" not in done.stdout, done.stdout[-4000:]
+        folder = run_folder(self.folder / "results")
+        if folder is None or not (folder / "verdicts.jsonl").exists():
+            return Done(done.returncode, done.stdout, folder, [], read(folder / "journal.jsonl") if folder else [])
+        return Done(done.returncode, done.stdout, folder, latest(folder), read(folder / "journal.jsonl"))
+
+    def pods(self) -> list[dict[str, t.Any]]:
+        return list(self.admin.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"])
+
+    def nothing_left(self, seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while left := cleanup.left_over(self.admin):
+            assert time.monotonic() < end, left
+            time.sleep(0.3)
