@@ -28,6 +28,8 @@ def main() -> None:
     nonce = frame.nonce_of(os.environ["GPUFLEET_SECRET"], os.environ["GPUFLEET_POD_UID"])
     # The tools that we start must not be told how to speak for us.
     del os.environ["GPUFLEET_SECRET"]
+    if os.environ.get("GPUFLEET_TOOLS"):  # a folder brought along, for what the image lacks
+        os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{os.environ['GPUFLEET_TOOLS']}/bin"
     # The first process of a container has no default for SIGTERM.
     signal.signal(signal.SIGTERM, _told_to_end)
     with open(sys.argv[1], encoding="utf-8") as source:

@@ -77,6 +77,9 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
     image = str(variables.get("acceptance_kube_image") or "")
     if image and of_variables.untagged(image):
         notes.append(f"{cluster}: image {image} has no tag or the tag latest: tomorrow it may be another one; see the digests")
+    powers = of_variables.switched_on(variables)
+    if powers:
+        notes.append(f"{cluster}: the pods are {' and '.join(powers)}, as its variables say")
     absent = [name for name in asked.expected if name not in found and name not in asked.names]
     more = unnamed(asked.number, len(found))
     if absent or more:

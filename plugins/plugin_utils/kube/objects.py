@@ -171,6 +171,11 @@ class Launch:
             spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
         if settings.host_network:
             spec.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
+        if settings.host_ipc:
+            spec["hostIPC"] = True
+        if settings.privileged:
+            del container["securityContext"]["allowPrivilegeEscalation"]  # the API takes no privileged container that may not rise
+            container["securityContext"]["privileged"] = True
         if settings.inject:
             inject.add(spec, settings.inject, besides)
         return spec

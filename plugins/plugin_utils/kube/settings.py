@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inject
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Connection, KubeError
 
 Object = t.Dict[str, t.Any]
@@ -18,6 +19,8 @@ PREFIX = "acceptance_kube_"
 LAUNCHERS = ("pods", "daemonset", "job")
 # What a pod may only have where acceptance_kube_allow names it; each is named in the results then.
 FORBIDDEN = ("privileged", "host_ipc", "host_pid")
+# Those of them that have a variable of their own.
+SWITCHES = ("privileged", "host_ipc")
 _PATCHES = ("metadata", "spec", "container")
 
 
@@ -29,6 +32,7 @@ class PodSettings:
     image_pull_policy: str = ""
     image_pull_secrets: t.Sequence[str] = ()
     python: str = "python3"
+    inject: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     launcher: str = "pods"
     runtime_class: str = ""
     resource: str = "nvidia.com/gpu"
@@ -45,6 +49,8 @@ class PodSettings:
     priority_class: str = ""
     service_account: str = ""
     pod_patch: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    host_ipc: bool = False
+    privileged: bool = False
     allow: t.Sequence[str] = ()
     start_timeout: float = 300.0
 
@@ -68,13 +74,24 @@ def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
         raise KubeError("bad_spec", "acceptance_kube_image is not set; expected the image that has the tools under test")
     if settings.launcher not in LAUNCHERS:
         raise KubeError("bad_spec", f"acceptance_kube_launcher: found {settings.launcher!r}, expected one of {', '.join(LAUNCHERS)}")
+    if settings.inject:
+        folder = inject.folder(settings.inject)
+        if settings.python == PodSettings.python:
+            settings = dataclasses.replace(settings, python=f"{folder}/bin/python3")
     unknown = sorted(set(settings.allow) - set(FORBIDDEN))
     if unknown:
         raise KubeError("bad_spec", f"acceptance_kube_allow: found {unknown[0]!r}, expected some of {', '.join(FORBIDDEN)}")
+    # To switch one on is to allow it.
+    settings = dataclasses.replace(settings, allow=list(dict.fromkeys([*settings.allow, *switched_on(variables)])))
     unknown = sorted(set(settings.pod_patch) - set(_PATCHES))
     if unknown:
         raise KubeError("bad_spec", f"acceptance_kube_pod_patch: found key {unknown[0]!r}, expected some of {', '.join(_PATCHES)}")
     return settings
+
+
+def switched_on(variables: t.Mapping[str, t.Any]) -> list[str]:
+    """Which of SWITCHES the variables of a cluster switch on."""
+    return [power for power in SWITCHES if variables.get(PREFIX + power)]
 
 
 def untagged(image: str) -> bool:

@@ -97,10 +97,15 @@ def _waiting(waiting: Object, container: Object) -> State:
     return State(PENDING, "container_failed", words)
 
 
-def _terminated(ended: Object) -> State:
-    number, reason = ended.get("exitCode"), str(ended.get("reason") or "")
+def _said(ended: Object) -> str:
+    """How a container ended, in the kubelet's words."""
     message = " ".join(str(ended.get("message") or "").split())[:300]
-    words = f"{reason or 'ended'} with exit status {number}" + (f": {message}" if message else "")
+    return f"{ended.get('reason') or 'ended'} with exit status {ended.get('exitCode')}" + (f": {message}" if message else "")
+
+
+def _terminated(ended: Object) -> State:
+    number, reason, message = ended.get("exitCode"), str(ended.get("reason") or ""), str(ended.get("message") or "")
+    words = _said(ended)
     if reason == "OOMKilled":
         return State(ENDED, "oom_killed", f"{words}: raise the memory in acceptance_kube_resources")
     if number in (126, 127) or _NO_PROGRAM.search(message):
@@ -127,6 +132,10 @@ def _ended(status: Object, container: Object, phase: str) -> State:
     if phase == "Failed" and reason and "terminated" not in (container.get("state") or {}):
         # OutOfcpu, OutOfnvidia.com/gpu, UnexpectedAdmissionError, NodeAffinity, TaintToleration ...: it never ran.
         return State(ENDED, "pod_refused", f"the kubelet refused the pod: {words}")
+    for init in status.get("initContainerStatuses") or []:
+        before = (init.get("state") or {}).get("terminated") or {}
+        if before.get("exitCode"):
+            return State(ENDED, "container_failed", f"init container {init['name']}: {_said(before)}")
     found = _terminated((container.get("state") or {}).get("terminated") or {"exitCode": 0 if phase == "Succeeded" else None})
     return found if phase == "Failed" else State(ENDED)
 

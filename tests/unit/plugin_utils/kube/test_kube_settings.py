@@ -61,6 +61,53 @@ def test_devices_are_asked_for_and_only_those() -> None:
     assert not any(variable["name"] == "NVIDIA_VISIBLE_DEVICES" for variable in taken["spec"]["containers"][0]["env"])
 
 
+def test_host_ipc_and_privileged_are_off_and_named_when_they_are_on() -> None:
+    assert not objects.powers(pod()["spec"])
+    wanted = settings.pods({**IMAGE, "acceptance_kube_host_ipc": True, "acceptance_kube_privileged": True})
+    assert list(wanted.allow) == ["privileged", "host_ipc"]
+    made = launch().pod("p", 0, wanted)["spec"]
+    assert made["hostIPC"] is True and objects.powers(made) == ["privileged", "host_ipc"]
+    assert "allowPrivilegeEscalation" not in made["containers"][0]["securityContext"], "the API refuses both together"
+
+
+def test_processors_and_memory_are_requested_and_limited() -> None:
+    wanted = {"cpu": "8", "memory": "16Gi"}
+    taken = settings.pods({**IMAGE, "acceptance_kube_resources": {"requests": wanted, "limits": wanted}})
+    resources = launch().pod("p", 0, taken, 2)["spec"]["containers"][0]["resources"]
+    assert resources == {"requests": wanted, "limits": {**wanted, "nvidia.com/gpu": "2"}}
+
+
+def test_what_an_image_lacks_is_brought_along() -> None:
+    plain = pod()["spec"]
+    assert "initContainers" not in plain and plain["containers"][0]["command"][0] == "python3"
+    spec = pod(inject={"image": "registry.invalid/tools:1"}, resources={"limits": {"cpu": 8}}, image_pull_policy="Never")["spec"]
+    (first,), container = spec["initContainers"], spec["containers"][0]
+    assert first["command"] == ["cp", "-RP", "/opt/gpufleet/.", first["volumeMounts"][0]["mountPath"]]
+    assert first["resources"] == {"limits": {"cpu": 8}} and first["imagePullPolicy"] == "Never"
+    assert container["command"][0] == "/opt/gpufleet/bin/python3"
+    assert {"name": "inject", "mountPath": "/opt/gpufleet", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "inject", "emptyDir": {}} in spec["volumes"]
+    spec = pod(inject={"volume": {"hostPath": {"path": "/data"}}, "path": "/data/tools"}, python="/usr/bin/python3")["spec"]
+    assert "initContainers" not in spec and {"name": "inject", "hostPath": {"path": "/data"}} in spec["volumes"]
+    assert spec["containers"][0]["command"][0] == "/usr/bin/python3"
+    assert {"name": "GPUFLEET_TOOLS", "value": "/data/tools"} in spec["containers"][0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("inject", "words"),
+    [
+        ({"image": "a:1", "folder": "/opt"}, "found key 'folder'"),
+        ({"path": "/opt/gpufleet"}, "expected either an image or a volume"),
+        ({"image": "a:1", "volume": {"emptyDir": {}}}, "expected either an image or a volume"),
+        ({"image": "a:1", "path": "/gpufleet/in"}, "found path '/gpufleet/in'"),
+        ({"image": "a:1", "path": "opt/tools"}, "found path 'opt/tools'"),
+        ({"image": "a:1", "path": "/"}, "found path '/'"),
+    ],
+)
+def test_what_is_brought_along_is_checked(inject: dict[str, t.Any], words: str) -> None:
+    assert words in refused(lambda: pod(inject=inject))
+
+
 def test_the_host_is_mounted_read_only() -> None:
     mount = next(m for m in pod()["spec"]["containers"][0]["volumeMounts"] if m["name"] == "host")
     assert mount["readOnly"] is True

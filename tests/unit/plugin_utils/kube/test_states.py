@@ -32,6 +32,11 @@ def terminated(number: int, reason: str, message: str = "") -> dict[str, t.Any]:
 
 UNSCHEDULABLE = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't match Pod's node affinity/selector."
 CASES = [
+    ({"phase": "Failed", "initContainerStatuses": [{"name": "inject", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}],
+      "containerStatuses": [{"name": "probe", "state": {"waiting": {"reason": "PodInitializing"}}}]},
+     "ended", "container_failed", "init container inject: Error with exit status 1"),
+    ({"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu, requested: 8000, capacity: 4000"},
+     "ended", "pod_refused", "the kubelet refused the pod: OutOfcpu: Node didn't have enough resource: cpu"),
     ({}, "pending", "timeout", "not taken up"),
     ({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": UNSCHEDULABLE}]},
      "pending", "unschedulable", "Insufficient nvidia.com/gpu"),
