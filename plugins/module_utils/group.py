@@ -70,7 +70,7 @@ class Leash:
 
     def start(self) -> None:
         self.said = b""
-        self.child = process.spawn(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.child = process.spawn(self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     @property
     def alive(self) -> bool:
@@ -91,20 +91,15 @@ class Leash:
         self.release()
         self.due = time.monotonic() + 1
 
+    def let_go(self) -> None:
+        """Begin to release: of many members all are let go before one is waited for."""
+        if self.child:
+            with contextlib.suppress(ProcessLookupError):
+                self.child.terminate()
+
     def release(self) -> None:
         if self.child:
-            if self.child.stdin:
-                with contextlib.suppress(OSError):
-                    self.child.stdin.close()
-                self.child.stdin = None
-            until = time.monotonic() + 2
-            while self.child.poll() is None and time.monotonic() < until:
-                time.sleep(0.02)
-            for stream in (self.child.stdout, self.child.stderr):
-                if stream:
-                    stream.close()
-            if self.child.poll() is None:
-                process.end(self.child)
+            process.end(self.child)
             self.child = None
 
 
@@ -137,10 +132,8 @@ class Group:
 
     def __exit__(self, *_exception: object) -> None:
         for seat in self.seats:
-            if seat.leash and seat.leash.child and seat.leash.child.stdin:  # all of them first: they end side by side
-                with contextlib.suppress(OSError):
-                    seat.leash.child.stdin.close()
-                seat.leash.child.stdin = None
+            if seat.leash:  # they end side by side
+                seat.leash.let_go()
         for seat in self.seats:
             if seat.leash:
                 seat.leash.release()

@@ -5,7 +5,8 @@
 
 A group has a token, and each member a folder named after it:
 
-    /tmp/gpufleet-TOKEN/hello    who the member is; the head reads it over SSH and holds a lock on it as long as it lives
+    /tmp/gpufleet-TOKEN/hello    who the member is, and a beat now and then; the head reads it over SSH and holds a lock on it as long
+                                 as it lives
 
 The lock is how a member knows that the head has come, and that it is gone: finished, dead, or its connection lost. The lease, in the
 node's ledger before anything is made, is the folder, the line of the ephemeral key in authorized_keys (which sshd itself accepts from
@@ -36,6 +37,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import No
 _TOKEN = re.compile(r"^[0-9a-f]{32}$")
 _KEY = re.compile(r"^ssh-ed25519 [A-Za-z0-9+/=]{40,100}$")
 POLL_S = 0.2
+# How often a member says something to a head that holds on: where the connection was cut, saying it is how the node comes to know.
+BEAT_S = 2.0
 
 
 def folder(token: str) -> str:
@@ -47,9 +50,9 @@ def folder(token: str) -> str:
 
 def reading(token: str) -> list[str]:
     """The command by which the head, over SSH, reads a member's hello and then holds the lock until its own end closes. It carries the
-    token, so that it ends with the membership where a cut connection never tells it."""
+    token, so that it ends with the membership at the latest."""
     path = f"{folder(token)}/hello"
-    return ["env", f"{session.MARK}={token}", "flock", "--shared", path, "cat", path, "-"]
+    return ["env", f"{session.MARK}={token}", "flock", "--shared", path, "tail", "-n", "+1", "-f", path]
 
 
 class Member:
@@ -93,9 +96,13 @@ class Member:
     def wait(self, seconds: float) -> str | None:
         """Until the head has come and gone. None then; why not, where it did not come within `seconds`, or stayed to the deadline."""
         until = time.monotonic() + min(seconds, self.node.remaining())
-        came = False
+        came, beat = False, 0.0
         while self.node.remaining() > 0:
             held = self._held()
+            if held and time.monotonic() > beat:
+                beat = time.monotonic() + BEAT_S
+                with open(f"{self.folder}/hello", "a", encoding="utf-8") as hello:
+                    hello.write("\n")
             if came and not held:
                 return None
             came = came or held

@@ -303,3 +303,4 @@ def test_a_node_that_is_lost_while_the_group_runs_is_named(healthy: Fleet, tmp_p
     assert done.status != 0 and done.of("nccl_fabric") == {"UNKNOWN"} and done.of("gpu-03") == {"UNKNOWN"}, output[-3000:]
     assert done.group()["reason_code"] in ("lost_node", "unreachable") and "gpu-03" in done.group()["reason"], done.group()["reason"]
     assert all(done.of(host) == {"PASS"} for host in healthy.hosts if host != "gpu-03")
+    nothing_left(healthy, 150)  # what it says into the dead connection is said again after a pause that doubles each time

@@ -38,7 +38,8 @@ def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 
 def test_a_member_is_held_until_the_head_lets_go(path: pathlib.Path) -> None:
-    made = make(path, f"echo 'Welcome to gpu-02!'; echo '{json.dumps(HELLO)}'; cat; echo done >> {path}/ended")
+    ended = f"trap 'echo done >> {path}/ended; exit' TERM"
+    made = make(path, f"{ended}; echo 'Welcome to gpu-02!'; echo '{json.dumps(HELLO)}'; while :; do sleep 0.1; done")
     with made:
         made.gather(20)
         seat = made.seats[1]
@@ -90,7 +91,7 @@ def test_what_is_known_beforehand_is_not_waited_for(path: pathlib.Path) -> None:
 
 
 def test_the_command_that_holds_a_member_is_one_line_for_its_shell(path: pathlib.Path) -> None:
-    made = make(path, f"printf '%s\\n' \"$@\" > {path}/said; echo '{json.dumps(HELLO)}'; cat")
+    made = make(path, f"printf '%s\\n' \"$@\" > {path}/said; echo '{json.dumps(HELLO)}'; sleep 100")
     with made:
         made.gather(20)
     said = (path / "said").read_text().splitlines()

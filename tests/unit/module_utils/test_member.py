@@ -13,7 +13,6 @@ import secrets
 import stat
 import subprocess
 import threading
-import time
 import typing as t
 
 import pytest
@@ -80,14 +79,14 @@ def test_it_waits_for_the_heads_lock_and_for_its_end(home: pathlib.Path) -> None
         said: list[t.Any] = []
         waiting = threading.Thread(target=lambda: said.append(me.wait(10)))
         waiting.start()
-        head = subprocess.Popen(member.reading(me.token), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert head.stdin and head.stdout and head.stdout.readline() == '{"hostname": "here"}\n'
-        time.sleep(1)
+        head = subprocess.Popen(member.reading(me.token), stdout=subprocess.PIPE, text=True)
+        assert head.stdout and head.stdout.readline() == '{"hostname": "here"}\n'
+        assert head.stdout.readline() == "\n"  # a beat, by which a connection that was cut is told from one that holds
         assert not said
-        head.stdin.close()
+        head.stdout.close()  # as sshd does when its client is gone
         waiting.join(10)
-        assert said == [None] and head.wait() == 0
-        head.stdout.close()
+        assert said == [None]
+        head.wait(10)
 
 
 def test_a_head_that_does_not_come_is_named(home: pathlib.Path) -> None:
