@@ -56,6 +56,18 @@ options:
     description: Seconds between the first two attempts of a client whose server does not listen yet; later ones come further apart.
     type: float
     default: 0.05
+  meeting:
+    description: >-
+      Where names of nodes stand as C(peer): a file C(path), still to come, that holds their addresses as JSON
+      C({"addresses": {name: address}}), and C(within) how many seconds it is waited for. The rounds begin when it is there.
+    type: dict
+    default: {}
+  own_ports:
+    description: >-
+      Choose device and GID of each rail here, by these options of M(gpufleet.acceptance.rdma_ports), instead of taking those of the
+      timetable. For pods that are given other devices than the one that looked.
+    type: dict
+    default: {}
   governor:
     description: The CPU frequency governor to hold while the rounds last; empty to leave it as it is.
     type: str
@@ -149,6 +161,8 @@ OPTIONS = {
     "slot": {"type": "float", "default": 60.0},
     "test_timeout": {"type": "float", "default": 45.0},
     "pause": {"type": "float", "default": 0.05},
+    "meeting": {"type": "dict", "default": {}},
+    "own_ports": {"type": "dict", "default": {}},
     "governor": {"type": "str", "default": "performance"},
     "binary_dir": {"type": "path", "default": ""},
 }

@@ -82,13 +82,15 @@ class StageAction(ActionBase):
     def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> StageOnTarget:
         if task_vars.get("acceptance_plane") != "kubernetes":
             return StageOnHost(self, planned, task_vars)
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import stage, stage_group, stage_manifest
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import stage, stage_group, stage_manifest, stage_rdma
 
         wanted: type[stage.StageOnCluster] = stage.StageOnCluster
         if task_vars["acceptance_stage"]["role"] == manifest.ROLE:
             wanted = stage_manifest.ManifestOnCluster
         elif self.module in stage_group.MODULES:
             wanted = stage_group.GroupsOnCluster
+        elif self.module in stage_rdma.MODULES:
+            wanted = stage_rdma.MODULES[self.module]
         return t.cast("StageOnTarget", wanted(self, planned, task_vars))
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ipaddress
+import json
 import os
 import re
 import signal
@@ -40,6 +41,8 @@ TICK_S = 0.02
 LOOK_S = 0.2
 # The longest pause between two attempts of a client; each is a start of the tool.
 PAUSE_MOST_S = 0.5
+# How often it is looked whether the others have come.
+MEET_S = 0.1
 # A server whose connection somebody else took listens again, not for ever.
 SERVER_TRIES = 5
 OUTPUT_LIMIT = 1 << 20
@@ -111,6 +114,8 @@ class _Walk:
         self.versions: dict[str, str | None] = {}
         self.left: collections.Counter[t.Any] = collections.Counter()
         self.done: dict[t.Any, list[dict[str, t.Any]]] = collections.defaultdict(list)
+        # Where the other nodes are, of those that came; None where the timetable itself says it.
+        self.there: dict[str, str] | None = None
         for planned in params["rounds"]:
             self.left.update(self._key(test) for test in planned["tests"] if self._asks(test))
 
@@ -123,10 +128,15 @@ class _Walk:
         return test["role"] == "client" and bool(test["subject"])
 
     def rounds(self) -> t.Iterator[dict[str, t.Any]]:
+        if self.params.get("meeting"):
+            self._meet(**self.params["meeting"])
+        own = self.params.get("own_ports")
+        ports = rdma_ports.ports_of(rdma_ports.read_devices(self.node, own["devices"]), own) if own else None
         for planned in self.params["rounds"]:
             number = planned["round"]
             latest = self.begin + self.params["begins_in"] + (number + 1) * self.params["slot"]
-            sides = [_Side(test, self.params["kinds"][test["kind"]], self, min(latest, self.node.end)) for test in planned["tests"]]
+            tests = [self._here(test, ports) for test in planned["tests"]]
+            sides = [_Side(test, self.params["kinds"][test["kind"]], self, min(latest, self.node.end)) for test in tests]
             self._walk(sides)
             for side in sides:
                 self._keep(number, side)
@@ -136,6 +146,33 @@ class _Walk:
                     self.left[key] -= 1
                     if not self.left[key]:
                         yield self._pair(key, self.done.pop(key))
+
+    def _meet(self, path: str, within: float) -> None:
+        """Wait until a file says where the others are, {"addresses": {name: address}}: the rounds begin then."""
+        end = min(time.monotonic() + within, self.node.end)
+        self.there = {}
+        while time.monotonic() < end:
+            text = self.node.read(path)
+            if text:
+                self.there = dict(json.loads(text)["addresses"])
+                break
+            time.sleep(MEET_S)
+        self.begin = time.monotonic()
+
+    def _here(self, test: Test, ports: list[rdma_ports.Port] | None) -> Test:
+        """A test with what is only known here and now: the server's address and, where every pod has devices of its own, those of
+        its rail."""
+        if self.there is not None:
+            server = test["peer"]
+            test = {**test, "peer": self.there.get(server, server)}
+        if ports is not None:
+            rails = test["rail"].split("-")
+            rail = int(rails[0] if test["role"] == "server" else rails[-1])
+            if rail < len(ports):
+                chosen = ports[rail]["gid"] or {}
+                mine = {"gid_index": chosen.get("index"), "gid": chosen.get("address"), "peer_gid": None}
+                test = {**test, "device": ports[rail]["device"], "port": ports[rail]["port"], **mine}
+        return test
 
     def _walk(self, sides: list[_Side]) -> None:
         looked = 0.0
@@ -265,6 +302,10 @@ class _Side:
         where = f"{test['device']} port {test['port']}"
         if test["partner"] in self.walk.lost:
             return "timeout", "partner", f"{test['partner']} did not come to an earlier round and was given up"
+        present = self.walk.there
+        if present is not None and test["partner"] not in present:
+            why = "it has no pod that runs" if present else "nobody was told of it"
+            return "missing", "partner", f"{test['partner']} is not there: {why}"
         state = rdma_ports.port_state(node, test["device"], test["port"])
         if state is None:
             there = ", ".join(rdma_ports.names(node)) or "none"

@@ -45,9 +45,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             reason = f"no RDMA devices{asked}; there are: {there}. Is the driver loaded?"
             yield observation.failed(wanted["check"], "no_rdma", reason, variant=wanted["variant"])
             continue
-        ports = [p for device in devices for p in device["ports"] if params["port"] in (None, p["port"])]
-        for port in ports:
-            port.update(_chosen(port, params))
+        ports = ports_of(devices, params)
         yield observation.measured(
             wanted["check"],
             variant=wanted["variant"],
@@ -62,6 +60,14 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
                 "warnings": warnings(devices),
             },
         )
+
+
+def ports_of(devices: list[dict[str, t.Any]], params: dict[str, t.Any]) -> list[Port]:
+    """The ports that are rails, in their order, each with the GID that `params` (options of the module) choose."""
+    ports = [p for device in devices for p in device["ports"] if params["port"] in (None, p["port"])]
+    for port in ports:
+        port.update(_chosen(port, params))
+    return ports
 
 
 def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:

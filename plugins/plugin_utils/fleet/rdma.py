@@ -35,21 +35,50 @@ Step = t.List[t.Tuple[int, int]]
 
 def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Record], list[str]]:
     """What the plan lists: the timetable of each node, and each pair with each kind of test; and what to say of it."""
-    machines = [node for node, target in nodes.items() if settings[target].get("acceptance_plane") != "kubernetes"]
-    notes = []
-    if len(machines) < len(nodes):
-        notes.append(f"rdma: {len(nodes) - len(machines)} nodes of clusters are left out; pairs are measured between machines behind SSH")
-    if not machines:
-        return [], notes
-    wanted = settings[nodes[machines[0]]]
-    rounds = rounds_of(machines, wanted)
-    found = [_item(TIMETABLE, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in _taking_part(rounds, machines)]
-    tests = kinds(wanted)
-    for pairs in rounds:
-        for server, client in pairs:
-            subject = {"kind": "pair", "id": subject_of(server, client), "members": []}
-            found += [_item(kind["check"], kind["variant"], subject, nodes[client]) for kind in tests]
-    return found, notes + estimate(rounds, tests, wanted)
+    found: list[Record] = []
+    notes: list[str] = []
+    for machines, wanted, rounds in _plans(nodes, settings, notes):
+        here = _taking_part(rounds, machines)
+        found += [_item(TIMETABLE, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in here]
+        tests = kinds(wanted)
+        for pairs in rounds:
+            for server, client in pairs:
+                subject = {"kind": "pair", "id": subject_of(server, client), "members": []}
+                found += [_item(kind["check"], kind["variant"], subject, nodes[client]) for kind in tests]
+        notes += estimate(rounds, tests, wanted)
+    return found, notes
+
+
+def realms(nodes: dict[str, str], settings: dict[str, Record]) -> list[list[str]]:
+    """Nodes among which pairs are measured: the machines behind SSH, and the nodes of each cluster."""
+    found: dict[str, list[str]] = {}
+    for node, target in nodes.items():
+        found.setdefault(target if on_cluster(settings[target]) else "", []).append(node)
+    return list(found.values())
+
+
+def on_cluster(wanted: Record) -> bool:
+    return wanted.get("acceptance_plane") == "kubernetes"
+
+
+def _plans(nodes: dict[str, str], settings: dict[str, Record], notes: list[str]) -> t.Iterator[tuple[list[str], Record, list[t.Any]]]:
+    """(nodes, settings, rounds) of each realm that has pairs; what is left out goes to `notes`."""
+    several = realms(nodes, settings)
+    if len(several) > 1:
+        notes.append("rdma: no pair is measured between two clusters, or between a cluster and a machine behind SSH")
+    for machines in several:
+        wanted = settings[nodes[machines[0]]]
+        if wanted["rdma_scope"] == "pairs" and len(several) > 1:
+            within = [pair for pair in wanted["rdma_pairs"] if any(set(pair) <= set(realm) for realm in several)]
+            notes += [f"rdma: pair {pair} is not measured: no realm has both" for pair in wanted["rdma_pairs"] if pair not in within]
+            wanted = {**wanted, "rdma_pairs": [pair for pair in within if set(pair) <= set(machines)]}
+            if not wanted["rdma_pairs"]:
+                continue
+        alone = len(machines) == 1 and wanted["rdma_scope"] != "loopback"
+        if alone and (len(several) > 1 or on_cluster(wanted)):
+            notes.append(f"rdma: no pair is measured with {machines[0]}, which is alone")
+            continue
+        yield machines, wanted, rounds_of(machines, wanted)
 
 
 def _item(check: str, variant_: str, subject: Record, target: str) -> Record:
@@ -157,13 +186,12 @@ def expected_seconds(rounds: int, tests: list[Record], wanted: Record, speed: fl
 
 def question(nodes: dict[str, str], settings: dict[str, Record]) -> str | None:
     """What to ask a person before a run that takes longer than the limit, by links of 400 Gb/s."""
-    machines = [node for node, target in nodes.items() if settings[target].get("acceptance_plane") != "kubernetes"]
-    if not machines:
-        return None
-    wanted = settings[nodes[machines[0]]]
-    seconds = expected_seconds(sum(map(bool, rounds_of(machines, wanted))), kinds(wanted), wanted, SPEEDS[0])
-    limit = wanted["rdma_confirm_above"]
-    return f"The rounds of stage rdma take about {_human(seconds)} or more" if limit and seconds > limit else None
+    for _machines, wanted, rounds in _plans(nodes, settings, []):
+        seconds = expected_seconds(sum(map(bool, rounds)), kinds(wanted), wanted, SPEEDS[0])
+        limit = wanted["rdma_confirm_above"]
+        if limit and seconds > limit:
+            return f"The rounds of stage rdma take about {_human(seconds)} or more"
+    return None
 
 
 def _human(seconds: float) -> str:
@@ -179,7 +207,7 @@ def complete(plan: Record, todo: dict[str, Record]) -> None:
         again = item["stage"] == "rdma_again" and bool(needed)
         if again or (item["stage"] == "rdma" and item["check"] == TIMETABLE and item["subject"]["id"] in needed):
             of = todo.setdefault(item["target"], {}).setdefault(item["stage"], [])
-            if not any(i["check"] == TIMETABLE for i in of):
+            if not any(i["check"] == TIMETABLE and i["subject"]["id"] == item["subject"]["id"] for i in of):
                 of.append({**{name: item[name] for name in ("check", "variant", "subject")}, "attempt": 2})
 
 
@@ -197,17 +225,17 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
     }
     nodes = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma" and i["check"] == TIMETABLE}
     nodes = {node: target for node, target in nodes.items() if target in settings}
-    if not nodes:
-        return {}
-    wanted = next(iter(settings.values()))
-    tests = kinds(wanted)
     target_of_pair = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma" and i["subject"]["kind"] == "pair"}
-    book = Timetable(nodes, settings, ports_of(run.journal.read()[0]), tests)
-    pairs = list(target_of_pair)
-    for packed in _rounds_again(pairs, nodes, target_of_pair):
-        for number, kind in enumerate(tests):
-            book.add([(number, a, b, s) for a, b, s in packed if (kind["check"], kind["variant"], s) in left])
-    return book.write()
+    ports = ports_of(run.journal.read()[0])
+    told: dict[str, Record] = {}
+    for members in realms(nodes, settings):
+        tests = kinds(settings[nodes[members[0]]])
+        book = Timetable({node: nodes[node] for node in members}, settings, ports, tests)
+        for packed in _rounds_again(list(target_of_pair), book.nodes, target_of_pair):
+            for number, kind in enumerate(tests):
+                book.add([(number, a, b, s) for a, b, s in packed if (kind["check"], kind["variant"], s) in left])
+        told.update(book.write())
+    return told
 
 
 def _rounds_again(pairs: list[str], nodes: dict[str, str], client_of: dict[str, str]) -> list[list[tuple[str, str, str]]]:
@@ -245,10 +273,10 @@ class Timetable:
         self.settings = settings
         self.ports = ports
         self.tests = tests
-        self.wanted = next(iter(settings.values()))
+        self.wanted = settings[next(iter(nodes.values()))]
         self.number = 0
-        self.rounds: dict[str, list[Record]] = {target: [] for target in nodes.values()}
-        self.absent: dict[str, list[Record]] = {target: [] for target in nodes.values()}
+        self.rounds: dict[str, list[Record]] = {node: [] for node in nodes}
+        self.absent: dict[str, list[Record]] = {node: [] for node in nodes}
         first, last = (int(word) for word in str(self.wanted["rdma_tcp_ports"]).split("-"))
         self.first, self.span = first, last - first + 1
 
@@ -260,7 +288,7 @@ class Timetable:
             if refused:
                 kind_of = {name: self.tests[kind][name] for name in ("check", "variant")}
                 pair = {"kind": "pair", "id": subject, "members": []}
-                self.absent[self.nodes[client]].append({**kind_of, "subject": pair, **refused})
+                self.absent[client].append({**kind_of, "subject": pair, **refused})
                 continue
             for place, step in enumerate(self._steps(server, client)):
                 while len(rounds) <= place:
@@ -275,9 +303,9 @@ class Timetable:
         for kind, server, client, subject, step in tests:
             for place, rails in enumerate(step):
                 for node, test in self._sides(kind, server, client, subject, rails, place):
-                    here.setdefault(self.nodes[node], []).append(test)
-        for target, sides in here.items():
-            self.rounds[target].append({"round": self.number, "tests": sides})
+                    here.setdefault(node, []).append(test)
+        for node, sides in here.items():
+            self.rounds[node].append({"round": self.number, "tests": sides})
         self.number += 1
 
     def _refused(self, server: str, client: str) -> Record | None:
@@ -359,11 +387,16 @@ class Timetable:
         return gid.of_one_network(ours, theirs, serving.get("prefix"))
 
     def address(self, node: str, own: str) -> str:
-        """Where a node's servers listen: as given, else on the rail itself."""
-        return str(self.settings[self.nodes[node]].get("acceptance_fabric_address") or own)
+        """Where a node's servers listen: as given, else on the rail itself. A node of a cluster by its name: the address of its pod
+        is known, and told, when it runs."""
+        wanted = self.settings[self.nodes[node]]
+        if on_cluster(wanted):
+            return node
+        given = wanted.get("acceptance_fabric_address")
+        return str(given or own)
 
     def write(self) -> dict[str, Record]:
-        """The module's arguments for each target."""
+        """The module's arguments for each target; of a cluster with those of each node under "nodes"."""
         window = self.wanted["rdma_start_window"] or 30 + len(self.nodes)
         slot = self.wanted["rdma_test_timeout"] + self.wanted["rdma_patience"]
         common = {
@@ -371,7 +404,9 @@ class Timetable:
             "slot": slot,
             "test_timeout": self.wanted["rdma_test_timeout"],
             "timeout": window + (self.number + 1) * slot + self.wanted["rdma_test_timeout"] + 60,
-            # One moment for all, by the controller's clock; each target is told how far away it is.
-            "begins_at": time.time() + window,
         }
-        return {target: {**common, "rounds": self.rounds[target], "absent": self.absent[target]} for target in self.rounds}
+        own = {node: {"rounds": self.rounds[node], "absent": self.absent[node]} for node in self.rounds}
+        if on_cluster(self.wanted):  # its window begins when all pods stand, see kube/meeting.py
+            return {self.nodes[next(iter(own))]: {**common, "begins_in": float(window), "nodes": own}}
+        # One moment for all, by the controller's clock; each target is told how far away it is.
+        return {self.nodes[node]: {**common, "begins_at": time.time() + window, **args} for node, args in own.items()}

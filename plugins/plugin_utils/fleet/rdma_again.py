@@ -21,12 +21,11 @@ Record = t.Dict[str, t.Any]
 
 def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Record], list[str]]:
     """The timetable of each node that can be asked again, which stays empty where nothing is suspicious."""
-    machines = {node: target for node, target in nodes.items() if settings[target].get("acceptance_plane") != "kubernetes"}
-    if any("rdma_scope" not in settings[target] for target in machines.values()):
+    if any("rdma_scope" not in settings[target] for target in nodes.values()):
         raise RunError("acceptance_stages: found rdma_again without rdma, expected rdma_ports, rdma and rdma_again in this order")
     return [
         {"check": rdma.TIMETABLE, "variant": "", "subject": {"kind": "node", "id": node, "members": []}, "target": target}
-        for node, target in machines.items()
+        for node, target in nodes.items()
     ], []
 
 
@@ -36,18 +35,26 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
     nodes = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma_again" and i["target"] in settings}
     if not nodes:
         return {}
-    wanted = next(iter(settings.values()))
     records = run.journal.read()[0]
     ports = rdma.ports_of(records)
-    book = rdma.Timetable(nodes, settings, ports, rdma.kinds(wanted))
-    place = {f"{node}/nic/{port['device']}/{port['port']}": (node, rail) for node in nodes for rail, port in enumerate(ports.get(node, ()))}
-    for tests in _rounds(_asked(records, plan, book.tests), place)[: wanted["rdma_again_limit"]]:
-        book.add_round(tests)
-    shared = {name: wanted[f"rdma_{name}"] for name in ("governor", "binary_dir")}
-    return {target: {**shared, **args} if args["rounds"] else {"answer": _nothing()} for target, args in book.write().items()}
+    told: dict[str, Record] = {}
+    for members in rdma.realms(nodes, settings):
+        wanted = settings[nodes[members[0]]]
+        book = rdma.Timetable({node: nodes[node] for node in members}, settings, ports, rdma.kinds(wanted))
+        place = {
+            f"{node}/nic/{port['device']}/{port['port']}": (node, rail) for node in members for rail, port in enumerate(ports.get(node, ()))
+        }
+        for tests in _rounds(_asked(records, plan, book.tests), place)[: wanted["rdma_again_limit"]]:
+            book.add_round(tests)
+        shared = {name: wanted[f"rdma_{name}"] for name in ("governor", "binary_dir")}
+        for target, args in book.write().items():
+            asked = args.get("rounds") or any(own["rounds"] for own in args.get("nodes", {}).values())
+            told[target] = {**shared, **args} if asked else {"answer": nothing()}
+    return told
 
 
-def _nothing() -> Record:
+def nothing() -> Record:
+    """The answer of a node of which nothing is asked."""
     said = "nothing had to be measured again here"
     return {"state": "done", "end": "done", "observations": [observation.measured(rdma.TIMETABLE, context={"note": said})]}
 

@@ -36,8 +36,10 @@ MAJORITY = 3
 
 @dataclasses.dataclass
 class Table:
-    """One kind of test: the cells of its matrix, and a floor for each rail; `known` where an expectation gives it."""
+    """One kind of test in one realm, the name of a cluster or empty for machines behind SSH: the cells of its matrix, and a floor for
+    each rail; `known` where an expectation gives it."""
 
+    realm: str
     check: str
     variant: str
     cells: list[Cell]
@@ -56,15 +58,20 @@ class Table:
 
 def tables(records: t.Iterable[Record], expected: Expected) -> list[Table]:
     """The matrix of each kind of test over all its attempts, with what `rdma_again` added."""
-    pairs: dict[tuple[str, str], list[Record]] = collections.defaultdict(list)
-    again: dict[tuple[str, str], list[Record]] = collections.defaultdict(list)
+    pairs: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
+    again: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
     for record in records:
         if record.get("stage") == "rdma" and record["subject"]["kind"] == "pair":
-            pairs[record["check"], record["variant"]].append(record)
+            pairs[_realm(record), record["check"], record["variant"]].append(record)
         elif record.get("stage") == "rdma_again":
             for row in sides(record, "client"):
-                again[row["check"], row["variant"]].append(row)
-    return [_table(check, variant, found, again[check, variant], expected) for (check, variant), found in sorted(pairs.items())]
+                again[_realm(record), row["check"], row["variant"]].append(row)
+    return [_table(*key, found, again[key], expected) for key, found in sorted(pairs.items())]
+
+
+def _realm(record: Record) -> str:
+    """Pairs are measured among machines behind SSH, and among the nodes of one cluster."""
+    return str(record["target"]) if record.get("plane") == "kubernetes" else ""
 
 
 def rails_of(record: Record) -> list[Record]:
@@ -98,7 +105,7 @@ def _is_rail(found: t.Any) -> bool:
     )
 
 
-def _table(check: str, variant: str, pairs: list[Record], again: list[Record], expected: Expected) -> Table:
+def _table(realm: str, check: str, variant: str, pairs: list[Record], again: list[Record], expected: Expected) -> Table:
     metric, better, unit = ("bandwidth", "higher", "Gb/s") if check.endswith("_bw") else ("latency", "lower", "us")
     cells, floors, known = [], {}, False
     for record in pairs:
@@ -121,7 +128,7 @@ def _table(check: str, variant: str, pairs: list[Record], again: list[Record], e
                 floors[name] = bands.floors(statistics.median(values), better)[1]
     cells = [cell for cell in cells if cell.rail in floors]
     simulated = any(record["simulated"] for record in pairs)
-    return Table(check, variant, cells, floors, known, t.cast("t.Literal['higher', 'lower']", better), unit, simulated)
+    return Table(realm, check, variant, cells, floors, known, t.cast("t.Literal['higher', 'lower']", better), unit, simulated)
 
 
 def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
@@ -148,20 +155,20 @@ def pictures(records: list[Record], expected: Expected) -> dict[str, list[Record
         if table.cells:
             found.append(
                 heatmap.build(
-                    f"{table.check} {table.variant}".strip(), table.cells, table.floors, better=table.better, unit=table.unit,
-                    rounds=_rounds(records, table.check, table.variant), simulated=table.simulated,
+                    " ".join(filter(None, (table.realm, table.check, table.variant))), table.cells, table.floors,
+                    better=table.better, unit=table.unit, rounds=_rounds(records, table), simulated=table.simulated,
                 )
             )  # fmt: skip
     return {"rdma": found}
 
 
-def _rounds(records: t.Iterable[Record], check: str, variant: str) -> list[Record]:
+def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
     """The timetable as it was walked, by the clocks of the nodes."""
     by_round: dict[int, list[Record]] = collections.defaultdict(list)
     for record in records:
-        if record["stage"] == "rdma" and record["check"] == TIMETABLE:
+        if record["stage"] == "rdma" and record["check"] == TIMETABLE and _realm(record) == table.realm:
             for row in sides(record, "client"):
-                if (row["check"], row["variant"]) == (check, variant):
+                if (row["check"], row["variant"]) == (table.check, table.variant):
                     by_round[row["round"]].append(row)
     return [
         {

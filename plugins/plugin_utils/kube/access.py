@@ -26,6 +26,8 @@ PROBE: tuple[Right, ...] = (
     ("get", "", "pods", "log"),
     ("list", "", "events", ""),
 )
+# Besides, for pods that are told where the others are.
+MEETING: tuple[Right, ...] = (("patch", "", "pods", ""),)
 LAUNCHERS: dict[str, tuple[Right, ...]] = {
     "pods": (),
     "daemonset": tuple((verb, "apps", "daemonsets", "") for verb in ("create", "get", "list", "deletecollection")),

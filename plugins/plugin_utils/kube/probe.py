@@ -165,7 +165,8 @@ class NodeProbe:
 
     def _pod(self, item: Asked, place: int, number: int) -> Object:
         pod = self.launch.pod(f"{self.launch.name}-{place}", number, self.settings, item.devices)
-        if item.devices:
+        if item.devices or any("/" in resource for resource in self.settings.resources.get("limits") or {}):
+            # What device plugins give out is accounted by the scheduler.
             pod["spec"]["affinity"] = objects.merged(pod["spec"].get("affinity") or {}, objects.on_nodes([item.node]))
         else:
             pod["spec"]["nodeName"] = item.node
@@ -208,10 +209,15 @@ class NodeProbe:
                 looked = now
                 for node in list(self.followed):
                     answers += self._overdue(self.followed[node], now)
+                answers += self._look()
             for answer in answers:
                 self.followed.pop(answer.node, None)
             if answers:
                 yield answers
+
+    def _look(self) -> list[Answer]:
+        """Called twice a second."""
+        return []
 
     def _news(self, watch: Watch) -> t.Iterator[tuple[str, t.Any]]:
         """What has happened, waiting a moment for the first of it."""

@@ -58,8 +58,16 @@ class StageOnCluster(StageOnTarget):
         words = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.said.items(), key=lambda item: -item[1])[:10])
         return {"changed": False, "msg": f"{len(self.checks_of)} nodes: {words}"}
 
+    def _pods(self) -> of_variables.PodSettings:
+        """What the pods of this stage look like."""
+        return of_variables.pods(self.settings)
+
+    def _obstacle(self, client: Client, node: inventory.Node, pods: of_variables.PodSettings) -> tuple[str, str] | None:
+        """Why no pod of this stage may go to a node, as (reason code, reason), or None."""
+        return inventory.obstacle(node, pods.tolerations, self.settings.get("acceptance_gpu_count") != 0, pods.resource)
+
     def _measure(self) -> None:
-        pods = of_variables.pods(self.settings)
+        pods = self._pods()
         client = connect(of_variables.connection(self.host, self.settings))
         access.require(client, [*access.PROBE, *access.LAUNCHERS[pods.launcher]], access.NODES)
         for line in cleanup.janitor(client, self.acting.id, self.stage):
@@ -79,12 +87,11 @@ class StageOnCluster(StageOnTarget):
         names = {subject: subject.partition("/")[2] for subject in self.left}
         there = {node.name: node for node in self._nodes(client, set(names.values()), pods.resource)}
         devices = self.stage in pods.gpu_stages
-        gpu_expected = self.settings.get("acceptance_gpu_count") != 0
         requests: dict[tuple[tuple[str, str], ...], dict[str, t.Any]] = {}
         asked, refused = [], []
         for subject, name in sorted(names.items()):
             node = there.get(name)
-            obstacle = inventory.obstacle(node, pods.tolerations, gpu_expected, pods.resource) if node else self._absent(name)
+            obstacle = self._obstacle(client, node, pods) if node else self._absent(name)
             if node is None or obstacle:
                 code, reason = obstacle or ("node_absent", name)
                 refused.append((subject, {"state": "refused", "reason_code": code, "reason": reason}))

@@ -144,10 +144,38 @@ def test_one_machine_is_no_pair() -> None:
     assert timetables(1, rdma_scope="loopback")["n000"]["rounds"][0]["tests"][0]["rail"] == "0-1"
 
 
-def test_clusters_are_left_out_and_said() -> None:
-    settings = {"n0": SETTINGS, "n1": SETTINGS, "k8s": {**SETTINGS, "acceptance_plane": "kubernetes"}}
-    items, notes = rdma.items({"n0": "n0", "n1": "n1", "k8s/a": "k8s"}, settings)
-    assert {item["target"] for item in items} == {"n0", "n1"} and "1 nodes of clusters are left out" in notes[0]
+def test_pairs_stay_within_the_machines_and_within_each_cluster() -> None:
+    cluster = {**SETTINGS, "acceptance_plane": "kubernetes"}
+    settings = {"n0": SETTINGS, "n1": SETTINGS, "k8s": cluster, "away": cluster}
+    nodes = {"n0": "n0", "n1": "n1", "k8s/a": "k8s", "k8s/b": "k8s", "away": "away"}
+    items, notes = rdma.items(nodes, settings)
+    assert {i["subject"]["id"]: i["target"] for i in items if i["subject"]["kind"] == "pair"} == {"n0|n1": "n0", "k8s/a|k8s/b": "k8s"}
+    assert "between two clusters" in notes[0] and any("away, which is alone" in note for note in notes)
+    chosen = {**SETTINGS, "rdma_scope": "pairs", "rdma_pairs": [["k8s/b", "k8s/a"], ["n0", "k8s/a"]]}
+    items, notes = rdma.items(nodes, {name: {**one, **chosen, **_plane(one)} for name, one in settings.items()})
+    assert {i["subject"]["id"] for i in items if i["subject"]["kind"] == "pair"} == {"k8s/a|k8s/b"}
+    assert any("['n0', 'k8s/a'] is not measured" in note for note in notes)
+
+
+def _plane(settings: dict[str, t.Any]) -> dict[str, t.Any]:
+    return {name: value for name, value in settings.items() if name == "acceptance_plane"}
+
+
+def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
+    own = {**SETTINGS, "acceptance_plane": "kubernetes"}
+    nodes = {"k8s/a": "k8s", "k8s/b": "k8s"}
+    items = [{**item, "stage": "rdma"} for item in rdma.items(nodes, {"k8s": own})[0]]
+    records = [
+        {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": ports(i, 1)}}
+        for i, n in enumerate(nodes)
+    ]
+    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+    told = rdma.work(run, {"items": items}, {"k8s": {"settings": own, "stages": {"rdma": items}}})["k8s"]
+    assert "begins_at" not in told and told["begins_in"] == 32.0 and set(told["nodes"]) == set(nodes)
+    sides = {node: part["rounds"][0]["tests"][0] for node, part in told["nodes"].items()}
+    assert {side["role"] for side in sides.values()} == {"server", "client"}
+    (server,) = [node for node, side in sides.items() if side["role"] == "server"]
+    assert {side["peer"] for side in sides.values()} == {server}  # its address is told when its pod runs
 
 
 def test_a_pair_measured_again_brings_its_server() -> None:

@@ -1,0 +1,82 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pods that need each other: a probe on every node of a cluster that begins when all of them are there.
+
+The address of a pod is known when it runs. Once no pod is left that may still start, each is told the addresses of all, by an
+annotation that it reads as a file (the downward API): the kubelet writes such a file as soon as the pod changes, while a ConfigMap may
+take a minute, and a name in DNS half of one where it was asked for too early.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import objects, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import SUBMITTERS, Answer, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import Object
+
+MEETING = f"{objects.DOMAIN}/meeting"
+FOLDER, FILE = "/gpufleet/told", "meeting"
+# By this patch a pod can read its annotation.
+PATCH: Object = {
+    "spec": {
+        "volumes": [
+            {
+                "name": "told",
+                "downwardAPI": {"items": [{"path": FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{MEETING}']"}}]},
+            }
+        ]
+    },
+    "container": {"volumeMounts": [{"name": "told", "mountPath": FOLDER, "readOnly": True}]},
+}
+
+
+class Meeting(NodeProbe):
+    """As a NodeProbe, whose pods are told {"addresses": {node: address}} of all that run."""
+
+    def __init__(self, *args: t.Any, **options: t.Any) -> None:
+        super().__init__(*args, **options)
+        self.addresses: dict[str, str] = {}
+        self.met = False
+
+    def _seen(self, pod: Object) -> None:
+        super()._seen(pod)
+        address = (pod.get("status") or {}).get("podIP")
+        node = pod["spec"].get("nodeName")
+        if address and node:
+            self.addresses[node] = str(address)
+
+    def _look(self) -> list[Answer]:
+        """Tell them, as soon as each pod runs or is given up."""
+        if self.met or any(followed.state.phase == states.PENDING for followed in self.followed.values()):
+            return []
+        running = {
+            node: followed.name
+            for node, followed in self.followed.items()
+            if followed.state.phase in (states.RUNNING, states.READY) and not followed.ended
+        }
+        if any(node not in self.addresses for node in running):
+            return []
+        self.met = True
+        told = json.dumps({"addresses": {f"{self.client.name}/{node}": self.addresses[node] for node in running}})
+        body = {"metadata": {"annotations": {MEETING: told}}}
+        with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as pool:
+            failed = list(pool.map(lambda name: self._tell(name, body), running.values()))
+        answers: list[Answer] = []
+        for node, error in zip(running, failed, strict=True):
+            if error is not None and error.status != 404:  # one that is gone is noticed as such
+                answers += self._refuse(node, error.reason_code, f"its pod could not be told where the others are: {error.reason}")
+        return answers
+
+    def _tell(self, name: str, body: Object) -> KubeError | None:
+        try:
+            self.client.patch(f"{self.pods}/{name}", body)
+        except KubeError as error:
+            return error
+        return None
