@@ -109,7 +109,7 @@ def _terminated(ended: Object) -> State:
     if reason == "OOMKilled":
         return State(ENDED, "oom_killed", f"{words}: raise the memory in acceptance_kube_resources")
     if number in (126, 127) or _NO_PROGRAM.search(message):
-        return State(ENDED, "no_python", f"the image lacks the program, see acceptance_kube_python: {words}")
+        return State(ENDED, "no_python", f"the image lacks the program, see acceptance_kube_python and acceptance_kube_inject: {words}")
     if number == 137:
         return State(ENDED, "container_failed", f"the container was killed (SIGKILL): {words}")
     return State(ENDED, "container_failed" if number else "", words if number else "")

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tarfile
@@ -45,6 +46,49 @@ def tester(suite: str = "bookworm") -> str:
 
 def device_plugin(programs: pathlib.Path) -> str:
     return f"gpufleet.invalid/device-plugin:{programs.name.rsplit('-', 1)[1]}"
+
+
+def tools() -> tuple[str, pathlib.Path]:
+    """(name, archive) of an image with this machine's python3 and the simulated tools in /opt/gpufleet, which brings all its libraries
+    along: for pods whose own image has none."""
+    version = hashlib.sha256((common.run(_PYTHON, "-VV") + _TOOLS_PYTHON).encode())
+    for path in [*sorted((TOOLS / "tools").iterdir()), TOOLS / "gpu.xml"]:
+        version.update(path.name.encode() + path.read_bytes())
+    name = f"gpufleet.invalid/tools:{version.hexdigest()[:12]}"
+    with _missing(name) as (archive, missing):
+        if missing:
+            _tools(name, archive)
+    return name, archive
+
+
+_PYTHON = "/usr/bin/python3"
+_TOOLS_PYTHON = """\
+#!/bin/sh
+export PYTHONHOME=/opt/gpufleet
+exec /opt/gpufleet/lib/loader --library-path /opt/gpufleet/lib /opt/gpufleet/lib/python3 "$@"
+"""
+
+
+def _tools(name: str, archive: pathlib.Path) -> None:
+    root = archive.with_suffix(".root")
+    if root.exists():
+        shutil.rmtree(root)
+    folder = root / "opt" / "gpufleet"
+    shutil.copytree(TOOLS / "tools", folder / "bin", symlinks=True)
+    shutil.copy(TOOLS / "gpu.xml", folder)
+    library = pathlib.Path(common.run(_PYTHON, "-c", "import os; print(os.path.dirname(os.__file__))").strip())
+    shutil.copytree(library, folder / "lib" / library.name, ignore=shutil.ignore_patterns("__pycache__", "test", "config-*", "*-packages"))
+    shutil.copy(os.path.realpath(_PYTHON), folder / "lib" / "python3")
+    needed = common.run("ldd", _PYTHON, *(library / "lib-dynload").glob("*.so"))
+    for path in set(re.findall(r"(/\S+\.so[.\d]*) \(", needed)):
+        shutil.copy(path, folder / "lib" / ("loader" if "/ld-linux" in path else pathlib.Path(path).name))
+    (folder / "bin" / "python3").write_text(_TOOLS_PYTHON)
+    (folder / "bin" / "python3").chmod(0o755)
+    (root / "bin").mkdir()
+    for applet in ("busybox", "cp", "sh"):
+        shutil.copy("/bin/busybox", root / "bin" / applet)
+    _pack(root, name, archive)
+    shutil.rmtree(root)
 
 
 def archives(programs: pathlib.Path, suites: t.Sequence[str] = ("bookworm",)) -> list[tuple[str, pathlib.Path]]:

@@ -602,6 +602,14 @@ class Kubernetes:
                 self._images(node, archives)
         return images.tester(suite)
 
+    def tools(self) -> str:
+        """Name of an image with python3 and the simulated tools in /opt/gpufleet, after putting it on every node."""
+        name, archive = images.tools()
+        with common.locked(self.state / "lock"):
+            for node in self.nodes:
+                self._images(node, [(name, archive)])
+        return name
+
     def user(self, name: str, roles: t.Sequence[dict[str, t.Any]], namespace: str = "default", token_s: int = 0) -> pathlib.Path:
         """The kubeconfig of somebody who may what these Roles (in the namespace, which is made) and ClusterRoles say, and no
         more; manifests of other kinds are passed over. He comes with a certificate or, with `token_s` of 600 and more, as a

@@ -1,0 +1,125 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Images that lack python3 and tools, powers that are switched on, and machines that others measure: on real kubelets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+import threading
+import time
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, probe, settings
+from kube_roles import roles
+from rigs.kubernetes import images
+from rigs.kubernetes.kubernetes import Kubernetes
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.long]
+NAMESPACE = "brought"
+RUN = "20260101T000000Z-0a1b2c"
+FOLDER = "/opt/gpufleet"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> t.Iterator[Kubernetes]:
+    if os.geteuid():
+        pytest.skip("the kubernetes rig needs root")
+    made = Kubernetes.reserve()
+    try:
+        made.up(nodes=2, operators=())
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Kubernetes) -> client.Client:
+    user = cluster.user("brought", roles("probe"), NAMESPACE)
+    return client.connect(client.Connection("lab", kubeconfig=str(user), namespace=NAMESPACE))
+
+
+def stack(cluster: Kubernetes, api: client.Client, params: dict[str, t.Any] | None = None, **variables: t.Any) -> dict[str, dict[str, t.Any]]:
+    """What each node says to stage stack; nothing stays behind."""
+    given = {"image": cluster.bare_image, "start_timeout": 60, **variables}
+    pods = settings.pods({f"acceptance_kube_{name}": value for name, value in given.items()})
+    asked = {"checks": [{"check": "facts"}], "timeout": 60, "root": "/host", "state_dir": "/gpufleet/work/state", **(params or {})}
+    request = payload.request("stack_facts", payload.options("stack_facts"), asked)
+    running = probe.NodeProbe(api, pods, RUN, "stack", 60, payload.archive())
+    try:
+        found = running.run([probe.Asked(node, request) for node in cluster.nodes])
+        return {answer.node: answer.said for answers in found for answer in answers}
+    finally:
+        assert running.clean() == []
+
+
+def facts(said: dict[str, t.Any]) -> dict[str, t.Any]:
+    assert said.get("state") == "done" and said["observations"], said
+    (seen,) = said["observations"]
+    assert seen["outcome"] == "measured", seen["reason"]
+    return dict(seen["context"])
+
+
+def test_an_image_without_python3_is_named_where_nothing_is_brought_along(cluster: Kubernetes, api: client.Client) -> None:
+    for said in stack(cluster, api).values():
+        assert said["reason_code"] == "no_python" and "acceptance_kube_inject" in said["reason"], said
+
+
+def test_python3_and_tools_come_from_another_image(cluster: Kubernetes, api: client.Client) -> None:
+    for node, said in stack(cluster, api, inject={"image": cluster.tools()}).items():
+        found = facts(said)
+        assert found["gpus"] == 8 and found["gpu"] == "NVIDIA H200", "nvidia-smi is one of the tools"
+        assert found["machine_id"] == (cluster.folder(node) / "machine-id").read_text().strip(), "the host is still the host"
+
+
+def test_they_come_from_a_volume(cluster: Kubernetes, api: client.Client) -> None:
+    _name, archive = images.tools()
+    for node in cluster.nodes:
+        with tarfile.open(archive) as image, tarfile.open(fileobj=image.extractfile("layer.tar")) as layer:
+            layer.extractall(cluster.folder(node) / "tools", filter="fully_trusted")
+    volume = {"hostPath": {"path": f"/rig/tools{FOLDER}", "type": "Directory"}}
+    assert all(facts(said)["gpus"] == 8 for said in stack(cluster, api, inject={"volume": volume}).values())
+
+
+def test_a_folder_that_is_not_in_the_image_is_named(cluster: Kubernetes, api: client.Client) -> None:
+    for said in stack(cluster, api, inject={"image": cluster.tools(), "path": "/opt/nowhere"}).values():
+        assert said["reason_code"] == "container_failed" and "init container inject" in said["reason"], said
+
+
+def test_powers_that_are_switched_on_reach_the_pod(cluster: Kubernetes, api: client.Client) -> None:
+    wanted = {"cpu": "100m", "memory": "200Mi"}
+    resources = {"requests": wanted, "limits": wanted}
+    answers = stack(cluster, api, image=cluster.image, host_ipc=True, privileged=True, resources=resources)
+    assert all(facts(said)["machine_id"] for said in answers.values())
+
+
+def test_a_machine_that_somebody_measures_by_ssh_is_not_measured_by_a_pod(cluster: Kubernetes, api: client.Client) -> None:
+    first, second = cluster.nodes
+    # What a probe that came by SSH holds for as long as it runs.
+    holder = subprocess.Popen(cluster.enter(first, "flock", "--shared", "/etc", "cat"), stdin=subprocess.PIPE)
+    try:
+        said = stack(cluster, api, image=cluster.image)
+    finally:
+        holder.communicate()
+    assert said[first]["reason_code"] == "duplicate_identity" and "somebody behind SSH measures this very machine" in said[first]["reason"]
+    assert facts(said[second])["machine_id"]
+    assert facts(stack(cluster, api, image=cluster.image)[first])["machine_id"], "afterwards it is free"
+
+
+def test_a_pod_that_measures_keeps_those_behind_ssh_out(cluster: Kubernetes, api: client.Client) -> None:
+    node = cluster.nodes[0]
+    cluster.plant(node).write_text(cluster.plant(node).read_text() + "SLEEP=2\n")
+    found: list[bool] = []
+    running = threading.Thread(target=lambda: stack(cluster, api, image=cluster.image))
+    running.start()
+    while running.is_alive():
+        asked = subprocess.run(cluster.enter(node, "flock", "--nonblock", "--exclusive", "/etc/machine-id", "true"), check=False)
+        found.append(asked.returncode == 0)
+        time.sleep(0.1)
+    running.join()
+    assert False in found and found[0], "free at first, held while the pod measured"
