@@ -26,6 +26,8 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     planned = task_vars.get("acceptance_run")
     if planned and planned.get("run_id"):
         run = Run(planned["results_dir"], planned["run_id"])
+        if planned.get("detached"):
+            return _detached(run)
         written = run.plan()
         inputs = written["judging"]
     else:
@@ -33,9 +35,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         written = run.plan()
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     records, notes = run.journal.read()
-    judgement = verdict.judge(
-        written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"]
-    )
+    judgement = verdict.judge(written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"])
     judgement.notes += notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
@@ -57,6 +57,18 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         "report": [str(p) for p in paths],
         "lines": lines,
     }
+
+
+def _detached(run: Run) -> dict[str, t.Any]:
+    """A run whose pods work on without us is not judged, and so not accepted."""
+    records = sorted((run.dir / "detached").glob("*.json"))
+    nodes = sum(len(json.loads(path.read_text(encoding="utf-8"))["nodes"]) for path in records)
+    run.clear_todo()
+    why = (
+        f"DETACHED: run {run.id} works on {nodes} nodes by itself and is not judged. Look: playbooks/status.yml -e run_id={run.id}; "
+        f"collect and judge: playbooks/resume.yml -e run_id={run.id}; give up: playbooks/cleanup.yml -e run_id={run.id}"
+    )
+    return {"accepted": False, "why": why, "run_id": run.id, "detached": nodes, "lines": [(why, "yellow")]}
 
 
 def expected(inputs: dict[str, t.Any]) -> t.Callable[[str, str], expectations.Expectations]:

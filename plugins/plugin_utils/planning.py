@@ -31,14 +31,16 @@ def prepare(
         notes = run.journal.repair()
         stages, _skipped = planner.stages(written["stages"])
         settings = planner.settings(stages)
+        detach = detached(stages, settings)
     else:
         run = Run(results_dir, plan.new_run_id())
         written, settings = planner.build(run.id, args["stages"])
         written["judging"] = judging_inputs(planner, settings)
+        stages, _skipped = planner.stages(args["stages"])
+        detach = detached(stages, settings)
         run.make()
         run.claim(controller)
         write_atomically(run.dir / "plan.json", plan.dump(written))
-        stages, _skipped = planner.stages(args["stages"])
     measurements, wrong = run.journal.read()
     todo = plan.remaining(written, measurements)
     for stage in stages:
@@ -59,7 +61,38 @@ def prepare(
     these = [{"name": s.name, "role": s.role, "tags": s.tags} for s in stages]
     order = plan.phases(these, {t_: todo[t_] for t_ in todo if t_ in here}, long)
     lines = plan.summary(written, todo) + [f"note: {note}" for note in notes + wrong]
-    return {"run_id": run.id, "results_dir": results_dir, "stages": order, "questions": planner.questions}, lines
+    planned = {"run_id": run.id, "results_dir": results_dir, "stages": order, "questions": planner.questions, "detached": detach}
+    return planned, lines
+
+
+def detached(stages: list[plan.Stage], settings: dict[str, dict[str, t.Any]]) -> bool:
+    """Whether the pods are left to their clusters. PlanError where something of the run needs its controller."""
+    if not any(values["acceptance_detach"] for values in settings.values()):
+        return False
+    behind_ssh = sorted(host for host, values in settings.items() if values["acceptance_plane"] != "kubernetes")
+    if behind_ssh:
+        raise plan.PlanError(
+            f"acceptance_detach is for clusters: machines behind SSH keep a result until the deadline of its test only; "
+            f"leave out {', '.join(behind_ssh[:10])}{' ...' if len(behind_ssh) > 10 else ''}, by --limit for example"
+        )
+    for stage in stages:
+        if stage.between or stage.manifest:
+            what = "runs between nodes" if stage.between else "is a manifest"
+            raise plan.PlanError(
+                f"acceptance_detach: stage {stage.name} {what} and needs its controller; leave it out, by --skip-tags for example"
+            )
+    for host, values in settings.items():
+        if values["acceptance_kube_launcher"] != "pods":
+            raise plan.PlanError(
+                f"{host}: acceptance_detach: found acceptance_kube_launcher {values['acceptance_kube_launcher']!r}, expected 'pods'"
+            )
+        together = [stage.name for stage in stages if stage.name not in values["acceptance_kube_gpu_stages"]]
+        if together and len(stages) > 1:
+            raise plan.PlanError(
+                f"acceptance_detach: the pods of stage {together[0]} ask for no devices, so nothing would keep them from running beside "
+                f"those of the other stages; detach one of them at a time, --tags {together[0]} for example"
+            )
+    return True
 
 
 def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:

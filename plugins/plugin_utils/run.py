@@ -74,8 +74,7 @@ class Run:
             self.journal.path.touch()
         except OSError as error:
             raise RunError(
-                f"acceptance_results_dir {self.dir.parent}: {error.strerror}: {error.filename};"
-                " expected a folder that can be written"
+                f"acceptance_results_dir {self.dir.parent}: {error.strerror}: {error.filename}; expected a folder that can be written"
             ) from error
 
     @classmethod
@@ -159,6 +158,26 @@ class Run:
             return code, reason
         except (OSError, ValueError):
             return None
+
+    # What a detached stage has left on a cluster.
+
+    def leave(self, stage: str, target: str, record: dict[str, t.Any]) -> None:
+        """Remember for a later controller what is needed to collect it; a secret is in it."""
+        (self.dir / "detached").mkdir(exist_ok=True)
+        write_atomically(self.dir / "detached" / f"{stage}.{file_name(target)}.json", json.dumps(record), 0o600)
+
+    def left(self, stage: str, target: str) -> dict[str, t.Any] | None:
+        try:
+            path = self.dir / "detached" / f"{stage}.{file_name(target)}.json"
+            return t.cast("dict[str, t.Any]", json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
+    def take(self, stage: str, target: str) -> None:
+        """It is collected."""
+        (self.dir / "detached" / f"{stage}.{file_name(target)}.json").unlink()
+        with contextlib.suppress(OSError):
+            (self.dir / "detached").rmdir()
 
     def clear_todo(self) -> None:
         with contextlib.suppress(OSError):

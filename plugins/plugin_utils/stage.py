@@ -114,6 +114,7 @@ class StageOnTarget:
         self.host = str(task_vars["inventory_hostname"])
         self.stage = str(task_vars["acceptance_stage"]["name"])
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
+        self.detach = bool(planned.get("detached"))
         todo = self.acting.todo(self.host)
         self.settings: dict[str, t.Any] = todo.get("settings", {})
         items = todo.get("stages", {}).get(self.stage, [])

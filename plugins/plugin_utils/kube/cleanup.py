@@ -109,4 +109,8 @@ def report(client: Client) -> t.Iterator[str]:
         for item in items:
             kinds[item["resource"]] = kinds.get(item["resource"], 0) + 1
         held = "abandoned" if all(objects.abandoned(item) for item in items) else "held by its controller"
+        if held != "abandoned" and all(
+            (item["metadata"].get("annotations") or {}).get(objects.CONTROLLER) == objects.NOBODY for item in items
+        ):
+            held = "detached: playbooks/resume.yml collects it"
         yield f"{client.name}: run {run or '?'}: {', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}; {held}"

@@ -33,6 +33,8 @@ OURS = f"app.kubernetes.io/managed-by={MANAGER}"
 CONTAINER = "probe"
 IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"
 DONE = f"{WORK}/done"
+# In place of the process that drives a run, where none does.
+NOBODY = "detached/0/0"
 # Objects may outlive their deadline by this much before a janitor takes them for abandoned.
 GRACE_S = 300
 # An object has room for 1 MiB in all (etcd's limit and the API server's).
@@ -43,10 +45,12 @@ _NAME = re.compile(r"[^a-z0-9-]+")
 class Launch:
     """Names and labels of one stage of one run on one cluster.
 
-    `deadline_s`: by when everything of it must be over; pods end by themselves then, and janitors may take what is left.
+    `deadline_s`: by when everything of it must be over; pods end by themselves then, and janitors may take what is left, `stays_s`
+    later where somebody may still come for it.
     """
 
     def __init__(self, run_id: str, stage: str, namespace: str, deadline_s: float) -> None:
+        self.stays_s = 0.0
         self.run_id = run_id
         self.stage = stage
         self.namespace = namespace
@@ -73,8 +77,8 @@ class Launch:
         }
         annotations = {
             **{str(k): str(v) for k, v in settings.annotations.items()},
-            EXPIRES: str(int(time.time() + self.deadline_s + GRACE_S)),
-            CONTROLLER: controller(),
+            EXPIRES: str(int(time.time() + self.deadline_s + GRACE_S + self.stays_s)),
+            CONTROLLER: NOBODY if self.stays_s else controller(),
         }
         found: Object = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
         if self.owner:

@@ -114,11 +114,7 @@ class NodeProbe:
         watch = Watch(self.client, self.pods, self.launch.selector)
         watch.start()
         try:
-            made = self.client.post(
-                cleanup.path("/api/v1", self.client.namespace, "configmaps"),
-                self.launch.config(self.archive, requests, self.settings),
-            )
-            self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
+            self._make_owner(requests)
             with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers, concurrent.futures.ThreadPoolExecutor(READERS) as readers:
                 try:
                     self._submit(asked, numbers, makers)
@@ -128,6 +124,50 @@ class NodeProbe:
                     readers.shutdown(wait=False, cancel_futures=True)
         finally:
             watch.stop()
+
+    def submit(self, asked: list[Asked], stays_s: float) -> tuple[Object, list[Answer]]:
+        """Make everything and leave it to the cluster, for whoever collects it within `stays_s` of its deadline: what collect() has to
+        know, and the answers of nodes whose pods could not be made."""
+        self.launch.stays_s = stays_s
+        numbers, requests = _numbered(asked)
+        self._make_owner(requests)
+        with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers:
+            self._submit(asked, numbers, makers)
+        refused: list[Answer] = []
+        while not self._arrived.empty():
+            _kind, (node, error) = self._arrived.get_nowait()
+            refused += self._refuse(node, error.reason_code, error.reason)
+        nodes = sorted(set(self.followed) - {answer.node for answer in refused})
+        return {"launch": self.launch.name, "secret": self.launch.secret, "nodes": nodes}, refused
+
+    def collect(self, record: Object, asked: list[Asked]) -> t.Iterator[list[Answer]]:
+        """As run(), of what submit() has made: waits for those that have not ended."""
+        self.launch.name, self.launch.secret = record["launch"], record["secret"]
+        self.followed = {item.node: _Followed(item, time.monotonic()) for item in asked}
+        there = {_node(pod) for page in self.client.pages(self.pods, labelSelector=self.launch.selector) for pod in page["items"]}
+        words = "its pod is not there any more: it was removed, or nobody collected it before its deadline; a resume measures it again"
+        gone = [answer for node in sorted(set(self.followed) - there) for answer in self._refuse(node, "pod_deleted", words)]
+        for answer in gone:
+            del self.followed[answer.node]
+        if gone:
+            yield gone
+        watch = Watch(self.client, self.pods, self.launch.selector)
+        watch.start()
+        try:
+            with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
+                try:
+                    yield from self._follow(watch, readers)
+                finally:
+                    readers.shutdown(wait=False, cancel_futures=True)
+        finally:
+            watch.stop()
+
+    def _make_owner(self, requests: list[Object]) -> None:
+        made = self.client.post(
+            cleanup.path("/api/v1", self.client.namespace, "configmaps"),
+            self.launch.config(self.archive, requests, self.settings),
+        )
+        self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
 
     def clean(self) -> list[str]:
         """Remove everything of this launch; what is still there in the end."""

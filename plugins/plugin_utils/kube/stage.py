@@ -70,17 +70,41 @@ class StageOnCluster(StageOnTarget):
         pods = self._pods()
         client = connect(of_variables.connection(self.host, self.settings))
         access.require(client, [*access.PROBE, *access.LAUNCHERS[pods.launcher]], access.NODES)
+        self._collect(client, pods)
         for line in cleanup.janitor(client, self.acting.id, self.stage):
             Display().display(line)
         asked = self._asked(client, pods)
         if not asked:
             return
-        probe = NodeProbe(
-            client, pods, self.acting.id, self.stage, float(asked[0].request["params"]["timeout"]), payload.archive(), self._raw
-        )
+        probe = self._probe(client, pods, asked)
+        if self.detach:
+            record, refused = probe.submit(asked, float(self.settings["acceptance_detach_keep"]))
+            self.acting.leave(self.stage, self.host, record)
+            self._record_all([self._taken(answer, pods) for answer in refused])
+            self.said["submitted"] = len(record["nodes"])
+            return
         with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
             for answers in probe.run(asked):
                 self._record_all([self._taken(answer, pods) for answer in answers])
+
+    def _probe(self, client: Client, pods: of_variables.PodSettings, asked: list[Asked]) -> NodeProbe:
+        timeout = float(asked[0].request["params"]["timeout"])
+        return NodeProbe(client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
+
+    def _collect(self, client: Client, pods: of_variables.PodSettings) -> None:
+        """What a detached run has left on the cluster. Interrupted, it stays there for the next who comes."""
+        record = self.acting.left(self.stage, self.host)
+        if record is None:
+            return
+        names = {subject.partition("/")[2] for subject in self.left} & set(record["nodes"])
+        request = self._request((), pods)
+        asked = [Asked(name, request) for name in sorted(names)]
+        if asked:
+            probe = self._probe(client, pods, asked)
+            for answers in probe.collect(record, asked):
+                self._record_all([self._taken(answer, pods) for answer in answers])
+            probe.clean()
+        self.acting.take(self.stage, self.host)
 
     def _asked(self, client: Client, pods: of_variables.PodSettings) -> list[Asked]:
         """What is asked of which node; nodes that no pod may go to are answered for right away."""
