@@ -19,6 +19,8 @@ from rigs.simulated import pairs
 pytestmark = pytest.mark.fleet
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOSTS = int(os.environ.get("TEST_PAIR_HOSTS", "64"))
+# A state directory that no other run uses; on this host it has no room.
+SMALL, FULL = "/var/lib/small", "gpu-06"
 VARIABLES: dict[str, t.Any] = {
     "acceptance_stages": ["rdma"], "rdma_governor": "", "rdma_iterations": 1000, "rdma_qps": 1,
     "rdma_test_timeout": 10, "rdma_patience": 10,
@@ -62,7 +64,8 @@ def hosts(rig_fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     for number in range(1, HOSTS + 1):
         host = f"gpu-{number:02d}"
         pairs.sysfs(trees / host, [rig_fleet.address(host)], seed=host)
-        options[host] = Options(overlays=((str(trees / host / "sys/class"), "/sys/class"),))
+        full = {"state_dir": SMALL, "state_size": "16k"} if host == FULL else {}
+        options[host] = Options(overlays=((str(trees / host / "sys/class"), "/sys/class"),), **full)
     rig_fleet.up(HOSTS, options)
     for host in rig_fleet.hosts:
         pairs.planted(rig_fleet.plant(host))
@@ -84,13 +87,15 @@ def nothing_left(fleet: Fleet) -> None:
     until = time.monotonic() + 30
     while True:
         left = [f"{h}: {argv}" for h in fleet.hosts for argv in fleet.processes(h).values() if any("ib_" in word for word in argv)]
-        left += [f"{h}: state" for h in fleet.hosts if list(fleet.var_lib(h).glob("gpufleet-acceptance/*"))]
+        states = [fleet.var_lib(h) / where for h in fleet.hosts for where in ("gpufleet-acceptance", "small")]
+        left += [str(path) for path in states if list(path.glob("*"))]
         if not left or time.monotonic() > until:
             assert not left
             return
         time.sleep(0.5)
 
 
+@pytest.mark.long
 def test_all_pairs_with_a_slow_port_a_slow_path_and_a_lost_host(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     address = healthy.address
     planted(healthy, f"slow {address('gpu-07')} 0.4", f"pair {address('gpu-03')} {address('gpu-05')} 0.5")
@@ -158,6 +163,8 @@ def test_one_pair_in_one_command(healthy: Fleet, tmp_path: pathlib.Path) -> None
     nothing_left(healthy)
 
 
+@pytest.mark.long
+@pytest.mark.long
 def test_a_firewall_that_drops(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     """Nothing is refused and nothing arrives: pairs of that server end at their deadlines, the others are measured."""
     rule = ["INPUT", "-p", "tcp", "--dport", "18515:19026", "-j", "DROP"]
@@ -175,4 +182,19 @@ def test_a_firewall_that_drops(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     assert served and all("gpu-02" in pair for pair in served)
     good = done.of("rdma", "PASS", "WARN")
     assert {"gpu-01|gpu-03", "gpu-01|gpu-04", "gpu-03|gpu-04"} <= good and not good & served
+    nothing_left(healthy)
+
+
+@pytest.mark.long
+def test_a_disk_that_is_full(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    """It fills up in mid-run: the node is UNKNOWN with the reason, its pairs count where both sides' words arrived before, the pairs
+    of the others count anyway."""
+    here = ["gpu-01", "gpu-02", "gpu-05", FULL]
+    done = run(healthy, tmp_path, "--limit", ",".join(here), acceptance_state_dir=SMALL)
+    assert done.status != 0
+    assert done.of("rdma", "PASS", "WARN") >= {"gpu-01|gpu-02", "gpu-01|gpu-05", "gpu-02|gpu-05"}
+    unknown = done.of("rdma", "UNKNOWN")
+    assert FULL in unknown and all(FULL in subject for subject in unknown)
+    assert "No space left" in done.reason("rdma", FULL)
+    assert all(v["value"] is None for v in done.verdicts if v["verdict"] == "UNKNOWN")
     nothing_left(healthy)

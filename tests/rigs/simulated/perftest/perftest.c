@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -196,6 +197,11 @@ int main(int argc, char **argv)
     int link = peer ? ask(peer, tcp) : serve(tcp, us.gid);
     if (link < 0)
         return 1;
+    struct rlimit memlock;
+    if (!getrlimit(RLIMIT_MEMLOCK, &memlock) && memlock.rlim_cur < 2 * us.size * us.qps) { /* what its buffers take */
+        fprintf(stderr, "Couldn't allocate MR\n Failed to create MR\n Couldn't create IB resources\n");
+        return 1;
+    }
     if (send(link, &us, sizeof us, MSG_NOSIGNAL) != sizeof us || recv(link, &them, sizeof them, MSG_WAITALL) != sizeof them) {
         fprintf(stderr, "ethernet_read_keys: Couldn't read remote address\n Unable to read to socket/rdma_cm\n Failed to exchange data between server and clients\n");
         return 1;

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import resource
 import socket
 import subprocess
 import sys
@@ -52,6 +53,7 @@ class Nodes:
             pairs.conf(folder / name, f"seconds {seconds}")
         self.args: dict[str, t.Any] = {}
         self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.memlock: dict[str, int] = {}
 
     def plan(self) -> None:
         """As the stages rdma_ports and rdma do it."""
@@ -77,6 +79,8 @@ class Nodes:
             command = [sys.executable, "-c", WALK, str(path), str(self.folder / name)]
             env = {**os.environ, "SIMULATED_ROOT": str(self.folder / name), "GPUFLEET_TEST": str(self.folder)}
             self.processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+            if name in self.memlock:
+                resource.prlimit(self.processes[name].pid, resource.RLIMIT_MEMLOCK, (self.memlock[name], self.memlock[name]))
 
     def results(self) -> tuple[dict[str, dict[str, t.Any]], dict[str, dict[str, t.Any]]]:
         """Observations of pairs by subject, of timetables by node; nothing may be left running."""
@@ -235,6 +239,18 @@ def test_versions_that_cannot_talk(tmp_path: pathlib.Path) -> None:
     nodes.start()
     (one,) = nodes.results()[0].values()
     assert one["outcome"] == "error" and "different versions" in one["reason"]
+
+
+@pytest.mark.parametrize("low", ["n0", "n1"])
+def test_a_memlock_limit_that_is_too_low(tmp_path: pathlib.Path, low: str) -> None:
+    """Whichever side it is on: that side says so, the other says that nobody came, and there is no number."""
+    nodes = Nodes(tmp_path, 2)
+    nodes.memlock[low] = 1 << 16
+    nodes.start()
+    found, timetables = nodes.results()
+    said = [found["n0|n1"], *(row for of in timetables.values() for row in of["series"])]
+    assert not any(one["outcome"] == "measured" for one in said) and not found["n0|n1"]["metrics"]
+    assert any("raise the memlock limit" in one["reason"] for one in said), said
 
 
 def test_no_tool(tmp_path: pathlib.Path) -> None:
