@@ -137,6 +137,7 @@ def test_a_results_directory_that_is_a_file(healthy: Acceptance, tmp_path: pathl
     assert done.status != 0 and f"acceptance_results_dir {tmp_path}/file" in " ".join(done.output.split()), done.output
 
 
+@pytest.mark.long
 def test_a_results_directory_that_fills_up_in_the_middle(healthy: Acceptance, tmp_path: pathlib.Path) -> None:
     variables = healthy.gate("gpu-01")
     with disk(tmp_path / "disk", "-o", "size=16m") as results:

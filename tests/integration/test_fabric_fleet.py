@@ -175,6 +175,7 @@ def test_a_slow_path_is_told_from_its_ends(healthy: Fleet, tmp_path: pathlib.Pat
     assert done.convicted() == {"gpu-03|gpu-04"}, done.output[-3000:]
 
 
+@pytest.mark.long
 def test_a_dead_host_is_unknown_and_costs_the_group_its_verdict(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     healthy.cut("gpu-05")
     try:
@@ -189,6 +190,7 @@ def test_a_dead_host_is_unknown_and_costs_the_group_its_verdict(healthy: Fleet, 
     assert group["metrics"]["busbw"]["value"] > 360 and "gpu-05" not in group["context"]["hosts"]
 
 
+@pytest.mark.long
 def test_a_hang_ends_at_its_deadline_and_its_node_is_found(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     build.behave(healthy, "gpu-06", hang=1)
     done = run(healthy, tmp_path, nccl_fabric_test_timeout=20)
@@ -208,6 +210,7 @@ def test_a_binary_without_mpi_is_no_measurement(healthy: Fleet, tmp_path: pathli
     assert done.of("nccl_fabric") == {"UNKNOWN"} and done.group()["reason_code"] == "not_mpi", done.reason("nccl_fabric")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
@@ -283,6 +286,7 @@ def test_kill_9_of_the_controller_and_resume(healthy: Fleet, tmp_path: pathlib.P
     assert done.status == 0, done.output[-3000:]
 
 
+@pytest.mark.long
 def test_a_node_that_is_lost_while_the_group_runs_is_named(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     for host in healthy.hosts:
         build.behave(healthy, host, seconds=20)

@@ -74,6 +74,7 @@ def test_what_somebody_else_set_meanwhile_stays(
     assert "policy0 is left at ondemand" in restored["undone"][1]
 
 
+@pytest.mark.long
 def test_the_deadline_restores(rig_rdma: Guests, differing: list[str], call: t.Callable[..., dict[str, t.Any]]) -> None:
     held = call(timeout=3)
     assert held["outcome"] == "switched"
@@ -82,6 +83,7 @@ def test_the_deadline_restores(rig_rdma: Guests, differing: list[str], call: t.C
     call(state="restored")
 
 
+@pytest.mark.long
 def test_a_cpu_that_goes_offline_is_named(
     rig_rdma: Guests, differing: list[str], call: t.Callable[..., dict[str, t.Any]]
 ) -> None:

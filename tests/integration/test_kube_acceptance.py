@@ -219,6 +219,7 @@ def test_what_is_wrong_is_named(healthy: Mixed, more: dict[str, t.Any], code: st
     healthy.nothing_left()
 
 
+@pytest.mark.long
 def test_a_kubelet_that_dies_in_the_middle_costs_its_own_node(healthy: Mixed) -> None:
     healthy.cluster.plant("kube-02").write_text(nodes.conf(102, faults="smi_hang"))
     command = healthy.command({"lab": healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]})}, "--tags", "stack", hosts=False)

@@ -183,6 +183,7 @@ def test_a_real_mpi_program_runs_over_both_nodes(lab: Lab, kind: str) -> None:
     assert answer.about["image_id"] and answer.about["launcher"] == kind
 
 
+@pytest.mark.long
 def test_open_mpi_5_runs_over_both_nodes_too(lab: Lab) -> None:
     lab.image = lab.cluster.tester("trixie")
     found = seen(lab.run("mpijob", devices=2, timeout=240))  # few ranks: while they wait they spin
@@ -304,6 +305,7 @@ def test_every_right_of_a_launcher_is_needed(lab: Lab, kind: str) -> None:
                 assert resource in error.value.reason, (rule, error.value.reason)
 
 
+@pytest.mark.long
 def test_nobody_acts_on_an_mpijob(lab: Lab) -> None:
     lab.cluster.kill(CONTROL, "mpi-operator")
     try:
@@ -345,6 +347,7 @@ def _until(condition: t.Callable[[], bool], seconds: float = 60) -> None:
 # What goes wrong -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_refusal_that_reaches_no_status(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The CRD takes the value, the operator refuses it in an event and never looks again."""
     real = group_objects.objects_of
@@ -438,6 +441,7 @@ def test_a_port_that_the_node_itself_uses(lab: Lab, kind: str) -> None:
     assert code in ("port_in_use", "member") and "port 10250 of this node is in use" in reason and "acceptance_kube_ssh_port" in reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mpijob", "statefulset"])
 def test_a_worker_that_somebody_deletes(lab: Lab, kind: str) -> None:
     lab.when("launcher", "Running", lambda _pod: lab.delete(lab.pods("worker")[0]), 4)
@@ -454,6 +458,7 @@ def test_a_head_that_somebody_deletes(lab: Lab) -> None:
     assert code == "pod_deleted" and "somebody deleted pod" in reason
 
 
+@pytest.mark.long
 def test_a_namespace_that_is_being_deleted(lab: Lab) -> None:
     lab.when("launcher", "Running", lambda _pod: lab.admin.delete(f"/api/v1/namespaces/{lab.namespace}"), 1)
     launched = lab.group("mpijob", ["sleep", "120"], timeout=120)
@@ -461,6 +466,7 @@ def test_a_namespace_that_is_being_deleted(lab: Lab) -> None:
     assert code == "namespace_gone" and lab.namespace in reason
 
 
+@pytest.mark.long
 def test_the_api_server_is_killed_in_mid_run(lab: Lab) -> None:
     def restart(_pod: t.Any) -> None:
         lab.cluster.kill(CONTROL, "kube-apiserver")
@@ -475,6 +481,7 @@ def test_the_api_server_is_killed_in_mid_run(lab: Lab) -> None:
     assert found["outcome"] == "measured", found
 
 
+@pytest.mark.long
 def test_a_node_that_is_lost_in_mid_run(lab: Lab) -> None:
     def cut(_pod: t.Any) -> None:
         worker = next(pod for pod in lab.pods("worker") if pod["spec"]["nodeName"] == "kube-02")
@@ -503,6 +510,7 @@ def test_a_command_that_fails_is_a_result(lab: Lab) -> None:
     assert code == "tool_missing" and "no-such-program" in reason
 
 
+@pytest.mark.long
 def test_a_command_that_does_not_end(lab: Lab) -> None:
     began = time.monotonic()
     code, reason = why(lab.run("statefulset", ["sleep", "600"], ranks=1, timeout=5))
@@ -685,6 +693,7 @@ def test_the_stage_where_a_node_is_cordoned(lab: Lab, tmp_path: pathlib.Path) ->
     assert found["nccl_fabric/lab"][0] == "member" and "kube-02 is cordoned" in found["nccl_fabric/lab"][1]
 
 
+@pytest.mark.long
 def test_tools_from_another_image(lab: Lab) -> None:
     """What the image under test lacks comes from an init container; without it that is an error."""
     patch = {

@@ -96,6 +96,7 @@ def test_ansible_reaches_the_hosts(fleet: Fleet, root: pathlib.Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 def test_up_again_leaves_running_hosts_alone(fleet: Fleet) -> None:
     before = {host: fleet.init(host) for host in fleet.hosts}
     fleet.up(4, SPECIAL)
@@ -156,6 +157,7 @@ def test_down_leaves_nothing_even_of_a_killed_up() -> None:
     assert {path.name for path in fleet.state.iterdir()} == {"lock", "reserved"}
 
 
+@pytest.mark.long
 def test_64_hosts() -> None:
     fleet = Fleet.reserve()
     try:

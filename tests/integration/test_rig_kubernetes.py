@@ -289,6 +289,7 @@ def test_pods_of_kwok_nodes_end_fail_and_write(cluster: Kubernetes) -> None:
         (cluster.folder(CONTROL) / "answer.py").unlink()
 
 
+@pytest.mark.long
 def test_the_api_server_is_killed_and_cut_off_and_a_node_falls_silent(cluster: Kubernetes) -> None:
     cluster.kill(CONTROL, "kube-apiserver")
     with pytest.raises(common.RigError):
@@ -333,6 +334,7 @@ def traces(cluster: Kubernetes) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_down_leaves_nothing_even_of_a_killed_up(tmp_path: pathlib.Path) -> None:
     if os.geteuid():
         pytest.skip("the kubernetes rig needs root")
