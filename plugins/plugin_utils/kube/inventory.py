@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import preflight
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import Object
@@ -70,10 +71,15 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
     known = list(dict.fromkeys([*asked.names, *asked.expected]))
     try:
         client = connect(of_variables.connection(cluster, variables))
-        found = [] if asked.names else [node.name for node in nodes(client, asked.selector, "")]
+        resource = str(variables.get("acceptance_kube_resource") or of_variables.PodSettings.resource)
+        there = [node for node in nodes(client, "" if asked.names else asked.selector, resource) if not asked.names or node.name in known]
+        lacking = []
+        if variables.get("acceptance_gpu_count") != 0:
+            lacking = preflight.missing(client, there, resource, variables.get("acceptance_kube_device_plugin_namespaces") or ())
     except KubeError as error:
         return known or unnamed(asked.number, 0), [error.reason]
-    notes = list(client.notes)
+    found = [] if asked.names else [node.name for node in there]
+    notes = [*client.notes, *lacking]
     image = str(variables.get("acceptance_kube_image") or "")
     if image and of_variables.untagged(image):
         notes.append(f"{cluster}: image {image} has no tag or the tag latest: tomorrow it may be another one; see the digests")
