@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, probe, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, inventory, probe, settings
 from kube_roles import roles
 from rigs.kubernetes import images
 from rigs.kubernetes.kubernetes import Kubernetes
@@ -44,7 +44,9 @@ def api(cluster: Kubernetes) -> client.Client:
     return client.connect(client.Connection("lab", kubeconfig=str(user), namespace=NAMESPACE))
 
 
-def stack(cluster: Kubernetes, api: client.Client, params: dict[str, t.Any] | None = None, **variables: t.Any) -> dict[str, dict[str, t.Any]]:
+def stack(
+    cluster: Kubernetes, api: client.Client, params: dict[str, t.Any] | None = None, **variables: t.Any
+) -> dict[str, dict[str, t.Any]]:
     """What each node says to stage stack; nothing stays behind."""
     given = {"image": cluster.bare_image, "start_timeout": 60, **variables}
     pods = settings.pods({f"acceptance_kube_{name}": value for name, value in given.items()})
@@ -123,3 +125,37 @@ def test_a_pod_that_measures_keeps_those_behind_ssh_out(cluster: Kubernetes, api
         time.sleep(0.1)
     running.join()
     assert False in found and found[0], "free at first, held while the pod measured"
+
+
+def test_the_plan_names_nodes_without_devices_and_the_plugin_that_is_not_there(cluster: Kubernetes) -> None:
+    first, second = cluster.nodes
+    status = f"/api/v1/nodes/{first}/status"
+    plugin = "/apis/apps/v1/namespaces/kube-system/daemonsets/nvidia-device-plugin-daemonset"
+    kept = cluster.api.request("GET", plugin)
+    cluster.api.delete(plugin)  # as where nobody has installed one
+    user = cluster.user("planner", roles("probe"), NAMESPACE)
+    variables = {"acceptance_kube_kubeconfig": str(user), "acceptance_kube_namespace": NAMESPACE}
+    spaces = {"acceptance_kube_device_plugin_namespaces": ["kube-system", "gpu-operator"]}
+    try:
+        # A kubelet keeps the number of a plugin's devices for a while, so it is set here.
+        none = [{"op": "replace", "path": "/status/allocatable/nvidia.com~1gpu", "value": "0"}]
+        end = time.monotonic() + 60
+        while True:
+            cluster.api.request("PATCH", status, none, "application/json-patch+json")
+            names, notes = inventory.subjects("lab", {**variables, **spaces})
+            if any("have no allocatable nvidia.com/gpu" in note for note in notes) or time.monotonic() > end:
+                break
+        assert names == [first, second]
+        assert any("kube-system, gpu-operator may not be read, see files/rbac/device-plugin.yaml" in note for note in notes), notes
+        admin = {**variables, "acceptance_kube_kubeconfig": str(cluster.kubeconfig), **spaces}
+        while True:
+            cluster.api.request("PATCH", status, none, "application/json-patch+json")
+            notes = inventory.subjects("lab", admin)[1]
+            if any("no pod of a device plugin runs there in kube-system, gpu-operator" in note for note in notes):
+                break
+            assert time.monotonic() < end, notes
+    finally:
+        for field in ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"):
+            kept["metadata"].pop(field, None)
+        kept.pop("status", None)
+        cluster.api.create("/apis/apps/v1/namespaces/kube-system/daemonsets", kept)
