@@ -31,10 +31,12 @@ unit: setup ## Unit tests
 	@$(PYTHON) -m pytest -n 4 --dist loadfile tests/unit
 
 integration: setup ## Tests over real sshd hosts, soft-RoCE guests, Kubernetes and a browser
-	@$(PYTHON) -m pytest -n 2 --dist loadgroup -m "not long" tests/integration
+	@$(PYTHON) tests/rigs/packages.py
+	@$(PYTHON) -m pytest -n 2 --dist loadgroup --timeout 900 -m "not long" tests/integration
 
 integration-all: setup ## The same, and those that wait for deadlines: most of an hour
-	@$(PYTHON) -m pytest -n 2 --dist loadgroup tests/integration
+	@$(PYTHON) tests/rigs/packages.py
+	@$(PYTHON) -m pytest -n 2 --dist loadgroup --timeout 900 tests/integration
 
 lint: setup ## Linters
 	@tests/tools/lint.sh

@@ -18,6 +18,8 @@ import tempfile
 import time
 import typing as t
 
+# Text has no width without a font.
+PACKAGES = {"chromium": "chromium", "/usr/share/fonts/truetype/liberation": "fonts-liberation"}
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",

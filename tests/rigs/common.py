@@ -57,12 +57,14 @@ def need_packages(packages: dict[str, str]) -> None:
     if not shutil.which("apt-get"):
         raise RigError(f"missing, and no apt-get to install them with: {', '.join(missing)}")
     print(f"installing {', '.join(missing)}", file=sys.stderr)
-    install = ("apt-get", "install", "-y", "-q", "--no-install-recommends", *missing)
+    # Somebody else may be installing something: another rig, or the system its updates.
+    apt = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300")
+    install = (*apt, "install", "-y", "--no-install-recommends", *missing)
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     try:
         run(*install, env=environment)
     except RigError:  # package lists absent or out of date
-        run("apt-get", "update", "-q")
+        run(*apt, "update")
         run(*install, env=environment)
 
 
