@@ -368,6 +368,20 @@ def left_by(hca: str, ports: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     return [port for port in ports if not words or listed(port) != exclude]
 
 
+def confused(seats: t.Iterable[Seat]) -> tuple[str, str] | None:
+    """(reason code, reason) where two nodes cannot be told apart: launchers merge what has one address, and ranks are counted by host
+    name."""
+    for what in ("address", "hostname"):
+        known: dict[str, str] = {}
+        for seat in seats:
+            value = getattr(seat, what)
+            other = known.setdefault(value, seat.name)
+            if value and other != seat.name:
+                words = f"both have the address {value}" if what == "address" else f"both call themselves {value}"
+                return "duplicate_identity", f"{other} and {seat.name} {words}: ranks cannot be told apart"
+    return None
+
+
 def routable(gids: t.Iterable[t.Sequence[t.Any]]) -> list[int]:
     """Indexes of a table's [index, type, address] that NCCL could use by default: RoCE v2 over IPv4, not link-local."""
     return [

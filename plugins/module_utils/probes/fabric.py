@@ -251,11 +251,9 @@ class Head:
 
     def _agree(self, seats: list[group.Seat], keys: dict[str, str]) -> tuple[str, str] | None:
         """Whether the nodes can be one group at all."""
-        hostnames: dict[str, str] = {}
-        for seat in seats:
-            other = hostnames.setdefault(seat.hostname, seat.name)
-            if other != seat.name:
-                return "duplicate_identity", f"{other} and {seat.name} both call themselves {seat.hostname}: ranks cannot be told apart"
+        confused = group.confused(seats)
+        if confused:
+            return confused
         counts = {seat.name: len(seat.gpus) for seat in seats}
         wanted = keys.get("gpus", "all")
         if wanted == "all" and len(set(counts.values())) > 1:

@@ -123,6 +123,9 @@ class Command:
             if absent:
                 words = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
                 return self._failed("member", f"{len(absent)} of {len(group_.seats)} nodes did not come: {words}")
+            confused = group.confused(group_.seats)
+            if confused:
+                return self._failed(*confused)
             return self._covered(group_) or self._command(group_)
 
     def _covered(self, group_: group.Group) -> Record | None:

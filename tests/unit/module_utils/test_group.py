@@ -118,3 +118,15 @@ def test_no_launch_outlives_the_probe(tmp_path: pathlib.Path) -> None:
     late = job(tmp_path, 0, "sleep 100", timeout=50)
     group.run([late], Node(group.END_S + 2), 1)
     assert late.timed_out and late.timeout < late.asked == 50
+
+
+def test_nodes_that_cannot_be_told_apart_are_refused() -> None:
+    def seat(name: str, address: str, hostname: str) -> group.Seat:
+        return group.Seat(name, address, False, hostname)
+
+    one = seat("a", "192.0.2.1", "gpu-a")
+    assert group.confused([one, seat("b", "192.0.2.2", "gpu-b")]) is None
+    code, reason = group.confused([one, seat("b", "192.0.2.1", "gpu-b")]) or ("", "")
+    assert code == "duplicate_identity" and "a and b both have the address 192.0.2.1" in reason
+    assert "a and b both call themselves gpu-a" in (group.confused([one, seat("b", "192.0.2.2", "gpu-a")]) or ("", ""))[1]
+    assert group.confused([seat("a", "", ""), seat("b", "", "")]) is None, "what nobody said is no proof"
