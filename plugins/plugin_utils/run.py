@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -186,6 +187,31 @@ class Run:
             (self.dir / "todo").rmdir()
 
 
+# Lines of a journal that are read at once: equal names in them are one object then, a fifth of what thousands of nodes take.
+TOGETHER = 1000
+
+
+def _records(lines: list[bytes]) -> tuple[list[dict[str, t.Any]], list[tuple[int, int]]]:
+    """The records of some lines, and (place from 1, bytes) of each line that is none."""
+    with contextlib.suppress(ValueError):
+        together = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(together) == len(lines) and all(isinstance(record, dict) for record in together):
+            return together, []
+    found, bad = [], []
+    for place, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict):
+                raise ValueError("not an object")
+        except ValueError:
+            bad.append((place, len(line.rstrip(b"\n"))))
+            continue
+        found.append(record)
+    return found, bad
+
+
 class Journal:
     """One JSON line per measurement, on disk the moment it arrives."""
 
@@ -210,22 +236,19 @@ class Journal:
 
     def read(self) -> tuple[list[dict[str, t.Any]], list[str]]:
         """All measurements, and what was wrong with lines that are none."""
+        found: list[dict[str, t.Any]] = []
+        notes: list[str] = []
+        number = 0
         try:
-            data = self.path.read_bytes()
+            with open(self.path, "rb") as source:
+                while lines := list(itertools.islice(source, TOGETHER)):
+                    records, bad = _records(lines)
+                    found += records
+                    for place, size in bad:
+                        notes.append(f"{self.path.name} line {number + place} is not a whole record and was left out ({size} bytes)")
+                    number += len(lines)
         except OSError as error:
             raise RunError(f"{self.path}: {error.strerror}") from error
-        found, notes = [], []
-        for number, line in enumerate(data.split(b"\n"), 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise ValueError("not an object")
-            except ValueError:
-                notes.append(f"{self.path.name} line {number} is not a whole record and was left out ({len(line)} bytes)")
-                continue
-            found.append(record)
         return found, notes
 
     def repair(self) -> list[str]:

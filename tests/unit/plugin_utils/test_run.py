@@ -50,6 +50,18 @@ def test_wherever_a_journal_is_cut_whole_lines_survive(tmp_path_factory, records
     assert len(found) - 1 - whole in (0, 1) and len(notes) <= 1
 
 
+def test_a_bad_line_among_thousands_is_named_by_its_number(run: Run) -> None:
+    records = [{"n": number} for number in range(2500)]
+    run.journal.append(records[:1500])
+    with open(run.journal.path, "a", encoding="utf-8") as target:
+        target.write('{"n": 1, "cut\n[1]\n\n')
+    run.journal.append(records[1500:])
+    found, notes = run.journal.read()
+    assert found == records
+    assert [note.split(" is ")[0] for note in notes] == ["journal.jsonl line 1501", "journal.jsonl line 1502"]
+    assert "(13 bytes)" in notes[0]
+
+
 def _append(path: pathlib.Path, number: int) -> None:
     for count in range(50):
         Journal(path).append([{"writer": number, "count": count, "text": "x" * 5000}])
