@@ -76,6 +76,8 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
         lacking = []
         if variables.get("acceptance_gpu_count") != 0:
             lacking = preflight.missing(client, there, resource, variables.get("acceptance_kube_device_plugin_namespaces") or ())
+        if variables.get("acceptance_kube_gpu_stages") and not variables.get("acceptance_kube_priority_class"):
+            lacking += preflight.preempting(client)
     except KubeError as error:
         return known or unnamed(asked.number, 0), [error.reason]
     found = [] if asked.names else [node.name for node in there]

@@ -47,6 +47,21 @@ def missing(client: Client, nodes: t.Iterable[Node], resource: str, namespaces: 
     return found
 
 
+def preempting(client: Client) -> list[str]:
+    """Whether pods without a priority class of their own take places from others here; nothing where we may not look
+    (files/rbac/holders.yaml). The API server sets their policy by the cluster's default class and takes no other word for it."""
+    try:
+        classes = client.get("/apis/scheduling.k8s.io/v1/priorityclasses")["items"]
+    except KubeError:
+        return []
+    return [
+        f"{client.name}: pods that ask for devices get the cluster's default priority class {one['metadata']['name']}, which preempts pods"
+        " of lower priority; set acceptance_kube_priority_class to one that never does (files/rbac/priority.yaml)"
+        for one in classes
+        if one.get("globalDefault") and one.get("preemptionPolicy") != "Never"
+    ]
+
+
 def _plugin(client: Client, nodes: list[str], namespaces: list[str]) -> str:
     """What the pods of the device plugin say on these nodes."""
     there: dict[str, list[Object]] = {}

@@ -69,3 +69,23 @@ def test_without_the_right_it_says_which_file_gives_it_and_an_absent_namespace_i
 
 def test_a_plugin_that_is_ready_and_offers_nothing() -> None:
     assert missing(Api({"kube-system": [pod("a")], "gpu-operator": []}), node("a", 0))[0].endswith("are ready there: see their logs")
+
+
+def test_a_default_class_that_preempts_is_named() -> None:
+    class Classes:
+        name = "lab"
+
+        def __init__(self, *classes: dict[str, t.Any]) -> None:
+            self.classes = classes
+
+        def get(self, path: str) -> dict[str, t.Any]:
+            if not self.classes:
+                raise KubeError("no_permission", "priorityclasses is forbidden", 403)
+            return {"items": list(self.classes)}
+
+    system = {"metadata": {"name": "system-node-critical"}, "preemptionPolicy": "PreemptLowerPriority"}
+    high = {"metadata": {"name": "high"}, "globalDefault": True}
+    (said,) = preflight.preempting(t.cast("t.Any", Classes(system, high)))
+    assert "default priority class high" in said and "acceptance_kube_priority_class" in said
+    assert preflight.preempting(t.cast("t.Any", Classes(system, {**high, "preemptionPolicy": "Never"}))) == []
+    assert preflight.preempting(t.cast("t.Any", Classes())) == []
