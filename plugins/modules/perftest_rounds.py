@@ -58,8 +58,9 @@ options:
     default: 0.05
   meeting:
     description: >-
-      Where names of nodes stand as C(peer): a file C(path), still to come, that holds their addresses as JSON
-      C({"addresses": {name: address}}), and C(within) how many seconds it is waited for. The rounds begin when it is there.
+      For nodes whose addresses are known when all of them run: a file C(path), still to come, and C(within) how many seconds it is
+      waited for. It holds O(rounds), in which C(peer) is the name of a node, and C(addresses) by these names, as JSON, zlib and
+      base64. The rounds begin when it is there.
     type: dict
     default: {}
   own_ports:

@@ -17,6 +17,7 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import base64
 import collections
 import contextlib
 import ipaddress
@@ -28,6 +29,7 @@ import struct
 import subprocess
 import time
 import typing as t
+import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
@@ -86,6 +88,13 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         yield observation.failed(
             missing["check"], missing["reason_code"], missing["reason"], "missing", variant=missing["variant"], subject=missing["subject"]
         )
+    if params.get("meeting"):
+        told = _told(node, **params["meeting"])
+        if told is None:
+            reason = f"nobody said within {params['meeting']['within']:.0f} s where the other nodes are"
+            yield observation.failed("timetable", "timeout", reason, "timeout")
+            return
+        params = {**params, **told}
     walk = _Walk(params, node)
     lease = governor.Lease(node, params["governor"]) if params["governor"] and params["rounds"] and node.ledger else None
     with lease or contextlib.nullcontext():
@@ -97,6 +106,18 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
 def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
     """The checks of a call that names none."""
     return [{"check": "timetable", "variant": ""}]
+
+
+def _told(node: Node, path: str, within: float) -> dict[str, t.Any] | None:
+    """What a file says that is still to come: {"addresses": {name: address} of all who came, "rounds"}, packed."""
+    end = min(time.monotonic() + within, node.end)
+    while time.monotonic() < end:
+        text = node.read(path)
+        if text:
+            told = json.loads(zlib.decompress(base64.b64decode(text)))
+            return {"addresses": told["addresses"], "rounds": told["rounds"]}
+        time.sleep(MEET_S)
+    return None
 
 
 class _Walk:
@@ -115,7 +136,7 @@ class _Walk:
         self.left: collections.Counter[t.Any] = collections.Counter()
         self.done: dict[t.Any, list[dict[str, t.Any]]] = collections.defaultdict(list)
         # Where the other nodes are, of those that came; None where the timetable itself says it.
-        self.there: dict[str, str] | None = None
+        self.there: dict[str, str] | None = params.get("addresses")
         for planned in params["rounds"]:
             self.left.update(self._key(test) for test in planned["tests"] if self._asks(test))
 
@@ -128,8 +149,6 @@ class _Walk:
         return test["role"] == "client" and bool(test["subject"])
 
     def rounds(self) -> t.Iterator[dict[str, t.Any]]:
-        if self.params.get("meeting"):
-            self._meet(**self.params["meeting"])
         own = self.params.get("own_ports")
         ports = rdma_ports.ports_of(rdma_ports.read_devices(self.node, own["devices"]), own) if own else None
         for planned in self.params["rounds"]:
@@ -146,18 +165,6 @@ class _Walk:
                     self.left[key] -= 1
                     if not self.left[key]:
                         yield self._pair(key, self.done.pop(key))
-
-    def _meet(self, path: str, within: float) -> None:
-        """Wait until a file says where the others are, {"addresses": {name: address}}: the rounds begin then."""
-        end = min(time.monotonic() + within, self.node.end)
-        self.there = {}
-        while time.monotonic() < end:
-            text = self.node.read(path)
-            if text:
-                self.there = dict(json.loads(text)["addresses"])
-                break
-            time.sleep(MEET_S)
-        self.begin = time.monotonic()
 
     def _here(self, test: Test, ports: list[rdma_ports.Port] | None) -> Test:
         """A test with what is only known here and now: the server's address and, where every pod has devices of its own, those of
@@ -304,8 +311,7 @@ class _Side:
             return "timeout", "partner", f"{test['partner']} did not come to an earlier round and was given up"
         present = self.walk.there
         if present is not None and test["partner"] not in present:
-            why = "it has no pod that runs" if present else "nobody was told of it"
-            return "missing", "partner", f"{test['partner']} is not there: {why}"
+            return "missing", "partner", f"{test['partner']} is not there: it has no pod that runs"
         state = rdma_ports.port_state(node, test["device"], test["port"])
         if state is None:
             there = ", ".join(rdma_ports.names(node)) or "none"

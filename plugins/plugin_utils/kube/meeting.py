@@ -3,18 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Pods that need each other: a probe on every node of a cluster that begins when all of them are there.
 
-The address of a pod is known when it runs. Once no pod is left that may still start, each is told the addresses of all, by an
-annotation that it reads as a file (the downward API): the kubelet writes such a file as soon as the pod changes, while a ConfigMap may
-take a minute, and a name in DNS half of one where it was asked for too early.
+The address of a pod is known when it runs. Once no pod is left that may still start, each is told the addresses of all and its own
+part, by an annotation that it reads as a file (the downward API): the kubelet writes such a file as soon as the pod changes, while a
+ConfigMap may take a minute, and a name in DNS half of one where it was asked for too early.
 
 This plugin util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import json
 import typing as t
+import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import objects, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import KubeError
@@ -38,10 +40,11 @@ PATCH: Object = {
 
 
 class Meeting(NodeProbe):
-    """As a NodeProbe, whose pods are told {"addresses": {node: address}} of all that run."""
+    """As a NodeProbe, whose pods are told {"addresses": {node: address}} of all that run, and what `parts` has for their node."""
 
-    def __init__(self, *args: t.Any, **options: t.Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, parts: dict[str, Object], *args: t.Any) -> None:
+        super().__init__(*args)
+        self.parts = parts
         self.addresses: dict[str, str] = {}
         self.met = False
 
@@ -64,19 +67,21 @@ class Meeting(NodeProbe):
         if any(node not in self.addresses for node in running):
             return []
         self.met = True
-        told = json.dumps({"addresses": {f"{self.client.name}/{node}": self.addresses[node] for node in running}})
-        body = {"metadata": {"annotations": {MEETING: told}}}
+        addresses = {f"{self.client.name}/{node}": self.addresses[node] for node in running}
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as pool:
-            failed = list(pool.map(lambda name: self._tell(name, body), running.values()))
+            told = ({"addresses": addresses, **self.parts[node]} for node in running)
+            failed = list(pool.map(self._tell, running.values(), told))
         answers: list[Answer] = []
         for node, error in zip(running, failed, strict=True):
             if error is not None and error.status != 404:  # one that is gone is noticed as such
                 answers += self._refuse(node, error.reason_code, f"its pod could not be told where the others are: {error.reason}")
         return answers
 
-    def _tell(self, name: str, body: Object) -> KubeError | None:
+    def _tell(self, name: str, told: Object) -> KubeError | None:
+        # All annotations of an object may have 256 KiB; timetables say much the same again and again.
+        packed = base64.b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
         try:
-            self.client.patch(f"{self.pods}/{name}", body)
+            self.client.patch(f"{self.pods}/{name}", {"metadata": {"annotations": {MEETING: packed}}})
         except KubeError as error:
             return error
         return None

@@ -66,7 +66,6 @@ class RoundsOnCluster(PortsOnCluster):
 
     def _measure(self) -> None:
         pods = self._pods()
-        self.asks: dict[str, set[str]] = {}
         self.refused: dict[str, Record] = {}
         args = self.args()
         if "answer" in args:  # it is known without asking
@@ -76,24 +75,25 @@ class RoundsOnCluster(PortsOnCluster):
         access.require(client, [*access.PROBE, *access.MEETING, *access.LAUNCHERS[pods.launcher]], access.NODES)
         for line in cleanup.janitor(client, self.acting.id, self.stage):
             Display().display(line)
-        asked = self._walkers(client, pods, args)
+        self.timetables: dict[str, Record] = args.pop("nodes", {})
+        asked = self._walkers(client, pods, self._request_of_all(args, pods))
         if asked:
             timeout = float(asked[0].request["params"]["timeout"])
-            probe = meeting.Meeting(client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
+            parts = {item.node: {"rounds": self.timetables[f"{self.host}/{item.node}"]["rounds"]} for item in asked}
+            probe = meeting.Meeting(parts, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
             with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
                 for answers in probe.run(asked):
                     self._record_all([self._taken(answer, pods) for answer in answers])
         self._pairs_without_an_answer()
 
-    def _walkers(self, client: Client, pods: PodSettings, args: Record) -> list[Asked]:
+    def _walkers(self, client: Client, pods: PodSettings, request: Record) -> list[Asked]:
         """Who walks which timetable; those that have none, and nodes that no pod may go to, are answered for right away."""
-        timetables: dict[str, Record] = args.pop("nodes", {})
         nodes = sorted(i["subject"]["id"] for i in self.planned.values() if i["subject"]["kind"] == "node")
         names = {subject: subject.partition("/")[2] for subject in nodes}
         there = {node.name: node for node in self._nodes(client, set(names.values()), pods.resource)}
         asked, known = [], []
         for subject, name in names.items():
-            own = timetables.get(subject) or {"rounds": [], "absent": []}
+            own = self.timetables.get(subject) or {"rounds": [], "absent": []}
             node = there.get(name)
             obstacle = self._obstacle(client, node, pods) if node else self._absent(name)
             known += [(pair["subject"]["id"], {"observations": [_missing(pair)], "state": "done"}) for pair in own["absent"]]
@@ -101,20 +101,19 @@ class RoundsOnCluster(PortsOnCluster):
                 known.append((subject, {"state": "refused", "reason_code": obstacle[0], "reason": obstacle[1]}))
                 self.refused[subject] = known[-1][1]
             elif own["rounds"]:
-                self.asks[subject] = {test["subject"] for planned in own["rounds"] for test in planned["tests"] if test["role"] == "client"}
-                asked.append(Asked(name, self._walk(args, own["rounds"], pods)))
+                asked.append(Asked(name, request))
             else:
                 known.append((subject, rdma_again.nothing()))
         self._record_all(known)
         return asked
 
-    def _walk(self, args: Record, rounds: list[Record], pods: PodSettings) -> Record:
-        """What one pod is asked."""
+    def _request_of_all(self, args: Record, pods: PodSettings) -> Record:
+        """What every pod is asked: to do as it is told when all are there."""
         # It waits for the slowest of the others, and the cluster is given a moment to tell it.
         within = pods.start_timeout + 60.0
         own_ports = {} if pods.host_network else {name: self.settings.get(f"rdma_ports_{name}") for name in OPTIONS_OF_PORTS}
         mine = {
-            **args, "rounds": rounds, "absent": [], "checks": [{"check": rdma.TIMETABLE, "variant": ""}],
+            **args, "rounds": [], "absent": [], "checks": [{"check": rdma.TIMETABLE, "variant": ""}],
             "exec": {"kind": "host"}, "root": "/", "state_dir": f"{objects.WORK}/state", "governor": "",
             "meeting": {"path": f"{meeting.FOLDER}/{meeting.FILE}", "within": within}, "own_ports": own_ports,
             "timeout": float(args["timeout"]) + within,
@@ -126,18 +125,21 @@ class RoundsOnCluster(PortsOnCluster):
     def _taken(self, answer: Answer, pods: PodSettings) -> tuple[str, Record]:
         """Whose answer it is; of pairs it may speak where it asks. Nobody has switched a governor."""
         node = f"{self.host}/{answer.node}"
+        asks = {x["subject"] for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"}
         seen = answer.said.get("observations")
         sound = [item for item in seen if isinstance(item, dict)] if isinstance(seen, list) else []
         pairs = [item.get("subject") for item in sound]
         subject, said = super()._taken(answer, pods)
+        if said.get("state") == "refused":
+            self.refused[node] = said
         for item, pair in zip(sound, pairs, strict=True):
-            if isinstance(pair, dict) and pair.get("id") in self.asks.get(node, ()):
+            if isinstance(pair, dict) and pair.get("id") in asks:
                 item["subject"] = {"kind": "pair", "id": pair["id"], "members": []}
             context = item.get("context")
             if isinstance(context, dict) and self.settings.get("rdma_governor"):
                 context["governor"] = {"wanted": self.settings["rdma_governor"], "state": "not_switched", "reason": NOT_SWITCHED}
-        if said.get("state") == "refused":
-            self.refused[node] = said
+            if item.get("check") == rdma.TIMETABLE and item.get("outcome") != "measured":
+                self.refused[node] = item
         return subject, said
 
     def _record_all(self, answers: list[tuple[str, Record]]) -> None:

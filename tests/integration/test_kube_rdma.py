@@ -1,0 +1,205 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The RDMA stages on nodes of a cluster: real pods on real kubelets meet over TCP with the simulated perftest.
+
+The pods see simulated ports in place of /sys/class, which come from a folder of their node.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+import typing as t
+
+import pytest
+from acceptance_runs import ROOT, Done, latest, read, run_folder
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import meeting
+from kube_runs import KubeRuns
+from rigs.kubernetes.kubernetes import Kubernetes
+from rigs.simulated import pairs
+
+pytestmark = pytest.mark.kubernetes
+NODES = 3
+RIGHTS = ("probe", "rdma")
+TOOLS = "/opt/perftest"
+HCA = "rdma/hca"
+STAGES = ["rdma_ports", "rdma", "rdma_again"]
+
+
+def _mount(name: str, path: str, kind: str) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    volume = {"name": name, "hostPath": {"path": f"/rig/rdma/{name}", "type": kind}}
+    return volume, {"name": name, "mountPath": path, "readOnly": True}
+
+
+MOUNTS = [
+    _mount("class", "/sys/class", "Directory"),
+    _mount("bin", TOOLS, "Directory"),
+    _mount("perftest.conf", "/opt/simulated/perftest.conf", "File"),
+]
+for _volume, _at in MOUNTS:  # a volume's name has no dots
+    _volume["name"] = _at["name"] = _volume["name"].replace(".", "-")
+VARIABLES: dict[str, t.Any] = {
+    "acceptance_stages": STAGES,
+    "rdma_binary_dir": TOOLS,
+    "rdma_iterations": 1000,
+    "rdma_qps": 1,
+    "rdma_test_timeout": 10,
+    "rdma_patience": 10,
+    "rdma_kube_resources": {HCA: 1},
+    "acceptance_kube_pod_patch": {
+        "spec": {"volumes": [volume for volume, _at in MOUNTS]},
+        "container": {"volumeMounts": [at for _volume, at in MOUNTS]},
+    },
+}
+
+
+class Rails(KubeRuns):
+    """A cluster whose nodes have one RDMA device each."""
+
+    def plant(self, *lines: str, state: str = "ACTIVE") -> None:
+        """Ports and tools of every node; `lines` are what the tools do, as perftest.c says."""
+        for node in self.cluster.nodes:
+            self.node(node, *lines, state=state)
+
+    def node(self, node: str, *lines: str, state: str = "ACTIVE") -> None:
+        root = self.cluster.plant(node).parent / "rdma"
+        shutil.rmtree(root, ignore_errors=True)
+        pairs.sysfs(root / "tree", [self.address(node)], state=state, seed=node)
+        (root / "tree/sys/class").rename(root / "class")
+        (root / "class/net").mkdir()
+        (root / "bin").mkdir()
+        for name in pairs.TOOLS:
+            shutil.copy(pairs.tools() / name, root / "bin" / name)
+        pairs.settings(root, "seconds 0.3", *lines)
+
+    def address(self, node: str) -> str:
+        """Of a node's rail, which is no address of its pod."""
+        return f"10.99.0.{self.cluster.nodes.index(node) + 1}"
+
+    def offer(self, count: int, *nodes: str) -> None:
+        """What a device plugin would say of a node."""
+        for node in nodes or self.cluster.nodes:
+            path = f"/api/v1/nodes/{node}/status"
+            body = {"status": {"capacity": {HCA: str(count)}, "allocatable": {HCA: str(count)}}}
+            self.cluster.api.request("PATCH", path, body, "application/merge-patch+json")
+
+    def measure(self, **variables: t.Any) -> Done:
+        return self.run(**{**VARIABLES, **variables})
+
+
+def words(done: Done, stage: str = "rdma") -> dict[str, str]:
+    """Verdicts of a stage by subject, without the cluster's name."""
+    return {v["subject"]["id"].replace("lab/", ""): v["verdict"] for v in done.verdicts if v["stage"] == stage}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> t.Iterator[Kubernetes]:
+    if os.geteuid():
+        pytest.skip("the rig needs root")
+    found = Kubernetes.reserve()
+    try:
+        found.up(NODES, 0, operators=())
+        yield found
+    finally:
+        found.down()
+
+
+@pytest.fixture
+def rails(cluster: Kubernetes, tmp_path: pathlib.Path) -> t.Iterator[Rails]:
+    found = Rails(cluster, tmp_path, *RIGHTS)
+    found.plant()
+    found.offer(1)
+    yield found
+    found.nothing_left()
+
+
+PAIRS = {"kube-01|kube-02", "kube-01|kube-03", "kube-02|kube-03"}
+GOOD = dict.fromkeys([*PAIRS, "kube-01", "kube-02", "kube-03"], "PASS")
+
+
+@pytest.mark.long
+def test_a_slow_node_is_convicted_by_two_others(rails: Rails) -> None:
+    rails.plant(f"slow {rails.address('kube-03')} 0.4")
+    done = rails.measure()
+    assert done.status != 0
+    assert words(done) == {**GOOD, "kube-01|kube-03": "FAIL", "kube-02|kube-03": "FAIL", "kube-03": "FAIL"}, done.output[-3000:]
+    (said,) = [
+        " ".join([v["reason"], *v["findings"]]) for v in done.verdicts if v["subject"]["id"] == "lab/kube-03" and v["stage"] == "rdma"
+    ]
+    assert "bad row" in said and "convicted" in said
+    assert set(words(done, "rdma_ports").values()) == {"PASS"}
+    measured = [m for m in done.journal if m["subject"]["kind"] == "pair"]
+    assert {m["plane"] for m in measured} == {"kubernetes"} and all(m["simulated"] and m["context"]["image_id"] for m in measured)
+    assert all(m["context"]["governor"]["state"] == "not_switched" for m in measured)
+    page = (done.folder / "report.html").read_text()  # type: ignore[operator]
+    assert "Rail 0" in page and "The worst pairs" in page and "Timetable: 3 rounds" in page
+
+
+def test_of_two_nodes_none_is_convicted(rig_kubernetes: Kubernetes, tmp_path: pathlib.Path) -> None:
+    rails = Rails(rig_kubernetes, tmp_path, *RIGHTS)
+    rails.plant(f"slow {rails.address('kube-02')} 0.4")
+    rails.offer(1)
+    done = rails.measure()
+    assert words(done) == {"kube-01": "PASS", "kube-02": "PASS", "kube-01|kube-02": "FAIL"}
+    rails.nothing_left()
+
+
+@pytest.mark.long
+def test_pods_in_their_own_network_choose_their_own_devices(rails: Rails) -> None:
+    done = rails.measure(rdma_kube_host_network=False)
+    assert words(done) == GOOD, done.output[-3000:]
+
+
+@pytest.mark.long
+def test_a_node_without_the_resource_is_named_and_costs_its_own_pairs(rails: Rails) -> None:
+    rails.offer(0, "kube-02")
+    done = rails.measure()
+    assert words(done)["kube-01|kube-03"] == "PASS"
+    assert {name for name, word in words(done).items() if word == "UNKNOWN"} == {"kube-02", "kube-01|kube-02", "kube-02|kube-03"}
+    (said,) = [m["reason"] for m in done.journal if m["stage"] == "rdma_ports" and m["outcome"] != "measured"]
+    assert "node kube-02 has 0 allocatable rdma/hca, its pod asks for 1: does the RDMA device plugin run there?" in said
+
+
+@pytest.mark.long
+def test_a_right_that_is_missing_is_named(rails: Rails) -> None:
+    rails.allow("probe")
+    done = rails.measure()
+    assert set(words(done, "rdma_ports").values()) == {"PASS"} and set(words(done).values()) == {"UNKNOWN"}
+    reasons = {m["reason"] for m in done.journal if m["stage"] == "rdma"}
+    assert all("we may not patch pods; apply the role of files/rbac" in reason for reason in reasons), reasons
+
+
+@pytest.mark.long
+def test_a_pod_killed_in_its_rounds_costs_its_own_pairs_and_a_resume_measures_them(rails: Rails) -> None:
+    rails.plant("seconds 6")
+    command = rails.command(**VARIABLES)
+    running = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        end = time.monotonic() + 120
+        while not (there := [pod for pod in rails.pods() if meeting.MEETING in pod["metadata"]["annotations"]]):
+            assert running.poll() is None and time.monotonic() < end
+            time.sleep(0.2)
+        time.sleep(2)  # the first round has begun
+        (victim,) = [pod["metadata"]["name"] for pod in there if pod["spec"]["nodeName"] == "kube-02"] or [""]
+        rails.admin.delete(f"/api/v1/namespaces/{rails.namespace}/pods/{victim}", gracePeriodSeconds=0)
+        running.wait(240)
+    finally:
+        running.kill()
+        running.wait()
+    folder = run_folder(rails.folder / "results")
+    assert folder
+    found = {v["subject"]["id"].replace("lab/", ""): v for v in latest(folder) if v["stage"] == "rdma"}
+    assert found["kube-01|kube-03"]["verdict"] == "PASS"
+    assert "FAIL" not in {v["verdict"] for v in found.values()} and found["kube-02"]["verdict"] == "UNKNOWN", found
+    assert {m["reason_code"] for m in read(folder / "journal.jsonl") if m["subject"]["id"] == "lab/kube-02" and m["stage"] == "rdma"} == {
+        "pod_deleted"
+    }
+    rails.plant()
+    again = [word if word != "acceptance.yml" else "playbooks/resume.yml" for word in command]
+    done = subprocess.run([*again, "-e", f"run_id={folder.name}"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    late = {v["subject"]["id"].replace("lab/", ""): v["verdict"] for v in latest(folder) if v["stage"] == "rdma"}
+    assert done.returncode == 0 and set(late) == set(GOOD) and set(late.values()) <= {"PASS", "WARN"}, done.stdout[-3000:]

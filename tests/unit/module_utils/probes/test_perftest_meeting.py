@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node that is told its timetable when all others are there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pathlib
+import threading
+import typing as t
+import zlib
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest
+from rigs.simulated import pairs
+
+KIND: dict[str, t.Any] = {
+    "check": "read_bw", "variant": "", "tool": "ib_read_bw", "options": [], "op": "read", "kind": "bw", "bytes": None,
+    "iterations": None, "qps": 1, "context": {},
+}  # fmt: skip
+
+
+def params(within: float, **more: t.Any) -> dict[str, t.Any]:
+    return {
+        "kinds": [KIND], "rounds": [], "absent": [], "begins_in": 0.0, "slot": 1.0, "test_timeout": 1.0, "pause": 0.05, "governor": "",
+        "binary_dir": "", "meeting": {"path": "/told/meeting", "within": within}, **more,
+    }  # fmt: skip
+
+
+def a_test(partner: str, **more: t.Any) -> dict[str, t.Any]:
+    return {
+        "kind": 0, "role": "client", "device": "mlx5_0", "port": 1, "gid_index": None, "gid": None, "peer_gid": None, "peer": partner,
+        "tcp_port": 21500, "partner": partner, "rail": "0", "a": f"{partner}/nic/mlx5_0/1", "b": "k/b/nic/mlx5_0/1",
+        "subject": f"k/b|{partner}", "context": {}, **more,
+    }  # fmt: skip
+
+
+def write(folder: pathlib.Path, told: dict[str, t.Any]) -> None:
+    (folder / "told").mkdir(exist_ok=True)
+    (folder / "told/meeting").write_bytes(base64.b64encode(zlib.compress(json.dumps(told).encode())))
+
+
+def test_nobody_says_anything(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "told").mkdir()
+    (tmp_path / "told/meeting").touch()  # as it is before the annotation is there
+    (seen,) = perftest.probe(params(0.3), Node(5, root=str(tmp_path)))
+    assert (seen["check"], seen["outcome"], seen["reason_code"]) == ("timetable", "timeout", "timeout")
+    assert "where the other nodes are" in seen["reason"]
+
+
+def test_a_partner_that_has_not_come_is_not_waited_for(tmp_path: pathlib.Path) -> None:
+    told = {"addresses": {"k/b": "192.0.2.2"}, "rounds": [{"round": 0, "tests": [a_test("k/c")]}]}
+    threading.Timer(0.3, write, (tmp_path, told)).start()
+    pair, timetable = perftest.probe(params(10), Node(20, root=str(tmp_path)))
+    assert (pair["outcome"], pair["reason_code"]) == ("missing", "partner") and "k/c is not there" in pair["reason"]
+    assert timetable["outcome"] == "measured" and timetable["duration_s"] < 1
+
+
+def test_a_pod_with_devices_of_its_own_takes_those_of_its_rail(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, ["10.0.0.1", "10.0.0.2"], state="DOWN")
+    side = a_test("k/a", rail="0-1", device="mlx5_7", gid_index=9, gid="10.9.9.9")
+    write(tmp_path, {"addresses": {"k/a": "192.0.2.1", "k/b": "192.0.2.2"}, "rounds": [{"round": 0, "tests": [side]}]})
+    own = {
+        "devices": [], "port": None, "network": [], "gid_index": None, "roce_version": 2, "address_family": "", "link_local": False,
+    }  # fmt: skip
+    pair, _timetable = perftest.probe(params(10, own_ports=own), Node(20, root=str(tmp_path)))
+    assert pair["reason_code"] == "port_down" and "mlx5_1 port 1 is DOWN" in pair["reason"]
+    assert pair["command"][-1] == "192.0.2.1" and pair["command"][pair["command"].index("-x") + 1] == "3"
