@@ -100,6 +100,34 @@ def test_powers_that_are_switched_on_reach_the_pod(cluster: Kubernetes, api: cli
     assert all(facts(said)["machine_id"] for said in answers.values())
 
 
+def test_a_priority_class_that_preempts_is_refused_and_a_default_one_is_named(cluster: Kubernetes, api: client.Client) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+    cluster.api.create(classes, {**head, "metadata": {"name": "greedy"}, "globalDefault": True})
+    cluster.api.create(classes, {**head, "metadata": {"name": "meek"}, "preemptionPolicy": "Never"})
+    variables = {"acceptance_kube_namespace": NAMESPACE, "acceptance_kube_gpu_stages": ["gemm"]}
+    seen = cluster.user("seer", roles("probe", "holders"), NAMESPACE)
+    end = time.monotonic() + 30  # the admission plugin hears of a new class a moment later
+    while True:
+        try:
+            stack(cluster, api, image=cluster.image, priority_class="greedy")
+        except client.KubeError as error:
+            if "PreemptLowerPriority" in error.reason:
+                assert error.reason_code == "admission", error.reason
+                break
+            assert time.monotonic() < end, error.reason
+    try:
+        assert all(facts(said)["machine_id"] for said in stack(cluster, api, image=cluster.image, priority_class="meek").values())
+        assert any(
+            "default priority class greedy" in n for n in inventory.subjects("lab", {**variables, "acceptance_kube_kubeconfig": seen})[1]
+        )
+        meek = {**variables, "acceptance_kube_kubeconfig": seen, "acceptance_kube_priority_class": "meek"}
+        assert not any("priority class" in note for note in inventory.subjects("lab", meek)[1])
+    finally:
+        for name in ("greedy", "meek"):
+            cluster.api.delete(f"{classes}/{name}")
+
+
 def test_a_machine_that_somebody_measures_by_ssh_is_not_measured_by_a_pod(cluster: Kubernetes, api: client.Client) -> None:
     first, second = cluster.nodes
     # What a probe that came by SSH holds for as long as it runs.

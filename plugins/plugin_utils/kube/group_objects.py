@@ -182,9 +182,6 @@ def _template(component: str, shape: Shape, launch: objects.Launch, settings: Po
     pod = launch.pod("", 0, dataclasses.replace(settings, host_root=False), devices)
     pod["metadata"]["labels"]["component"] = component
     spec = pod["spec"]
-    if settings.priority_class:
-        # A class that preempts is refused at admission. Without a class none can be set, and priority 0 takes no place from others.
-        spec["preemptionPolicy"] = "Never"
     spec["affinity"] = objects.merged(spec.get("affinity") or {}, objects.on_nodes(shape.nodes))
     if shape.kind in (JOB, STATEFULSET):
         spec["subdomain"] = shape.name

@@ -169,6 +169,9 @@ class Launch:
         ):
             if value:
                 spec[field] = value
+        if settings.priority_class:
+            # A class that preempts is refused at admission. Without a class none can be set, and the cluster's default decides.
+            spec["preemptionPolicy"] = "Never"
         if settings.image_pull_policy:
             container["imagePullPolicy"] = settings.image_pull_policy
         if settings.image_pull_secrets:
