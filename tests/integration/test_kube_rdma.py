@@ -155,6 +155,13 @@ def test_pods_in_their_own_network_choose_their_own_devices(rails: Rails) -> Non
 
 
 @pytest.mark.long
+def test_pods_of_a_daemonset(rails: Rails) -> None:
+    rails.allow(*RIGHTS, "daemonset")
+    done = rails.measure(acceptance_kube_launcher="daemonset")
+    assert words(done) == GOOD, done.output[-3000:]
+
+
+@pytest.mark.long
 def test_a_node_without_the_resource_is_named_and_costs_its_own_pairs(rails: Rails) -> None:
     rails.offer(0, "kube-02")
     done = rails.measure()
@@ -162,6 +169,17 @@ def test_a_node_without_the_resource_is_named_and_costs_its_own_pairs(rails: Rai
     assert {name for name, word in words(done).items() if word == "UNKNOWN"} == {"kube-02", "kube-01|kube-02", "kube-02|kube-03"}
     (said,) = [m["reason"] for m in done.journal if m["stage"] == "rdma_ports" and m["outcome"] != "measured"]
     assert "node kube-02 has 0 allocatable rdma/hca, its pod asks for 1: does the RDMA device plugin run there?" in said
+
+
+@pytest.mark.long
+def test_a_port_that_is_down_is_named_in_each_test_of_its_pairs(rails: Rails) -> None:
+    rails.node("kube-02", state="DOWN")
+    done = rails.measure(rdma_tests=["read_bw", "write_bw"])
+    assert words(done, "rdma_ports") == {"kube-01": "PASS", "kube-02": "FAIL", "kube-03": "PASS"}
+    found = {(m["subject"]["id"].replace("lab/", ""), m["check"]): m["reason_code"] for m in done.journal if m["subject"]["kind"] == "pair"}
+    down = {(pair, check): "port_down" for pair in ("kube-01|kube-02", "kube-02|kube-03") for check in ("read_bw", "write_bw")}
+    assert found == {**down, ("kube-01|kube-03", "read_bw"): None, ("kube-01|kube-03", "write_bw"): None}
+    assert len([m for m in done.journal if m["subject"]["kind"] == "pair"]) == 6
 
 
 @pytest.mark.long

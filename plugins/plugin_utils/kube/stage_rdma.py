@@ -92,11 +92,13 @@ class RoundsOnCluster(PortsOnCluster):
         names = {subject: subject.partition("/")[2] for subject in nodes}
         there = {node.name: node for node in self._nodes(client, set(names.values()), pods.resource)}
         asked, known = [], []
+        absent: dict[str, list[Record]] = {}
         for subject, name in names.items():
             own = self.timetables.get(subject) or {"rounds": [], "absent": []}
             node = there.get(name)
             obstacle = self._obstacle(client, node, pods) if node else self._absent(name)
-            known += [(pair["subject"]["id"], {"observations": [_missing(pair)], "state": "done"}) for pair in own["absent"]]
+            for pair in own["absent"]:
+                absent.setdefault(pair["subject"]["id"], []).append(_missing(pair))
             if obstacle:
                 known.append((subject, {"state": "refused", "reason_code": obstacle[0], "reason": obstacle[1]}))
                 self.refused[subject] = known[-1][1]
@@ -104,7 +106,7 @@ class RoundsOnCluster(PortsOnCluster):
                 asked.append(Asked(name, request))
             else:
                 known.append((subject, rdma_again.nothing()))
-        self._record_all(known)
+        self._record_all([*known, *((pair, {"state": "done", "observations": seen}) for pair, seen in absent.items())])
         return asked
 
     def _request_of_all(self, args: Record, pods: PodSettings) -> Record:
