@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import pathlib
 import subprocess
 import time
@@ -33,7 +34,7 @@ class KubeRuns:
 
     def __init__(self, cluster: Kubernetes, folder: pathlib.Path, *names: str) -> None:
         self.cluster, self.folder = cluster, folder
-        self.namespace = f"runs-{folder.name}-{next(_NUMBERS)}".lower().replace("_", "-")[:60].rstrip("-")
+        self.namespace = f"runs-{os.getpid()}-{next(_NUMBERS)}"
         self.user = f"tester-{self.namespace}"
         self.allow(*names)
         self.admin = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig), namespace=self.namespace))

@@ -86,6 +86,10 @@ def detached(stages: list[plan.Stage], settings: dict[str, dict[str, t.Any]]) ->
             raise plan.PlanError(
                 f"{host}: acceptance_detach: found acceptance_kube_launcher {values['acceptance_kube_launcher']!r}, expected 'pods'"
             )
+        if values["acceptance_kube_keep"] != "never":
+            raise plan.PlanError(
+                f"{host}: acceptance_detach: pods that acceptance_kube_keep keeps would hold their devices until collected"
+            )
         together = [stage.name for stage in stages if stage.name not in values["acceptance_kube_gpu_stages"]]
         if together and len(stages) > 1:
             raise plan.PlanError(

@@ -102,6 +102,12 @@ def of_run(run_id: str) -> str:
     return f"{objects.OURS},{objects.RUN}={run_id}"
 
 
+HELD = {
+    objects.DETACHED: "detached: playbooks/resume.yml collects it",
+    objects.KEPT: "kept for a look at what failed: playbooks/cleanup.yml removes it",
+}
+
+
 def report(client: Client) -> t.Iterator[str]:
     """One line for each run that has something on the cluster."""
     for run, items in sorted(left_over(client).items()):
@@ -109,8 +115,7 @@ def report(client: Client) -> t.Iterator[str]:
         for item in items:
             kinds[item["resource"]] = kinds.get(item["resource"], 0) + 1
         held = "abandoned" if all(objects.abandoned(item) for item in items) else "held by its controller"
-        if held != "abandoned" and all(
-            (item["metadata"].get("annotations") or {}).get(objects.CONTROLLER) == objects.NOBODY for item in items
-        ):
-            held = "detached: playbooks/resume.yml collects it"
+        holders = {(item["metadata"].get("annotations") or {}).get(objects.CONTROLLER) for item in items}
+        if held != "abandoned" and len(holders) == 1:
+            held = HELD.get(str(holders.pop()), held)
         yield f"{client.name}: run {run or '?'}: {', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}; {held}"

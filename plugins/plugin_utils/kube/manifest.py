@@ -38,6 +38,8 @@ TAG = b"gpufleet-result/1 "
 LAUNCHER = {manifests.JOB: "job", manifests.DAEMONSET: "daemonset"}
 # Exit statuses by which a test says that it failed; the shell and the kernel have those above.
 OWN_STATUS = range(1, 126)
+# What the kubelet says in place of the log of a container that it has removed by now, with status 200.
+_REMOVED = "unable to retrieve container logs"
 
 
 class ManifestProbe(NodeProbe):
@@ -57,7 +59,7 @@ class ManifestProbe(NodeProbe):
         checks: dict[str, list[tuple[str, str]]],
         raw: t.Callable[[str], pathlib.Path] | None = None,
     ) -> None:
-        own = dataclasses.replace(settings, image=manifests.image(manifest), launcher="pods")
+        own = dataclasses.replace(settings, image=manifests.image(manifest), launcher="pods", keep="never")
         super().__init__(client, own, run_id, stage, timeout, b"", raw)
         self.manifest = manifest
         self.checks = checks
@@ -152,11 +154,14 @@ class ManifestProbe(NodeProbe):
         for previous in (False,) if self.manifest["kind"] == manifests.JOB else (True, False, True):
             reader = Reader(f"{self.launch.secret}-{followed.uid}")
             try:
-                found = (reader, self._stream(followed, reader, previous=previous))
+                last = self._stream(followed, reader, previous=previous)
             except KubeError as error:
                 if not previous or error.status != 400:
                     raise
             else:
+                if previous and last.startswith(_REMOVED):
+                    continue
+                found = (reader, last)
                 if previous:
                     break
         return t.cast("tuple[Reader, str]", found)

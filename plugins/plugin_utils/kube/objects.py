@@ -34,7 +34,7 @@ CONTAINER = "probe"
 IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"
 DONE = f"{WORK}/done"
 # In place of the process that drives a run, where none does.
-NOBODY = "detached/0/0"
+DETACHED, KEPT = "detached/0/0", "kept/0/0"
 # Objects may outlive their deadline by this much before a janitor takes them for abandoned.
 GRACE_S = 300
 # An object has room for 1 MiB in all (etcd's limit and the API server's).
@@ -51,6 +51,8 @@ class Launch:
 
     def __init__(self, run_id: str, stage: str, namespace: str, deadline_s: float) -> None:
         self.stays_s = 0.0
+        # Who comes for it, where that is not the process that drives the run.
+        self.holder = ""
         self.run_id = run_id
         self.stage = stage
         self.namespace = namespace
@@ -78,7 +80,7 @@ class Launch:
         annotations = {
             **{str(k): str(v) for k, v in settings.annotations.items()},
             EXPIRES: str(int(time.time() + self.deadline_s + GRACE_S + self.stays_s)),
-            CONTROLLER: NOBODY if self.stays_s else controller(),
+            CONTROLLER: self.holder or controller(),
         }
         found: Object = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
         if self.owner:
@@ -190,7 +192,7 @@ class Launch:
 
 def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings) -> Object:
     """A pod of `template`, which stays and is ready when it has answered, on each node that its affinity names."""
-    spec = _staying(template, settings)["spec"]
+    spec = staying(template, settings)["spec"]
     spec["restartPolicy"] = "Always"  # the only one that a DaemonSet takes; neither does it take a deadline
     del spec["activeDeadlineSeconds"]
     wanted = {"selector": {"matchLabels": {LAUNCH: launch.name}}, "template": _template(template)}
@@ -202,7 +204,7 @@ def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings
 def job(launch: Launch, name: str, template: Object, settings: PodSettings, nodes: int) -> Object:
     """One pod of `template` on each of `nodes` nodes that its affinity names, placed by the scheduler, none made again. They stay
     when they have answered: only pods that run keep others from their node."""
-    _staying(template, settings)
+    staying(template, settings)
     apart = {"labelSelector": {"matchLabels": {LAUNCH: launch.name}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, affinity)
@@ -219,7 +221,8 @@ def job(launch: Launch, name: str, template: Object, settings: PodSettings, node
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": launch.metadata(name, "launcher", settings), "spec": spec}
 
 
-def _staying(pod: Object, settings: PodSettings) -> Object:
+def staying(pod: Object, settings: PodSettings) -> Object:
+    """The pod, ready once it has answered; its request says that it stays then."""
     pod["spec"]["containers"][0]["readinessProbe"] = {
         "exec": {"command": [settings.python, "-c", f"import os, sys; sys.exit(not os.path.exists('{DONE}'))"]},
         "periodSeconds": 2,

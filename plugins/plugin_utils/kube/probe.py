@@ -98,6 +98,12 @@ class NodeProbe:
         self.run_s = timeout + 90.0
         self.launch = objects.Launch(run_id, stage, client.namespace, settings.start_timeout + self.run_s + 60.0)
         self.pods = cleanup.path("/api/v1", client.namespace, "pods")
+        # Pods that stay when they have answered, and those that are left for a person: {pod: node}.
+        self.stay = settings.launcher != "pods" or settings.keep != "never"
+        self.kept: dict[str, str] = {}
+        if settings.keep != "never":
+            self.launch.deadline_s += settings.keep_seconds
+            self.launch.holder = objects.KEPT
         self.followed: dict[str, _Followed] = {}
         self._arrived: queue.Queue[tuple[str, t.Any]] = queue.Queue()
         self._reading: collections.deque[_Followed] = collections.deque()
@@ -109,7 +115,7 @@ class NodeProbe:
         """Every node's answer as soon as it is there, together with those that came with it. KubeError where nothing could be
         submitted at all."""
         numbers, requests = _numbered(asked)
-        if self.settings.launcher != "pods":
+        if self.stay:
             requests = [{**request, "hold": objects.DONE} for request in requests]
         watch = Watch(self.client, self.pods, self.launch.selector)
         watch.start()
@@ -128,7 +134,7 @@ class NodeProbe:
     def submit(self, asked: list[Asked], stays_s: float) -> tuple[Object, list[Answer]]:
         """Make everything and leave it to the cluster, for whoever collects it within `stays_s` of its deadline: what collect() has to
         know, and the answers of nodes whose pods could not be made."""
-        self.launch.stays_s = stays_s
+        self.launch.stays_s, self.launch.holder = stays_s, objects.DETACHED
         numbers, requests = _numbered(asked)
         self._make_owner(requests)
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers:
@@ -170,7 +176,13 @@ class NodeProbe:
         self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
 
     def clean(self) -> list[str]:
-        """Remove everything of this launch; what is still there in the end."""
+        """Remove everything of this launch but what is kept; what is still there in the end."""
+        if self.kept:
+            for page in self.client.pages(self.pods, labelSelector=self.launch.selector):
+                for name in {pod["metadata"]["name"] for pod in page["items"]} - set(self.kept):
+                    one = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={name}"}
+                    self.client.delete(self.pods, propagationPolicy="Background", **one)
+            return []
         return cleanup.remove(self.client, self.launch.selector, [*LAUNCHED_BY[self.settings.launcher], *cleanup.KINDS_OF_PROBES])
 
     # Submission --------------------------------------------------------------------------------------------------
@@ -205,6 +217,8 @@ class NodeProbe:
 
     def _pod(self, item: Asked, place: int, number: int) -> Object:
         pod = self.launch.pod(f"{self.launch.name}-{place}", number, self.settings, item.devices)
+        if self.stay:
+            objects.staying(pod, self.settings)
         if item.devices or any("/" in resource for resource in self.settings.resources.get("limits") or {}):
             # What device plugins give out is accounted by the scheduler.
             pod["spec"]["affinity"] = objects.merged(pod["spec"].get("affinity") or {}, objects.on_nodes([item.node]))
@@ -252,6 +266,9 @@ class NodeProbe:
                 answers += self._look()
             for answer in answers:
                 self.followed.pop(answer.node, None)
+                # One that never had a container is nothing to look at.
+                if self.settings.keep != "never" and answer.pod["image_id"] and not measured(answer.said):
+                    self.kept[answer.pod["pod"]] = answer.node
             if answers:
                 yield answers
 
@@ -283,7 +300,7 @@ class NodeProbe:
             followed.since = time.monotonic() if state.phase != states.PENDING or state.code == "lost_node" else followed.since
         followed.state = state
         # Where we do not make the pods ourselves they stay, and are ready once they have answered.
-        if state.phase == states.ENDED or (state.phase == states.READY and self.settings.launcher != "pods"):
+        if state.phase == states.ENDED or (state.phase == states.READY and self.stay):
             followed.ended = True
             self._reading.append(followed)
 
@@ -440,6 +457,12 @@ def _numbered(asked: list[Asked]) -> tuple[list[int], list[Object]]:
             requests.append(item.request)
         numbers.append(requests.index(item.request))
     return numbers, requests
+
+
+def measured(said: Object) -> bool:
+    """Whether an answer holds what was asked for, whatever it is worth."""
+    seen = said.get("observations") or []
+    return bool(seen) and all(isinstance(item, dict) and item.get("outcome") in ("measured", "not_applicable") for item in seen)
 
 
 def requested(pod: Object, resource: str) -> int:

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client im
 Object = t.Dict[str, t.Any]
 PREFIX = "acceptance_kube_"
 LAUNCHERS = ("pods", "daemonset", "job")
+KEEP = ("never", "on_failure")
 # What a pod may only have where acceptance_kube_allow names it; each is named in the results then.
 FORBIDDEN = ("privileged", "host_ipc", "host_pid")
 # Those of them that have a variable of their own.
@@ -53,6 +54,8 @@ class PodSettings:
     privileged: bool = False
     allow: t.Sequence[str] = ()
     start_timeout: float = 300.0
+    keep: str = "never"
+    keep_seconds: float = 3600.0
 
 
 def connection(cluster: str, variables: t.Mapping[str, t.Any]) -> Connection:
@@ -74,6 +77,10 @@ def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
         raise KubeError("bad_spec", "acceptance_kube_image is not set; expected the image that has the tools under test")
     if settings.launcher not in LAUNCHERS:
         raise KubeError("bad_spec", f"acceptance_kube_launcher: found {settings.launcher!r}, expected one of {', '.join(LAUNCHERS)}")
+    if settings.keep not in KEEP:
+        raise KubeError("bad_spec", f"acceptance_kube_keep: found {settings.keep!r}, expected one of {', '.join(KEEP)}")
+    if settings.keep != KEEP[0] and settings.launcher != "pods":
+        raise KubeError("bad_spec", f"acceptance_kube_keep is for acceptance_kube_launcher pods, found {settings.launcher!r}")
     if settings.inject:
         folder = inject.folder(settings.inject)
         if settings.python == PodSettings.python:

@@ -86,6 +86,10 @@ class StageOnCluster(StageOnTarget):
         with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
             for answers in probe.run(asked):
                 self._record_all([self._taken(answer, pods) for answer in answers])
+        for pod, node in sorted(probe.kept.items()):
+            Display().display(
+                f"{self.host}: kept for {pods.keep_seconds:.0f} s on {node}: kubectl exec -n {client.namespace} -it {pod} -- sh"
+            )
 
     def _probe(self, client: Client, pods: of_variables.PodSettings, asked: list[Asked]) -> NodeProbe:
         timeout = float(asked[0].request["params"]["timeout"])

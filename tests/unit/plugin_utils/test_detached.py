@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run
 
 RUN = "20260101T000000Z-0a1b2c"
 LAB = {
-    "acceptance_detach": True, "acceptance_plane": "kubernetes", "acceptance_kube_launcher": "pods",
+    "acceptance_detach": True, "acceptance_plane": "kubernetes", "acceptance_kube_launcher": "pods", "acceptance_kube_keep": "never",
     "acceptance_kube_gpu_stages": ["nccl_node", "gemm"],
 }  # fmt: skip
 
@@ -40,6 +40,7 @@ def test_what_may_be_left_to_a_cluster(names: tuple[str, ...]) -> None:
         (stages("stack", "gemm"), {}, "pods of stage stack ask for no devices"),
         (stages("gemm"), {"acceptance_plane": "ssh"}, "leave out lab"),
         (stages("gemm"), {"acceptance_kube_launcher": "job"}, "found acceptance_kube_launcher 'job'"),
+        (stages("gemm"), {"acceptance_kube_keep": "on_failure"}, "would hold their devices"),
         (stages("nccl_fabric", between=types), {}, "nccl_fabric runs between nodes"),
         (stages("own", manifest={"kind": "Job"}), {}, "own is a manifest"),
     ],
@@ -62,10 +63,10 @@ def test_what_is_remembered_is_for_its_owner_only_and_gone_when_collected(tmp_pa
 
 def test_objects_of_nobody_are_abandoned_when_they_have_expired_and_no_sooner() -> None:
     launch = objects.Launch(RUN, "gemm", "lab", 100.0)
-    launch.stays_s = 1000.0
+    launch.stays_s, launch.holder = 1000.0, objects.DETACHED
     item = {"metadata": launch.metadata("n", "probe", settings.PodSettings(image="a:1"))}
     now = time.time()
     assert not objects.abandoned(item, now + 1000 + 100 + objects.GRACE_S - 5)
     assert objects.abandoned(item, now + 1000 + 100 + objects.GRACE_S + 5)
-    launch.stays_s = 0.0
+    launch.holder = ""
     assert str(os.getppid()) in launch.metadata("n", "probe", settings.PodSettings(image="a:1"))["annotations"][objects.CONTROLLER]
