@@ -109,6 +109,7 @@ class NodeProbe:
         self._reading: collections.deque[_Followed] = collections.deque()
         self._namespace: tuple[float, str] = (0.0, "")
         self._makers: list[str] = []
+        self._over = False
         self._unplaced = _UNSEEN
 
     def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:
@@ -177,6 +178,7 @@ class NodeProbe:
 
     def clean(self) -> list[str]:
         """Remove everything of this launch but what is kept; what is still there in the end."""
+        self._over = True  # where our controller has died, pods are still being made meanwhile
         if self.kept:
             for page in self.client.pages(self.pods, labelSelector=self.launch.selector):
                 for name in {pod["metadata"]["name"] for pod in page["items"]} - set(self.kept):
@@ -228,7 +230,8 @@ class NodeProbe:
 
     def _make(self, node: str, body: Object) -> None:
         try:
-            self.client.post(self.pods, body)
+            if not self._over:
+                self.client.post(self.pods, body)
         except KubeError as error:
             self._arrived.put(("refused", (node, error)))
         except Exception as error:  # a thread's end is no answer
