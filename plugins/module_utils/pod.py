@@ -34,11 +34,26 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _told_to_end)
     with open(sys.argv[1], encoding="utf-8") as source:
         request = json.load(source)
-    frame.write(_answer(request), nonce, sys.stdout.fileno())
+    answer = _answer(request)
+    frame.write(answer, nonce, sys.stdout.fileno())
+    if os.environ.get("GPUFLEET_RESULTS"):
+        _copy(answer, os.environ["GPUFLEET_RESULTS"])
     if request.get("hold"):
         open(request["hold"], "w").close()  # what the readiness probe looks for
         while True:
             signal.pause()
+
+
+def _copy(answer: dict[str, t.Any], folder: str) -> None:
+    """The answer once more, on a volume, as NODE.POD.json; where that cannot be written the log says so and stays what counts."""
+    path = os.path.join(folder, f"{os.environ.get('GPUFLEET_NODE')}.{os.environ.get('GPUFLEET_POD')}.json")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(f"{path}.new", "w", encoding="utf-8") as target:
+            json.dump(answer, target)
+        os.replace(f"{path}.new", path)
+    except OSError as error:
+        print(f"the copy of the result was not written: {error}", flush=True)
 
 
 def _told_to_end(_number: int, _frame: t.Any) -> None:

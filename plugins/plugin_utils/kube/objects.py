@@ -21,7 +21,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import boot_id
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inject
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inject, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import FORBIDDEN, Object, PodSettings
 
@@ -164,6 +164,7 @@ class Launch:
             "containers": [container],
             "volumes": volumes,
         }
+        results.mount(spec, container, settings.results, self.run_id, self.stage)
         for field, value in (
             ("runtimeClassName", settings.runtime_class),
             ("priorityClassName", settings.priority_class),

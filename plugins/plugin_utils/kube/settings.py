@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inject
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inject, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Connection, KubeError
 
 Object = t.Dict[str, t.Any]
@@ -53,6 +53,7 @@ class PodSettings:
     host_ipc: bool = False
     privileged: bool = False
     allow: t.Sequence[str] = ()
+    results: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     start_timeout: float = 300.0
     keep: str = "never"
     keep_seconds: float = 3600.0
@@ -77,6 +78,7 @@ def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
         raise KubeError("bad_spec", "acceptance_kube_image is not set; expected the image that has the tools under test")
     if settings.launcher not in LAUNCHERS:
         raise KubeError("bad_spec", f"acceptance_kube_launcher: found {settings.launcher!r}, expected one of {', '.join(LAUNCHERS)}")
+    results.check(settings.results)
     if settings.keep not in KEEP:
         raise KubeError("bad_spec", f"acceptance_kube_keep: found {settings.keep!r}, expected one of {', '.join(KEEP)}")
     if settings.keep != KEEP[0] and settings.launcher != "pods":
