@@ -545,6 +545,24 @@ def test_a_worker_that_cannot_be_entered_is_named(lab: Lab) -> None:
     launched = lab.group("job", more={"join_timeout": 5.0, "identity": "/etc/hostname"})
     code, reason = why(lab.finish(launched))
     assert code == "member" and "kube-01" in reason and "kube-02" in reason
+    assert "has 2 endpoints" in reason, reason
+
+
+def test_a_service_that_leads_nowhere_is_named(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its selector fits no pod: names do not resolve, and what the head cannot enter for another reason is told with that."""
+    real = group_objects.objects_of
+
+    def broken(*args: t.Any) -> list[group_objects.Made]:
+        made = real(*args)
+        for one in made:
+            if one.resource == "services":
+                one.body["spec"]["selector"] = {"app": "nobody"}
+        return made
+
+    monkeypatch.setattr(group_objects, "objects_of", broken)
+    launched = lab.group("job", more={"join_timeout": 5.0, "identity": "/etc/hostname"})
+    code, reason = why(lab.finish(launched))
+    assert code == "member" and "has no endpoints" in reason, reason
 
 
 # The modules ---------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ COMMON: tuple[access.Right, ...] = (
     *_rights(_MADE, "", "configmaps"),
     *_rights(("get", "list", "watch"), "", "pods"),
     ("get", "", "pods", "log"),
+    ("list", "discovery.k8s.io", "endpointslices", ""),
     ("list", "", "events", ""),
 )
 _OF_OUR_OWN = (*_rights(_MADE, "", "secrets", "services"), *_rights(_MADE, "batch", "jobs"))

@@ -42,6 +42,8 @@ LOOK_S = 1.0
 STRICT = {"fieldValidation": "Strict"}
 WORKERS_END_S = 20.0
 READERS = 16
+# What a head says of workers that it could not enter.
+_APART = ("member", "unreachable")
 
 
 @dataclasses.dataclass
@@ -337,7 +339,21 @@ class Group:
             taken = {pod.node for pod in self._workers()}
             words.append(free(self.client, [node for node in self.shape.nodes if node not in taken], self.settings, self.shape.devices))
         limit = self.settings.start_timeout
+        words.append(self._service())
         return _Fault(code, f"the group does not stand within {limit:.0f} s: {'; '.join(word for word in words if word)}{self._said()}")
+
+    def _service(self) -> str:
+        """Which pods the Service of the group leads to, which every launcher names after the group; empty where we may not know."""
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{self.client.namespace}/endpointslices"
+        try:
+            slices = self.client.get(path, labelSelector=f"kubernetes.io/service-name={self.shape.name}", limit=100)["items"]
+        except KubeError:
+            return ""
+        addresses = {address for one in slices for end in one.get("endpoints") or [] for address in end.get("addresses") or []}
+        missing = [pod.name for pod in self._workers() if (pod.body.get("status") or {}).get("podIP") not in addresses]
+        if not addresses:
+            return f"Service {self.shape.name} has no endpoints" + ("" if slices else ", and no EndpointSlice")
+        return f"Service {self.shape.name} has {len(addresses)} endpoints" + (f", and none for {', '.join(missing[:8])}" if missing else "")
 
     def _not_ready(self, node: str) -> str:
         try:
@@ -451,10 +467,12 @@ class Group:
                 code, reason = self._worker_said(pod, only_its_own=True)
                 if code:
                     self._blame(code, reason)
-        if self._fault and isinstance(said.get("observations"), list):
-            for seen in said["observations"]:
-                if isinstance(seen, dict) and not _good(seen):
-                    seen["reason"] = f"{seen.get('reason')}; {self._fault.reason}"[:1900]
+        seen = said.get("observations")
+        bad = [one for one in seen if isinstance(one, dict) and not _good(one)] if isinstance(seen, list) else []
+        apart = self._service() if any(one.get("reason_code") in _APART for one in bad) else ""
+        for one in bad:
+            words = [str(one.get("reason")), self._fault.reason if self._fault else "", apart if one.get("reason_code") in _APART else ""]
+            one["reason"] = "; ".join(word for word in words if word)[:1900]
         return said
 
     def _about(self, head: Pod | None = None) -> Object:
