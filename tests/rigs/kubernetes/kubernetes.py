@@ -418,7 +418,7 @@ class Kubernetes:
             "--kubelet-client-certificate=/rig/kubelet-client.crt", "--kubelet-client-key=/rig/kubelet-client.key",
             "--kubelet-preferred-address-types=InternalIP",
             # A seventh of its time went into collecting a small heap over and over again.
-            variables=["GOGC=300", "GOMEMLIMIT=1GiB"],
+            variables=["GOGC=300", "GOMEMLIMIT=3GiB"],
         )  # fmt: skip
 
     def _wait_api(self) -> None:
