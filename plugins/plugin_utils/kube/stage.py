@@ -83,6 +83,10 @@ class StageOnCluster(StageOnTarget):
             self._record_all([self._taken(answer, pods) for answer in refused])
             self.said["submitted"] = len(record["nodes"])
             return
+        self._follow(probe, client, pods, asked)
+
+    def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, asked: list[Asked]) -> None:
+        """The probe to its end: what a node says is recorded when it says it."""
         with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
             for answers in probe.run(asked):
                 self._record_all([self._taken(answer, pods) for answer in answers])

@@ -18,7 +18,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import r
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, inventory, meeting, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, connect
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import Answer, Asked
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.stage import StageOnCluster
@@ -81,9 +80,7 @@ class RoundsOnCluster(PortsOnCluster):
             timeout = float(asked[0].request["params"]["timeout"])
             parts = {item.node: {"rounds": self.timetables[f"{self.host}/{item.node}"]["rounds"]} for item in asked}
             probe = meeting.Meeting(parts, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
-            with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
-                for answers in probe.run(asked):
-                    self._record_all([self._taken(answer, pods) for answer in answers])
+            self._follow(probe, client, pods, asked)
         self._pairs_without_an_answer()
 
     def _walkers(self, client: Client, pods: PodSettings, request: Record) -> list[Asked]:
