@@ -32,6 +32,10 @@ KINDS_OF_PROBES = (("/api/v1", "pods"), ("/api/v1", "configmaps"))
 _NONE_OF_OURS = (403, 404, 405)
 
 
+# How often thousands of objects are asked to go, each time for a minute at most.
+DELETES = 6
+
+
 def path(api: str, namespace: str, resource: str) -> str:
     """Where the objects of a kind are."""
     return f"{api}/namespaces/{namespace}/{resource}"
@@ -46,7 +50,7 @@ def remove(client: Client, selector: str, kinds: t.Iterable[tuple[str, str]] = K
         try:
             listed = client.get(where, labelSelector=selector, limit=1)["items"]
             if listed:
-                client.delete(where, labelSelector=selector, propagationPolicy="Background")
+                _delete(client, where, selector)
                 found.append((where, resource))
         except KubeError as error:
             if error.status not in _NONE_OF_OURS or kinds is not KINDS:
@@ -61,6 +65,17 @@ def remove(client: Client, selector: str, kinds: t.Iterable[tuple[str, str]] = K
                 break
             time.sleep(0.1)
     return left
+
+
+def _delete(client: Client, where: str, selector: str) -> None:
+    """Delete all with these labels. An API server ends a request after a minute, when it has deleted a part of thousands."""
+    for left in reversed(range(DELETES)):
+        try:
+            client.delete(where, labelSelector=selector, propagationPolicy="Background")
+            return
+        except KubeError as error:
+            if not left or not (error.status == 504 or "no answer in time" in error.reason):
+                raise
 
 
 def left_over(client: Client) -> dict[str, list[Object]]:
