@@ -35,7 +35,7 @@ Key = tuple[str, str, str, str]
 # Stages whose checks are worth nothing without a number. Elsewhere a check without one passes by being done.
 NUMERIC = {"nccl_node", "gemm", "rdma", "nccl_fabric", "hccl"}
 # In such a stage, checks that are about a condition and not about a number.
-CONDITIONS = {"member", "localise", "timetable"}
+CONDITIONS = {"image", "member", "localise", "timetable"}
 # Evidence that is a defect by itself; any other change makes a PASS a WARN.
 FATAL_EVIDENCE = {"gpu_lost": "gpu_lost", "ecc": "ecc"}
 # Findings of a health check that are only worth a look.

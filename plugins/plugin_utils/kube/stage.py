@@ -13,6 +13,7 @@ import pathlib
 import typing as t
 
 from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, inventory, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import settings as of_variables
@@ -164,7 +165,7 @@ class StageOnCluster(StageOnTarget):
         for item in seen if isinstance(seen, list) else []:
             if isinstance(item, dict):
                 item.pop("subject", None)  # a pod speaks for its own node only, whatever it says
-        return f"{self.host}/{answer.node}", with_image(answer.said, answer.pod, pods.allow)
+        return f"{self.host}/{answer.node}", with_floating(with_image(answer.said, answer.pod, pods.allow))
 
     def _record(self, subject: str, said: dict[str, t.Any]) -> None:
         self._record_all([(subject, said)])
@@ -216,10 +217,16 @@ def with_image(said: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequ
     seen = said.get("observations")
     for item in seen if isinstance(seen, list) else []:
         if isinstance(item, dict) and isinstance(item.get("context", {}), dict):
-            context = {**(item.get("context") or {}), **about}
-            if of_variables.untagged(str(about.get("image") or "")) and isinstance(context.get("findings", []), list):
-                words = f"image {about['image']} has no tag or the tag latest: tomorrow it may be another one"
-                digest = f"; what ran is {about['image_id']}" if about.get("image_id") else ""
-                context["findings"] = [*context.get("findings", []), {"code": "floating_image", "text": words + digest}]
-            item["context"] = context
+            item["context"] = {**(item.get("context") or {}), **about}
     return {**said, "ran": about}
+
+
+def with_floating(said: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What a node's pod said, as with_image() has it, with an observation of its own where the image may be another one tomorrow: it
+    takes nothing from what was measured, and is a WARN of the node."""
+    seen, ran = said.get("observations"), said["ran"]
+    if not seen or not isinstance(seen, list) or not of_variables.untagged(str(ran.get("image") or "")):
+        return said
+    words = f"image {ran['image']} has no tag or the tag latest: tomorrow it may be another one; what ran is {ran.get('image_id')}"
+    found = observation.measured("image", context={**ran, "findings": [{"code": "floating_image", "text": words}]})
+    return {**said, "observations": [*seen, found]}

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.group import Answer, Group, short_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import PodSettings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.stage import StageOnCluster, with_image
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.stage import StageOnCluster, with_floating, with_image
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import file_name
 
 Record = t.Dict[str, t.Any]
@@ -157,7 +157,7 @@ class GroupsOnCluster(StageOnCluster):
                 if isinstance(seen, dict):
                     seen["subject"] = None  # a worker speaks for its own node only
             if f"{self.host}/{node}" in self.left:
-                self._record(f"{self.host}/{node}", with_image(said, ran, pods.allow))
+                self._record(f"{self.host}/{node}", with_floating(with_image(said, ran, pods.allow)))
         self._give_up_group(subject, members, with_image(answer.said, ran, pods.allow))
 
     def _give_up_group(self, subject: str, members: list[str], said: Record) -> None:
