@@ -36,15 +36,14 @@ VICTIMS = ("probe", "module", "sshd", "controller", "guardian")
 VALUES = ("powersave", "ondemand", "schedutil")
 NODE = ["env", "PYTHONPATH=/tmp/drill", "python3", "/tmp/drill/governor_node.py"]
 UTILS = "plugins/module_utils"
-FILES = ("process.py", "session.py", "node.py", "probes/governor.py")
 
 
 def install(guests: Guests, guest: str) -> None:
     """Over SSH, as a module comes: the guests' view of this machine's files may be stale."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name in FILES:
-            tar.add(ROOT / UTILS / name, f"ansible_collections/gpufleet/acceptance/{UTILS}/{name}")
+        for file in sorted((ROOT / UTILS).rglob("*.py")):
+            tar.add(file, f"ansible_collections/gpufleet/acceptance/{file.relative_to(ROOT)}")
         tar.add(ROOT / "tests/drills/governor_node.py", "governor_node.py")
     untar = guests.ssh(guest, "sh", "-c", "mkdir -p /tmp/drill && tar -x -C /tmp/drill")
     subprocess.run(untar, input=archive.getvalue(), check=True)
@@ -57,38 +56,53 @@ def shuffle(guests: Guests, guest: str, rng: random.Random) -> list[str]:
     return values
 
 
-def holder(guests: Guests, guest: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(guests.ssh(guest, *NODE, "hold"), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def holder(guests: Guests, guest: str, *what: str) -> subprocess.Popen[bytes]:
+    command = guests.ssh(guest, *NODE, *(what or ("hold",)))
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
-def one(guests: Guests, guest: str, victim: str, seconds: float, rng: random.Random) -> dict[str, t.Any]:
-    """One run; what came of it, with `faults` in words."""
-    wanted = shuffle(guests, guest, rng)
+def strike(
+    guests: Guests, guest: str, victim: str, seconds: float, start: t.Callable[[], subprocess.Popen[bytes]]
+) -> dict[str, t.Any]:
+    """Start a session on the guest, kill the victim that long after its begin; what is found there then."""
     command = guests.ssh(guest, *NODE, "kill", victim, str(seconds))
     killer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert killer.stdout and killer.stderr
     assert killer.stdout.readline() == "ready\n"
-    session = holder(guests, guest)
+    session = start()
     try:
         if killer.stdout.readline() == "begun\n" and victim == "controller":
             time.sleep(seconds)
             session.kill()
         answer, errors = killer.communicate(timeout=200)
         try:
-            found: dict[str, t.Any] = json.loads(answer)
+            return t.cast("dict[str, t.Any]", json.loads(answer))
         except ValueError:
-            return {"faults": [f"the drill itself failed: {errors[-500:]}"]}
+            return {"failed": f"the drill itself failed: {errors[-500:]}"}
     finally:
         session.kill()
-        session.wait()
-    faults = []
+        session.communicate()
+
+
+def faults(found: dict[str, t.Any], wanted: list[str], victim: str) -> list[str]:
+    """What is wrong with what was found, in words."""
+    if "failed" in found:
+        return [found["failed"]]
+    wrong = []
     if found["governors"] != wanted:
-        faults.append(f"governors are {found['governors']}, were {wanted}")
+        wrong.append(f"governors are {found['governors']}, were {wanted}")
     if found["undone"] and victim != "guardian":
-        faults.append(f"left to the next session: {found['undone']}")
+        wrong.append(f"left to the next session: {found['undone']}")
     if found["tools"] or found["left"]:
-        faults.append(f"left: processes {found['tools']}, files {found['left']}")
-    return dict(found, faults=faults)
+        wrong.append(f"left: processes {found['tools']}, files {found['left']}")
+    return wrong
+
+
+def one(guests: Guests, guest: str, victim: str, seconds: float, rng: random.Random) -> dict[str, t.Any]:
+    """One run; what came of it, with `faults` in words."""
+    wanted = shuffle(guests, guest, rng)
+    found = strike(guests, guest, victim, seconds, lambda: holder(guests, guest))
+    return dict(found, faults=faults(found, wanted, victim))
 
 
 def power_cut(guests: Guests, guest: str, born: list[str], rng: random.Random) -> dict[str, t.Any]:
@@ -102,16 +116,16 @@ def power_cut(guests: Guests, guest: str, born: list[str], rng: random.Random) -
     time.sleep(rng.uniform(0, 2))
     guests.power_off(guest)
     session.kill()
-    session.wait()
+    session.communicate()
     guests.power_on(guest)
     install(guests, guest)
     found = json.loads(guests.inside(guest, *NODE, "look"))
-    faults = []
+    wrong = []
     if found["governors"] != born or "ledger.jsonl" in found["left"]:
-        faults.append(f"after a power cut: {found['governors']} (born with {born}), files {found['left']}")
+        wrong.append(f"after a power cut: {found['governors']} (born with {born}), files {found['left']}")
     if not any("rebooted" in word for word in found["undone"]):
-        faults.append(f"after a power cut the ledger was not closed with a word: {found['undone']}")
-    return {"faults": faults}
+        wrong.append(f"after a power cut the ledger was not closed with a word: {found['undone']}")
+    return {"faults": wrong}
 
 
 def main() -> int:

@@ -1,9 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The half of the governor drill that runs on a guest.
+"""The half of the governor and the rdma drill that runs on a guest.
 
 governor_node.py hold            a module in small: a session whose probe holds the governor while a tool runs
+governor_node.py walk ARGUMENTS  the same with the probe of stage rdma, which holds it while perftest runs
 governor_node.py kill VICTIM S   wait until that module starts, S seconds more, SIGKILL to the victim, see what is left
 governor_node.py look            see what is left, as the first session after a reboot does
 """
@@ -20,7 +21,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor, perftest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session
 
 STATE = "/var/lib/gpufleet-acceptance"
@@ -28,10 +29,14 @@ MODULE = pathlib.Path("/tmp/drill/module")
 LIMIT_S = 60.0
 
 
-def hold() -> None:
-    started = process.start_time(os.getpid())
-    MODULE.with_suffix(".new").write_text(f"{os.getpid()} {started}")
+def begin() -> None:
+    """Tell the killer who we are."""
+    MODULE.with_suffix(".new").write_text(f"{os.getpid()} {process.start_time(os.getpid())}")
     MODULE.with_suffix(".new").rename(MODULE)
+
+
+def hold() -> None:
+    begin()
     session = Session(STATE, "20260101T000000Z-000001", "rdma", 600)
     node = Node(600, ledger=session.ledger)
 
@@ -45,6 +50,17 @@ def hold() -> None:
     session.collect()
 
 
+def walk(arguments: str) -> None:
+    begin()
+    session = Session(STATE, "20260101T000000Z-000001", "rdma", 600)
+    node = Node(600, ledger=session.ledger)
+    session.start(lambda: perftest.probe(json.loads(arguments), node))
+    session.wait(600)
+    found = session.collect()
+    MODULE.unlink(missing_ok=True)
+    print(json.dumps([[row["outcome"], row["rows"]] for o in found["observations"] if o["check"] == "timetable" for row in o["series"]]))
+
+
 def kill(victim: str, seconds: float) -> None:
     print("ready", flush=True)
     until(MODULE.exists)
@@ -52,7 +68,7 @@ def kill(victim: str, seconds: float) -> None:
     sshd = ancestor(module, "/usr/sbin/sshd")
     print("begun", flush=True)
     time.sleep(seconds)
-    switched = "performance" in governors()
+    state = {"switched": "performance" in governors(), "testing": bool(perftests())}
     if victim == "controller":
         pass  # done from outside
     elif victim in ("guardian", "probe"):
@@ -63,25 +79,32 @@ def kill(victim: str, seconds: float) -> None:
     else:
         pid = {"module": module, "sshd": sshd}[victim]
         process.kill(pid, process.start_time(pid), signal.SIGKILL)
-    begin = time.monotonic()
+    struck = time.monotonic()
     if not process.wait_gone(module, started, LIMIT_S):
         raise AssertionError(f"the module outlived its {victim}")
-    MODULE.unlink()
-    look(switched=switched, begin=begin)
+    MODULE.unlink(missing_ok=True)
+    look(struck, **state)
 
 
-def look(**more: t.Any) -> None:
+def look(since: float, **more: t.Any) -> None:
     """What the next session finds, and what the machine is like after it."""
-    begin = more.pop("begin", time.monotonic())
     session = Session(STATE, "20260101T000000Z-000002", "drill", 60)
     session.start(lambda: (), wait_for_lock_s=LIMIT_S)
-    took = time.monotonic() - begin
+    took = time.monotonic() - since
     before = governors()
     session.wait(LIMIT_S)
     session.collect()
-    tools = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if words(pid)[:2] == ["sleep", "600"]]
+    tools = perftests() + [pid for pid in pids() if words(pid)[:2] == ["sleep", "600"]]
     left = sorted(os.listdir(STATE)) if os.path.isdir(STATE) else []
     print(json.dumps(dict(more, governors=before, undone=session.undone, took_s=took, tools=tools, left=left)))
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def perftests() -> list[int]:
+    return [pid for pid in pids() if words(pid)[:1] == ["ib_write_bw"]]
 
 
 def governors() -> list[str]:
@@ -124,4 +147,9 @@ def until(what: t.Callable[[], t.Any]) -> t.Any:
 
 
 if __name__ == "__main__":
-    {"hold": hold, "look": look, "kill": lambda: kill(sys.argv[2], float(sys.argv[3]))}[sys.argv[1]]()
+    {
+        "hold": hold,
+        "walk": lambda: walk(sys.argv[2]),
+        "look": lambda: look(time.monotonic()),
+        "kill": lambda: kill(sys.argv[2], float(sys.argv[3])),
+    }[sys.argv[1]]()
