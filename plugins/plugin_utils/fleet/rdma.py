@@ -26,6 +26,8 @@ TIMETABLE = "timetable"
 SCOPES = ("ring", "sample", "all_pairs", "pairs", "loopback")
 # Speeds of links, in Gb/s, for which the plan says how long it takes.
 SPEEDS = (400, 200, 100)
+# A kubelet that has missed a change of a pod looks again after at most so many seconds.
+KUBELET_S = 90
 # Rails that are measured together: (port of the server, port of the client).
 Step = t.List[t.Tuple[int, int]]
 
@@ -397,7 +399,7 @@ class Timetable:
 
     def write(self) -> dict[str, Record]:
         """The module's arguments for each target; of a cluster with those of each node under "nodes"."""
-        window = self.wanted["rdma_start_window"] or 30 + len(self.nodes)
+        window = (self.wanted["rdma_start_window"] or 30 + len(self.nodes)) + (KUBELET_S if on_cluster(self.wanted) else 0)
         slot = self.wanted["rdma_test_timeout"] + self.wanted["rdma_patience"]
         common = {
             "kinds": self.tests,

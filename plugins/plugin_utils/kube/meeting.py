@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import concurrent.futures
 import json
+import time
 import typing as t
 import zlib
 
@@ -23,7 +24,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import SUBMITTERS, Answer, NodeProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import Object
 
-MEETING = f"{objects.DOMAIN}/meeting"
+MEETING, REMINDER = f"{objects.DOMAIN}/meeting", f"{objects.DOMAIN}/reminder"
+# After how many seconds the pods are changed again, and the longest such pause.
+AGAIN_S, AGAIN_MOST_S = 2.0, 40.0
 FOLDER, FILE = "/gpufleet/told", "meeting"
 # By this patch a pod can read its annotation.
 PATCH: Object = {
@@ -47,6 +50,7 @@ class Meeting(NodeProbe):
         self.parts = parts
         self.addresses: dict[str, str] = {}
         self.met = False
+        self._again = self._pause = 0.0
 
     def _seen(self, pod: Object) -> None:
         super()._seen(pod)
@@ -57,7 +61,10 @@ class Meeting(NodeProbe):
 
     def _look(self) -> list[Answer]:
         """Tell them, as soon as each pod runs or is given up."""
-        if self.met or any(followed.state.phase == states.PENDING for followed in self.followed.values()):
+        if self.met:
+            self._remind()
+            return []
+        if any(followed.state.phase == states.PENDING for followed in self.followed.values()):
             return []
         running = {
             node: followed.name
@@ -67,6 +74,8 @@ class Meeting(NodeProbe):
         if any(node not in self.addresses for node in running):
             return []
         self.met = True
+        self._pause = AGAIN_S
+        self._again = time.monotonic() + self._pause
         addresses = {f"{self.client.name}/{node}": self.addresses[node] for node in running}
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as pool:
             told = ({"addresses": addresses, **self.parts[node]} for node in running)
@@ -77,11 +86,26 @@ class Meeting(NodeProbe):
                 answers += self._refuse(node, error.reason_code, f"its pod could not be told where the others are: {error.reason}")
         return answers
 
+    def _remind(self) -> None:
+        """Change the pods once more, less and less often: a kubelet may miss a change that comes while the pod is just starting."""
+        now = time.monotonic()
+        if self._pause > AGAIN_MOST_S or now < self._again:
+            return
+        self._pause *= 2
+        self._again = now + self._pause
+        body = {"metadata": {"annotations": {REMINDER: f"{self._pause:g}"}}}
+        names = [followed.name for followed in self.followed.values() if not followed.ended]
+        with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as pool:
+            list(pool.map(lambda name: self._patch(name, body), names))
+
     def _tell(self, name: str, told: Object) -> KubeError | None:
         # All annotations of an object may have 256 KiB; timetables say much the same again and again.
         packed = base64.b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
+        return self._patch(name, {"metadata": {"annotations": {MEETING: packed}}})
+
+    def _patch(self, name: str, body: Object) -> KubeError | None:
         try:
-            self.client.patch(f"{self.pods}/{name}", {"metadata": {"annotations": {MEETING: packed}}})
+            self.client.patch(f"{self.pods}/{name}", body)
         except KubeError as error:
             return error
         return None

@@ -171,7 +171,7 @@ def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
     ]
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
     told = rdma.work(run, {"items": items}, {"k8s": {"settings": own, "stages": {"rdma": items}}})["k8s"]
-    assert "begins_at" not in told and told["begins_in"] == 32.0 and set(told["nodes"]) == set(nodes)
+    assert "begins_at" not in told and told["begins_in"] == 32.0 + rdma.KUBELET_S and set(told["nodes"]) == set(nodes)
     sides = {node: part["rounds"][0]["tests"][0] for node, part in told["nodes"].items()}
     assert {side["role"] for side in sides.values()} == {"server", "client"}
     (server,) = [node for node, side in sides.items() if side["role"] == "server"]
