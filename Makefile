@@ -9,7 +9,7 @@ export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR)/.collections
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration integration-all lint sanity drill drill-governor drill-resume fuzz bench rig-fleet rig-rdma rig-kubernetes clean
+.PHONY: help setup demo test unit integration integration-all lint sanity drill drill-governor drill-resume drill-rdma fuzz bench rig-fleet rig-rdma rig-kubernetes clean
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ drill-governor: setup ## The CPU governor is restored, whatever is killed (soft-
 KILLS ?= 200
 drill-resume: setup ## kill -9 to the controller at random points, then resume: the same verdicts (sshd hosts, root)
 	@$(PYTHON) tests/drills/resume.py --kills $(KILLS)
+
+RDMA_KILLS ?= 50
+drill-rdma: setup ## Parts of a running rdma probe are killed: the governors of both ends come back (soft-RoCE guests, root)
+	@$(PYTHON) tests/drills/rdma.py --kills $(RDMA_KILLS)
 
 INPUTS ?= 50000
 fuzz: setup ## Broken input for every reader of tools: make fuzz INPUTS=1000000
