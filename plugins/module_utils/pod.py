@@ -53,7 +53,8 @@ def _copy(answer: dict[str, t.Any], folder: str) -> None:
             json.dump(answer, target)
         os.replace(f"{path}.new", path)
     except OSError as error:
-        print(f"the copy of the result was not written: {error}", flush=True)
+        sys.stdout.write(f"the copy of the result was not written: {error}\n")
+        sys.stdout.flush()
 
 
 def _told_to_end(_number: int, _frame: t.Any) -> None:
