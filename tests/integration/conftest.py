@@ -23,12 +23,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rdma: needs the soft-RoCE guests (root, minutes)")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests side by side: one worker has all that stand on the same big rig, so that it is put up once."""
-    for item in items:
-        rig = next((name for name in ("rdma", "kubernetes") if item.get_closest_marker(name)), item.path.stem)
-        item.add_marker(pytest.mark.xdist_group(rig))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests side by side: one worker has all that stand on the same big rig, so that it is put up once and nobody waits for it."""
+    rig = next((name for name in ("rdma", "kubernetes") if item.get_closest_marker(name)), item.path.stem)
+    item.add_marker(pytest.mark.xdist_group(rig))
 
 
 @pytest.fixture(scope="session")
