@@ -13,6 +13,7 @@ from rigs.fleet.fleet import Fleet
 from rigs.fleet.fleet import Options as Host
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.rdma.rdma import Guests, Options
+from xdist.scheduler import LoadScopeScheduling
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,10 +24,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rdma: needs the soft-RoCE guests (root, minutes)")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests side by side: one worker has all that stand on the same big rig, so that it is put up once and nobody waits for it."""
-    rig = next((name for name in ("rdma", "kubernetes") if item.get_closest_marker(name)), item.path.stem)
-    item.add_marker(pytest.mark.xdist_group(rig))
+class ByRig(LoadScopeScheduling):
+    """Tests side by side: one worker has all files that stand on the same big rig, so that nobody waits for it to be free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return next((rig for rig, names in BIG_RIGS.items() if any(name in file for name in names)), file)
+
+
+BIG_RIGS = {"guests": ("_guests", "rig_rdma"), "kubernetes": ("kube",)}
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: t.Any) -> ByRig:
+    return ByRig(config, log)
 
 
 @pytest.fixture(scope="session")
