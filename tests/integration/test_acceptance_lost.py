@@ -194,10 +194,11 @@ def test_restore_ends_what_killed_guardians_have_left(healthy: Acceptance) -> No
     healthy.at_gate(running, "gpu-01", "gpu-02")
     running.kill()
     running.wait()
-    for pid, argv in healthy.fleet.processes("gpu-01").items():  # module, guardian and probe at one stroke
-        if "python3" in argv[0]:
+    ours = [pid for pid, argv in healthy.fleet.processes("gpu-01").items() if "python3" in argv[0]]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # module, guardian and probe at one stroke: none has time to clean up
+        for pid in ours:
             with contextlib.suppress(ProcessLookupError):  # a probe dies with its guardian
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
     healthy.nothing_left("gpu-02")
     left = healthy.left("gpu-01")
     assert any("sleep 4711" in line for line in left) and any("ledger" in line for line in left), left

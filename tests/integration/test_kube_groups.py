@@ -636,6 +636,7 @@ def _playing(lab: Lab, folder: pathlib.Path, kind: str) -> subprocess.Popen[byte
     return running
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mpijob", "statefulset"])
 def test_ctrl_c_leaves_nothing(lab: Lab, tmp_path: pathlib.Path, kind: str) -> None:
     running = _playing(lab, tmp_path, kind)

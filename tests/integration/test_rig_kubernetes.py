@@ -50,7 +50,9 @@ def wait(what: str, there: t.Callable[[], t.Any], seconds: float = 180) -> t.Any
 
 @pytest.fixture
 def cluster(rig_kubernetes: Kubernetes) -> t.Iterator[Kubernetes]:
-    """The session's cluster, without pods and services of this test afterwards."""
+    """The session's cluster with nodes as they were born, and without pods and services of this test afterwards."""
+    for node in rig_kubernetes.nodes:
+        rig_kubernetes.as_born(node)
     yield rig_kubernetes
     api = rig_kubernetes.api
     api.request("DELETE", PODS)

@@ -114,6 +114,10 @@ class Kubernetes:
         """The node.conf of the node's simulated GPUs, which its containers see as /opt/simulated/node.conf."""
         return self.folder(node) / "node.conf"
 
+    def as_born(self, node: str) -> None:
+        """Its GPUs are those it was born with."""
+        self.plant(node).write_text(f'NAME="{PRODUCT.replace("-", " ")}" IDENTITY={_index(node)}\n')
+
     def address(self, machine: str) -> str:
         return f"10.233.{self.instance}.{2 if machine == CONTROL else 10 + _index(machine)}"
 
@@ -449,7 +453,7 @@ class Kubernetes:
     def _start_containerd(self, node: str, programs: pathlib.Path) -> None:
         folder = self.folder(node)
         if not self.plant(node).exists():
-            self.plant(node).write_text(f'NAME="{PRODUCT.replace("-", " ")}" IDENTITY={_index(node)}\n')
+            self.as_born(node)
         spec = json.loads(common.run(programs / "ctr", "oci", "spec"))
         spec["process"]["rlimits"] = []  # to raise a limit takes CAP_SYS_RESOURCE, which root may lack
         # As a GPU runtime does it, the node brings its devices into every container: here the description of simulated ones.
