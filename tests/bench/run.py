@@ -107,7 +107,7 @@ class Bench:
         self.sockets.mkdir(exist_ok=True)
         for socket in self.sockets.iterdir():
             subprocess.run(["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "x"], capture_output=True, check=False)
-        shutil.rmtree(self.sockets)
+        shutil.rmtree(self.sockets, ignore_errors=True)  # a connection that ends takes its own with it
 
     def _measured(self) -> None:
         """A stage that failed early would be fast: every host must have a measured record."""
@@ -123,7 +123,7 @@ class Bench:
 
 @contextlib.contextmanager
 def fleet_bench() -> t.Iterator[Bench]:
-    with tempfile.TemporaryDirectory(prefix="gb") as folder:
+    with tempfile.TemporaryDirectory(prefix="gb", ignore_cleanup_errors=True) as folder:
         fleet = Fleet.reserve()
         bench = None
         try:
@@ -257,7 +257,7 @@ def gpu_overhead() -> None:
     if not perf:
         show("gpu_overhead", None, "s", goal, f"{what}; not measured: all_reduce_perf is not in PATH", None)
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         variables = {
             "ansible_connection": "local", "ansible_python_interpreter": sys.executable, "acceptance_become": False,
             "acceptance_results_dir": f"{folder}/results", "acceptance_state_dir": f"{folder}/state",
