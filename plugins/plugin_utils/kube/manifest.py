@@ -79,18 +79,10 @@ class ManifestProbe(NodeProbe):
         where = cleanup.path(self.api, self.client.namespace, self.resource)
         self._makers.append(self.client.post(where, bodies[0])["metadata"]["uid"])
         for node, one in zip(nodes[1:], bodies[1:], strict=False):
-            makers.submit(self._make_at, where, node, one)
-
-    def _make_at(self, where: str, node: str, one: Object) -> None:
-        try:
-            self.client.post(where, one)
-        except KubeError as error:
-            self._arrived.put(("refused", (node, error)))
-        except Exception as error:  # a thread's end is no answer
-            self._arrived.put(("refused", (node, KubeError("module_failed", f"{type(error).__name__}: {error}"))))
+            makers.submit(self._make, where, node, one)
 
     def _seen(self, pod: Object) -> None:
-        pod = first_end(pod)
+        pod = first_end(pod, manifests.framed(self.manifest))
         state = _container(pod).get("state") or {}
         if "terminated" in state:
             self._ends.setdefault(pod["metadata"]["uid"], state["terminated"].get("exitCode"))
@@ -105,6 +97,8 @@ class ManifestProbe(NodeProbe):
             code, reason = state.code, "; ".join(word for word in (state.words, last and f"its last words: {last}") if word)
         elif failed and record is None and manifests.framed(self.manifest):
             code, reason = state.code, f"{state.words}; {reason}; its last words: {last}"
+        elif record is None and not code and status is None:
+            code, reason = "no_result", "its pod has ended, but nobody says with which exit status"
         if code:
             said: Object = {"state": "refused", "reason_code": code, "reason": reason[:1500]}
         else:
@@ -213,15 +207,15 @@ def _container(pod: Object) -> Object:
     return next((one for one in statuses if one["name"] == objects.CONTAINER), {})
 
 
-def first_end(pod: Object) -> Object:
-    """The pod of a DaemonSet as one that has ended, once its container has: the cluster starts it again, and that is no news. One with
-    a readiness probe of its own has ended when it is ready; then it has no exit status."""
+def first_end(pod: Object, framed: bool) -> Object:
+    """The pod of a DaemonSet as one that has ended, once its container has: the cluster starts it again, and that is no news. One that
+    prints its result has ended too when it is ready by a readiness probe of its own: it has no exit status then, and needs none."""
     if pod["spec"].get("restartPolicy") != "Always":
         return pod
     container = _container(pod)
     ends = [(container.get(name) or {}).get("terminated") for name in ("lastState", "state")]
     ended = next((end for end in ends if end), None)
-    if ended is None and container.get("ready") and pod["spec"]["containers"][0].get("readinessProbe"):
+    if ended is None and framed and container.get("ready") and pod["spec"]["containers"][0].get("readinessProbe"):
         ended = {"reason": "Ready"}
     if ended is None:
         return pod

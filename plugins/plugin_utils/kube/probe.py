@@ -199,7 +199,7 @@ class NodeProbe:
         # Where the first pod is refused for what it is, so are all: it is said once and not a thousand times.
         self._seen(self.client.post(self.pods, next(bodies)))
         for item, body in zip(asked[1:], bodies, strict=True):
-            makers.submit(self._make, item.node, body)
+            makers.submit(self._make, self.pods, item.node, body)
 
     def _submit_groups(self, asked: list[Asked], numbers: list[int]) -> None:
         """One DaemonSet or Job for all nodes that have the same request and as many devices."""
@@ -228,10 +228,10 @@ class NodeProbe:
             pod["spec"]["nodeName"] = item.node
         return pod
 
-    def _make(self, node: str, body: Object) -> None:
+    def _make(self, where: str, node: str, body: Object) -> None:
         try:
             if not self._over:
-                self.client.post(self.pods, body)
+                self.client.post(where, body)
         except KubeError as error:
             self._arrived.put(("refused", (node, error)))
         except Exception as error:  # a thread's end is no answer

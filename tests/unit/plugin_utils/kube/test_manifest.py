@@ -17,7 +17,8 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.frame import FrameError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import manifest as manifests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import manifest, objects, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, manifest, objects, settings, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import probe as node_probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError
 
@@ -107,9 +108,28 @@ def daemon(status: dict[str, t.Any], **container: t.Any) -> dict[str, t.Any]:
     ],
 )  # fmt: skip
 def test_the_first_end_of_a_daemonsets_container(pod: dict[str, t.Any], phase: str, status: int | None) -> None:
-    found = manifest.first_end(pod)
+    found = manifest.first_end(pod, framed=True)
     assert found["status"]["phase"] == phase
     assert (found["status"]["containerStatuses"][0]["state"].get("terminated") or {}).get("exitCode") == status
+
+
+def test_a_container_that_is_only_ready_has_said_nothing_by_its_exit_status() -> None:
+    pod = daemon({"state": {"running": {}}, "ready": True}, readinessProbe={"exec": {}})
+    assert manifest.first_end(pod, framed=False) == pod
+
+
+@pytest.mark.parametrize(("status", "state"), [(None, "refused"), (0, "done")])
+def test_no_exit_status_is_no_result(monkeypatch: pytest.MonkeyPatch, status: int | None, state: str) -> None:
+    nobody = client.connect(client.Connection("lab", server="https://127.0.0.1:1"))
+    pods = settings.pods({"acceptance_kube_image": "a:1"})
+    probe = manifest.ManifestProbe(nobody, pods, "20260101T000000Z-0a1b2c", "own", 60, example(), {"a": [("own", "")]})
+    monkeypatch.setattr(probe, "_log", lambda _followed: (None, "", "", ""))
+    followed = node_probe._Followed(node_probe.Asked("a", {}), 0.0)
+    followed.uid, followed.state = "u", states.State(states.ENDED)
+    if status is not None:
+        probe._ends["u"] = status
+    said = probe._answer(followed).said
+    assert said["state"] == state and said.get("reason_code") == (None if status == 0 else "no_result")
 
 
 def line(text: str, nonce: str = "n", size: int | None = None) -> bytes:
