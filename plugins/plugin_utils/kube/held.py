@@ -30,26 +30,34 @@ def held(launched: Launched, controller: int, name: str) -> t.Iterator[None]:
     """Remove `launched` in the end, after Ctrl-C and SIGTERM too, and when process `controller`, our parent, is gone. After SIGKILL of
     us the next start of any run does it. `name` stands in what is said of leftovers."""
     stop = threading.Event()
+    ending = False
+    cleaning = threading.Lock()
 
     def orphaned() -> None:
         while not stop.wait(0.5):
             if os.getppid() != controller:
-                with contextlib.suppress(Exception):
+                with cleaning, contextlib.suppress(Exception):
                     launched.clean()
                 os._exit(1)
 
     def told(_number: int, _frame: t.Any) -> None:
-        raise SystemExit(1)
+        # Ansible sends both within a millisecond: the second may not stop what the first has begun.
+        nonlocal ending
+        if not ending:
+            ending = True
+            raise SystemExit(1)
 
     threading.Thread(target=orphaned, daemon=True).start()
     before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
-    finally:
-        for number in before:
-            signal.signal(number, signal.SIG_IGN)  # Ansible sends a second one; what has begun to clean up is not to be stopped
         try:
-            left = launched.clean()
+            yield
+        finally:
+            ending = True
+    finally:
+        try:
+            with cleaning:
+                left = launched.clean()
             if left:
                 Display().warning(f"{name}: still being deleted: {', '.join(left[:10])}")
         except KubeError as error:
