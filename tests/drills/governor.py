@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
-import contextlib
 import io
 import json
 import pathlib
@@ -136,10 +135,7 @@ def main() -> int:
     rng = random.Random(arguments.seed)
     begin = time.monotonic()
     results: list[tuple[str, dict[str, t.Any]]] = []
-    with Guests().reserved() as guests, contextlib.ExitStack() as clean:
-        clean.callback(guests.down)
-        guests.down()
-        guests.up(4, {"rdma-01": Options(cpus=2), "rdma-04": Options(cpus=2)})
+    with Guests().lent(4, {"rdma-01": Options(cpus=2), "rdma-04": Options(cpus=2)}) as guests:
         lock = threading.Lock()
         runs = iter([(number, VICTIMS[number % len(VICTIMS)]) for number in range(arguments.runs)])
 

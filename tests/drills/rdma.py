@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import json
 import random
 import subprocess
@@ -93,10 +92,7 @@ def main() -> int:
     rng = random.Random(arguments.seed)
     begin = time.monotonic()
     results: list[tuple[str, dict[str, t.Any]]] = []
-    with Guests().reserved() as guests, contextlib.ExitStack() as clean:
-        clean.callback(guests.down)
-        guests.down()
-        guests.up(4, {"rdma-01": Options(cpus=2), "rdma-04": Options(cpus=2)})
+    with Guests().lent(4, {"rdma-01": Options(cpus=2), "rdma-04": Options(cpus=2)}) as guests:
         lock = threading.Lock()
         runs = iter([(number, drill.VICTIMS[number % len(drill.VICTIMS)]) for number in range(arguments.kills)])
 

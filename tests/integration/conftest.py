@@ -9,6 +9,7 @@ import typing as t
 
 import pytest
 from acceptance_runs import Acceptance
+from own_rig import own
 from rigs.fleet.fleet import Fleet
 from rigs.fleet.fleet import Options as Host
 from rigs.kubernetes.kubernetes import Kubernetes
@@ -42,13 +43,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: t.Any) -> ByRig:
 @pytest.fixture(scope="session")
 def rig_fleet() -> t.Iterator[Fleet]:
     """A fleet of our own, still without hosts: call `up`."""
-    if os.geteuid():
-        pytest.skip("the fleet rig needs root")
-    fleet = Fleet.reserve()
-    try:
+    with own(Fleet) as fleet:
         yield fleet
-    finally:
-        fleet.down()
 
 
 @pytest.fixture(scope="module")
@@ -76,23 +72,13 @@ def rig_rdma() -> t.Iterator[Guests]:
     """Four guests, of which rdma-04 has two CPUs. A test leaves them as it found them."""
     if os.geteuid():
         pytest.skip("the rdma rig needs root")
-    with Guests().reserved() as guests:
-        guests.down()
-        try:
-            guests.up(4, {"rdma-04": Options(cpus=2)})
-            yield guests
-        finally:
-            guests.down()
+    with Guests().lent(4, {"rdma-04": Options(cpus=2)}) as guests:
+        yield guests
 
 
 @pytest.fixture(scope="session")
 def rig_kubernetes() -> t.Iterator[Kubernetes]:
     """A cluster of our own: two nodes that run containers, three that exist in the API only. A test leaves it as it found it."""
-    if os.geteuid():
-        pytest.skip("the kubernetes rig needs root")
-    cluster = Kubernetes.reserve()
-    try:
+    with own(Kubernetes) as cluster:
         cluster.up(2, 3)
         yield cluster
-    finally:
-        cluster.down()

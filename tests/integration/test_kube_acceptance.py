@@ -10,7 +10,6 @@ Two nodes run real containers, fifty exist in the API only; the controller is a 
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -22,6 +21,7 @@ import pytest
 from acceptance_runs import ROOT, Done, latest, read, run_folder
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, client
 from kube_roles import roles
+from own_rig import own
 from rigs import common
 from rigs.fleet.fleet import Fleet
 from rigs.kubernetes.kubernetes import Kubernetes
@@ -109,16 +109,11 @@ class Mixed:
 
 @pytest.fixture(scope="module")
 def mixed(rig_fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Mixed]:
-    if os.geteuid():
-        pytest.skip("the rigs need root")
-    cluster = Kubernetes.reserve()
-    try:
+    with own(Kubernetes) as cluster:
         rig_fleet.up(HOSTS)
         cluster.up(2, KWOK, operators=())
         with kwok_answers.Answers(cluster) as answers:
             yield Mixed(rig_fleet, cluster, answers, tmp_path_factory.mktemp("mixed"))
-    finally:
-        cluster.down()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tarfile
 import threading
@@ -17,6 +16,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, inventory, probe, settings
 from kube_roles import roles
+from own_rig import own
 from rigs.kubernetes import images
 from rigs.kubernetes.kubernetes import Kubernetes
 
@@ -28,14 +28,9 @@ FOLDER = "/opt/gpufleet"
 
 @pytest.fixture(scope="module")
 def cluster() -> t.Iterator[Kubernetes]:
-    if os.geteuid():
-        pytest.skip("the kubernetes rig needs root")
-    made = Kubernetes.reserve()
-    try:
+    with own(Kubernetes) as made:
         made.up(nodes=2, operators=())
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, client, objects, probe, settings, watch
 from kube_roles import roles
+from own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
 
 pytestmark = pytest.mark.kubernetes
@@ -37,14 +38,9 @@ USER = "acceptance-tester"
 
 @pytest.fixture(scope="module")
 def cluster() -> t.Iterator[Kubernetes]:
-    if os.geteuid():
-        pytest.skip("the kubernetes rig needs root")
-    made = Kubernetes.reserve()
-    try:
+    with own(Kubernetes) as made:
         made.up(nodes=0, kwok=NODES, operators=())
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture(scope="module")

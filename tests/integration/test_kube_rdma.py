@@ -8,7 +8,6 @@ The pods see simulated ports in place of /sys/class, which come from a folder of
 
 from __future__ import annotations
 
-import os
 import pathlib
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 from acceptance_runs import ROOT, Done, latest, read, run_folder
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import meeting
 from kube_runs import KubeRuns
+from own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import pairs
 
@@ -98,14 +98,9 @@ def words(done: Done, stage: str = "rdma") -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> t.Iterator[Kubernetes]:
-    if os.geteuid():
-        pytest.skip("the rig needs root")
-    found = Kubernetes.reserve()
-    try:
+    with own(Kubernetes) as found:
         found.up(NODES, 0, operators=())
         yield found
-    finally:
-        found.down()
 
 
 @pytest.fixture

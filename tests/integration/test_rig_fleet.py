@@ -12,6 +12,7 @@ import time
 import typing as t
 
 import pytest
+from own_rig import own
 from rigs import common
 from rigs.fleet.fleet import Fleet, Options
 
@@ -22,13 +23,8 @@ SPECIAL = {"gpu-02": Options(python=False, sudo=False), "gpu-03": Options(state_
 @pytest.fixture(scope="module")
 def own_fleet() -> t.Iterator[Fleet]:
     """Hosts that no other test has planted anything on."""
-    if os.geteuid():
-        pytest.skip("the fleet rig needs root")
-    fleet = Fleet.reserve()
-    try:
+    with own(Fleet) as fleet:
         yield fleet
-    finally:
-        fleet.down()
 
 
 @pytest.fixture
@@ -157,11 +153,16 @@ def test_down_leaves_nothing_even_of_a_killed_up() -> None:
     assert {path.name for path in fleet.state.iterdir()} == {"lock", "reserved"}
 
 
+def test_a_host_that_is_made_again_has_the_address_that_its_neighbours_know(own_fleet: Fleet) -> None:
+    own_fleet.up(3, SPECIAL)
+    before = own_fleet.inside("gpu-03", "cat", "/sys/class/net/eth0/address")
+    own_fleet.up(2, {"gpu-02": SPECIAL["gpu-02"]})
+    own_fleet.up(3, SPECIAL)
+    assert own_fleet.inside("gpu-03", "cat", "/sys/class/net/eth0/address") == before
+
+
 @pytest.mark.long
 def test_64_hosts() -> None:
-    fleet = Fleet.reserve()
-    try:
+    with own(Fleet) as fleet:
         fleet.up(64)
         assert set(fleet.status().values()) == {"up"}
-    finally:
-        fleet.down()

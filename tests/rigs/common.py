@@ -151,6 +151,12 @@ def make_key(path: pathlib.Path, comment: str) -> str:
     return path.with_name(path.name + ".pub").read_text().strip()
 
 
+def mac(address: str) -> str:
+    """The Ethernet address for an IPv4 address: the same each time a host is made, as neighbour tables go on sending to the one
+    that they know for eight seconds."""
+    return "02:67:" + ":".join(f"{int(byte):02x}" for byte in address.split("."))
+
+
 def answers_ssh(address: str, timeout: float = 1.0) -> bool:
     try:
         with socket.create_connection((address, 22), timeout=timeout) as connection:

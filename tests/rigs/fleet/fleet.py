@@ -181,7 +181,7 @@ class Fleet:
         lines = []
         if self.bridge not in there:
             lines += [
-                f"link add {self.bridge} type bridge",
+                f"link add {self.bridge} address {common.mac(f'{net}.1')} type bridge",
                 f"addr add {net}.1/24 dev {self.bridge}",
                 f"addr add fd67:6670:{self.instance:x}::1/64 dev {self.bridge} nodad",
                 f"link set {self.bridge} up",
@@ -198,8 +198,9 @@ class Fleet:
             [
                 line
                 for host in new
+                for mac in [common.mac(self.address(host))]
                 for line in (
-                    f"link add {self.link(host)} type veth peer name eth0 netns {self.netns(host)}",
+                    f"link add {self.link(host)} type veth peer name eth0 address {mac} netns {self.netns(host)}",
                     f"link set {self.link(host)} master {self.bridge} up",
                 )
             ]

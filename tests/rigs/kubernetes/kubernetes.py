@@ -280,21 +280,23 @@ class Kubernetes:
 
     def _network(self, machines: t.Sequence[str]) -> None:
         there = common.links()
+        gateway = f"10.233.{self.instance}.1"
         lines = []
         if self.bridge not in there:
             lines += [
-                f"link add {self.bridge} type bridge",
-                f"addr add 10.233.{self.instance}.1/24 dev {self.bridge}",
+                f"link add {self.bridge} address {common.mac(gateway)} type bridge",
+                f"addr add {gateway}/24 dev {self.bridge}",
                 f"link set {self.bridge} up",
             ]
         new = [machine for machine in machines if self.link(machine) not in there]
         for machine in new:
-            lines.append(f"link add {self.link(machine)} type veth peer name eth0 netns {self.init(machine)}")
+            mac = common.mac(self.address(machine))
+            lines.append(f"link add {self.link(machine)} type veth peer name eth0 address {mac} netns {self.init(machine)}")
             lines.append(f"link set {self.link(machine)} master {self.bridge} up")
         common.ip_batch(lines)
         for machine in new:
             lines = ["link set lo up", f"addr add {self.address(machine)}/24 dev eth0", "link set eth0 up"]
-            lines.append(f"route add default via 10.233.{self.instance}.1")
+            lines.append(f"route add default via {gateway}")
             self.inside(machine, "ip", "-batch", "-", input="\n".join(lines) + "\n")
             if machine != CONTROL:
                 self.inside(machine, "tee", "/proc/sys/net/ipv4/ip_forward", input="1")

@@ -89,6 +89,17 @@ class Guests:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield self
 
+    @contextlib.contextmanager
+    def lent(self, count: int, options: dict[str, Options]) -> t.Iterator[Guests]:
+        """So many guests, fresh, for whoever holds them; taken down at the end."""
+        with self.reserved():
+            self.down()
+            try:
+                self.up(count, options)
+                yield self
+            finally:
+                self.down()
+
     # Names -------------------------------------------------------------------------------------------------------
 
     @property
