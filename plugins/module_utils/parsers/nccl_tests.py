@@ -51,11 +51,13 @@ FACTORS: dict[str, t.Callable[[int], float]] = {
 ROUNDED = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter", "hypercube")
 
 _LANDMARK = re.compile(r"#? ?nThread \d")
+# NCCL puts the time before its warnings since 2.26.
+_STAMP = r"(?:\[\d{4}-\d\d-\d\d[^\]\n]{1,40}\] )?"
 _DEBUG = re.compile(
-    r"(?m)(?:^|(?<=[\s]))\S{1,255}?:\d{1,10}:\d{1,10} (?:\[\S{1,8}\] )?\S{0,40}? ?"
+    rf"(?m)(?:^|(?<=\s)|(?=\[\d{{4}}-)){_STAMP}\S{{1,255}}?:\d{{1,10}}:\d{{1,10}} (?:\[\S{{1,8}}\] )?\S{{0,160}}? ?"
     r"NCCL (?:INFO|WARN|TRACE|ABORT|VERSION|CALL)[^\n]*\n?"
 )
-_VERSION_LINE = re.compile(r"(?m)NCCL version (\d+\.\d+\.\d+)\S*\n?")
+_VERSION_LINE = re.compile(r"NCCL version (\d+\.\d+\.\d+)[^\n]{0,200}\n?")
 _HEADER = re.compile(r"nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,20}) maxBytes (\d{1,20}) step: (\d{1,20})\((factor|bytes)\)")
 _RANK = re.compile(
     r"#\s{1,8}Rank\s{1,8}(\d{1,7})(?:\s{1,8}Group\s{1,8}(\d{1,7}))?(?:\s{1,8}Pid\s{1,12}(\d{1,10}))? on\s{1,64}(\S{1,255})\s"
@@ -77,9 +79,10 @@ _FAILURES = (
     re.compile(r"(?m)^[^\n]{0,100}(?:mpirun|prterun|orterun)[^\n]{0,100}(?:detected|was unable|noticed|could not)[^\n]{0,200}"),
     re.compile(r"There are not enough slots available[^\n]{0,200}|All nodes which are allocated for this job are already filled"),
     re.compile(r"(?m)^[^\n]{0,200}error while loading shared libraries[^\n]{0,200}"),
-    re.compile(r"# error: [^\n]{1,200}"),
     re.compile(r"Segmentation fault[^\n]{0,100}"),
 )
+# The last warning of the library, which nccl-tests prints after a whole and successful test too.
+_WARNED = re.compile(r"(?m)^# error: ([^\n]{1,300})")
 # Why a launcher did not start it. A launcher that tries again leaves such lines in the log of a whole test.
 _LAUNCHES = (
     re.compile(r"(?m)^ssh: [^\n]{0,200}|^[^\n]{0,100}: Permission denied \([^\n]{0,100}|^Host key verification failed[^\n]{0,100}"),
@@ -125,6 +128,8 @@ def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_
         result["outcome"] = "measured"
     except _Bad as bad:
         result["reason_code"], result["reason"] = bad.code, str(bad)
+        if result.get("_warned"):
+            result["reason"] += f"; the last that NCCL said: {result['_warned']}"
     except (RecursionError, OverflowError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         result["reason_code"], result["reason"] = "bad_output", f"not readable: {type(error).__name__}: {error}"[:300]
     for name in [n for n in result if n.startswith("_")]:
@@ -157,7 +162,8 @@ def _read_text(text: str, result: Parsed) -> None:
     reduced = [int(n) for n in _REDUCING.findall(text)]
     result["_reduced"] = min(reduced) if reduced else None
     _footer(text, result)
-    result["_time_factor"] = 1.0
+    warned = _WARNED.findall(text)
+    result["_warned"] = warned[-1].strip() if warned else None
     _table(text, result)
 
 
@@ -168,7 +174,7 @@ def _clean(text: str) -> str:
         hosts = sorted({m[3] for m in _RANK.findall(text)}, key=len, reverse=True)
         if hosts:  # known names separate a log line even from a cell that it touches
             known = "|".join(re.escape(h) for h in hosts[:2000])
-            text = re.sub(rf"(?:{known}):\d{{1,10}}:\d{{1,10}} (?:\[\S{{1,8}}\] )?[^\n]{{0,60}}?NCCL [^\n]*\n?", "", text)
+            text = re.sub(rf"{_STAMP}(?:{known}):\d{{1,10}}:\d{{1,10}} (?:\[\S{{1,8}}\] )?[^\n]{{0,160}}?NCCL [^\n]*\n?", "", text)
         text = _DEBUG.sub("", text)
         versions = _VERSION_LINE.findall(text)
         if versions:
@@ -249,13 +255,28 @@ def _table(text: str, result: Parsed) -> None:
     row_of: t.Callable[[list[str]], Row] | None = None
     caption = ""
     rest: list[str] = []
+    bad_rows: list[_Bad] = []
+    torn: list[str] = []  # cells of the last bad row; a warning of NCCL, which begins with a new line, may have torn it
     for line in text.split("\n"):
         if row_of is not None and line.lstrip()[:1].isdigit():
+            words = line.split()
             try:
-                rows.append(row_of(line.split()))
+                rows.append(row_of(words))
+                torn = []
                 continue
-            except _Bad as bad:  # the failure that cut it stands in the same line or after it, and says more
-                result.setdefault("_bad_row", bad)
+            except _Bad as bad:
+                if len(words) > 1 and words[1].isdigit():  # anything else is a line of another program, or the end of a row
+                    bad_rows.append(bad)
+                    torn = words
+                elif torn:
+                    torn = torn + words
+                    try:
+                        rows.append(row_of(torn))
+                        bad_rows.pop()
+                        torn = []
+                        continue
+                    except _Bad:
+                        pass
         rest.append(line)
         head = line[:48].lstrip()
         if head[:1] == "#" or not head:
@@ -273,6 +294,7 @@ def _table(text: str, result: Parsed) -> None:
             layout = _layout(line)
             row_of = _reader(layout) if layout else None
     result["rows"] = rows
+    result["_bad_row"] = bad_rows[0] if bad_rows else None
     result["_layout"] = layout
     result["_text"] = "\n".join(rest)  # no message of a tool stands in a row that could be read
 
@@ -283,10 +305,9 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
     width = sum(len(h) for h in halves)
     middle = prefix[3:]
     trailing = layout["trailing"]
-    stamps = min(trailing, 1)
     scale = 1000.0 if layout["milliseconds"] else 1.0
     wrong_counts = not layout["delta"]
-    whole = len(prefix) + width + trailing
+    whole = len(prefix) + width
     columns = []
     at = len(prefix)
     for names in halves:
@@ -319,18 +340,12 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
         return found
 
     def read(words: list[str]) -> Row:
-        count = len(words)
-        short = None
-        if count != whole:
-            if count > len(prefix) + width and ":" in words[-1] and "-" in words[-2]:
-                words = words[:-2] + [""] * stamps  # -S 1 appends date and time under one heading
-                count = len(words)
-            if count == whole - 1 and "redop" in middle and _number(words[3]) is not None:
-                short = words[3]  # hypercube, and alltoall up to 2.13.0, print no operation
-                words = [*words[:3], "", *words[3:]]
-                count += 1
-            if count != whole:
-                raise _Bad("incomplete_output", f"a row has {count} cells, its header {whole}: {' '.join(words)[:150]}")
+        named = not ("redop" in middle and len(words) > 3 and _number(words[3]) is not None)
+        if not named:  # hypercube, and alltoall up to 2.13.0, print no operation
+            words = [*words[:3], "", *words[3:]]
+        # After the halves come date and time under one heading (-S), or what rccl-tests chose (-A), or neither in spite of it.
+        if not whole <= len(words) <= whole + (trailing + 1 if trailing else 0):
+            raise _Bad("incomplete_output", f"a row has {len(words)} cells, its header {whole + trailing}: {' '.join(words)[:150]}")
         try:
             row: Row = {"size": int(words[0]), "count": int(words[1]), "type": words[2], "redop": None, "root": None}
             for offset, name in enumerate(middle):
@@ -344,7 +359,7 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
                 row[name] = half(words, column)
         except (ValueError, OverflowError):
             raise _Bad("bad_output", f"a row holds a cell that is no number: {' '.join(words)[:150]}") from None
-        if short is not None and row["redop"] == "":
+        if not named:
             row["redop"] = None
         return row
 
@@ -416,8 +431,7 @@ def _read_json(text: str, result: Parsed) -> None:
         result["avg_busbw"] = {"value": float(value), "unit": "GB/s"}
     result["_min_bw_missed"] = str(average.get("okay")).lower() == "false"
     result["_footers"] = int(bool(result["out_of_bounds"]) and result["avg_busbw"] is not None and "end_time" in whole)
-    if whole.get("errors"):
-        result["_errors"] = "; ".join(str(e) for e in whole["errors"])[:300]
+    result["_warned"] = "; ".join(str(e) for e in whole.get("errors") or [] if e)[:300]
     result["_layout"] = {"delta": False, "exact": True}
     result["_text"] = ""
 
@@ -455,7 +469,7 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
     if result.get("_min_bw_missed"):
         raise _Bad("min_bw", "the average bus bandwidth is below 0.9 of NCCL_TESTS_MIN_BW")
     patterns = _FAILURES if rows and rc == 0 else _FAILURES + _LAUNCHES
-    failure = result.get("_errors") or next((m.group(0).strip() for p in patterns if (m := p.search(text))), None)
+    failure = next((m.group(0).strip() for p in patterns if (m := p.search(text))), None)
     if rc != 0:
         if rc in (124, 137, -9, -15, 143):
             raise _Bad("timeout", f"nccl-tests was ended from outside (status {rc})" + (f": {failure}" if failure else ""))
@@ -468,7 +482,7 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
         raise _Bad("bad_output", "this is no output of nccl-tests")
     if failure:
         raise _Bad("tool_failed", failure)
-    if "_bad_row" in result:
+    if result.get("_bad_row"):  # what cut it stands in the same line or after it, and says more
         raise result["_bad_row"]
     other = re.search(r"invalid (?:type|op) [^\n]{1,80}, defaulting to \S{1,40}", text)
     if other:
@@ -490,6 +504,8 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
     _sweep(result, headers[0], ranks, expect_max_bytes)
     _bandwidths(result, ranks)
     result["complete"] = True
+    if result["_warned"]:
+        result["warnings"].append(f"the last that NCCL said: {result['_warned']}")
     if result["_layout"]["delta"] is False and all(
         half["wrong"] is None for row in rows for half in (row["out_of_place"], row["in_place"]) if half
     ):

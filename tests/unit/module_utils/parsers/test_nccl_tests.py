@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import typing as t
@@ -261,6 +262,9 @@ def with_columns(text: str, half: str = "", at: int = 0, value: str = "", end: s
 def test_columns_of_rccl_tests() -> None:
     plain = parse(table())["rows"]
     assert parse(with_columns(table(), end="algo      proto      nchannels", values="RING  SIMPLE  24"))["rows"] == plain
+    both = "algo      proto      nchannels           timestamp"  # -A and -S: the time comes first, without in-place none at all
+    assert parse(with_columns(table(), end=both, values="2026-11-21 04:30:14 RING  SIMPLE  24"))["rows"] == plain
+    assert parse(with_columns(table(), end="timestamp"))["rows"] == plain
     for value in ("35.10", "N/A"):
         found = parse(with_columns(table(), half="hipevt", value=value))
         assert found["outcome"] == "measured", found["reason"]
@@ -302,6 +306,51 @@ def test_log_lines_of_nccl_inside_a_row() -> None:
     found = parse("\n".join(lines))
     assert found["outcome"] == "measured", found["reason"]
     assert found["rows"] == parse(table())["rows"]
+
+
+@pytest.mark.parametrize("stamp", ["", "[2026-11-21 04:30:14] ", "[2026-11-21 04:30:14.123] "])
+@pytest.mark.parametrize("host", ["gpu-00", "gpu-99"])
+@pytest.mark.parametrize("cuts", [(), (5,), (9,), (5, 9)])
+def test_warnings_of_nccl(stamp: str, host: str, cuts: tuple[int, ...]) -> None:
+    """A warning begins with a new line, and since 2.26 with the time. It may come between two rows, or within one."""
+    lines = table().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("  "))
+    words = lines[at].split()
+    said = f"\n{stamp}{host}:3000:3042 [0] transport/net_ib/p2p.cc:213 NCCL WARN NET/IB : Got async event : client reregister\n"
+    ends = [0, *cuts, len(words)]
+    row = said.join("  " + "  ".join(words[a:b]) for a, b in itertools.pairwise(ends))
+    found = parse("\n".join([*lines[:at], row, said + lines[at + 1], *lines[at + 2 :]]))
+    assert found["outcome"] == "measured", found["reason"]
+    assert found["rows"] == parse(table())["rows"]
+
+
+def test_what_nccl_said_last_is_a_warning_of_a_whole_test() -> None:
+    """nccl-tests prints the last warning of the library as an error after a test that went well."""
+    said = '# error: Missing "iommu=pt" from kernel command line\n#\n'
+    found = parse(table() + said)
+    assert found["outcome"] == "measured" and found["warnings"] == ['the last that NCCL said: Missing "iommu=pt" from kernel command line']
+    cut = parse(table().split("# Out of")[0] + said)
+    assert cut["reason_code"] == "incomplete_output" and "iommu=pt" in cut["reason"]
+    whole = json.loads(recording("nccl-v2.19.6-all_reduce-g4.json")[0])
+    whole["errors"] = ["NET/IB : Got async event"]
+    assert parse(json.dumps(whole))["warnings"] == ["the last that NCCL said: NET/IB : Got async event"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[launcher:00001] 3 more processes have sent help message help-mpi-btl-openib.txt / no device params found",
+        "2026-11-21 04:30:14,123 a logger", "NCCL version 2.28.9+cuda13.0", "NCCL version 2.28.9 compiled with CUDA 13.0",
+    ],
+)  # fmt: skip
+def test_lines_of_others_between_rows(said: str) -> None:
+    lines = table().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("  "))
+    for tag in ("", "[1,0]<stdout>:"):
+        tagged = [tag + line for line in lines]
+        found = parse("\n".join([*tagged[: at + 1], said, *tagged[at + 1 :]]))
+        assert found["outcome"] == "measured", found["reason"]
+        assert found["rows"] == parse(table())["rows"]
 
 
 def test_options_that_change_the_table() -> None:
