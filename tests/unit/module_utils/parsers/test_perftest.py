@@ -216,6 +216,24 @@ def test_all_sizes() -> None:
         assert found["reason_code"] == "incomplete_output" and "is missing" in found["reason"]
 
 
+def test_all_sizes_of_datagrams_end_at_the_mtu() -> None:
+    rows = [f" {2**n:<7}    1000             0.09              0.08\t\t     {0.08 / 8e-3 / 2**n:.6f}\n" for n in range(1, 13)]
+    assert parse(heading("Send BW", "UD") + bandwidth(rows="".join(rows)))["outcome"] == "measured"
+    assert "4096 bytes is missing" in parse(heading("Send BW", "UD") + bandwidth(rows="".join(rows[:-1])))["reason"]
+
+
+def test_a_peak_is_not_below_the_average() -> None:
+    found = parse(heading("RDMA_Read BW") + bandwidth(rows=" 65536      5000             7.62              97.61\t\t     0.186178\n"))
+    assert found["outcome"] == "error" and "peak" in found["reason"]
+
+
+def test_the_end_says_more_than_a_cut_row() -> None:
+    text = (heading("RDMA_Read BW") + bandwidth()).split("97.61")[0]
+    assert parse(text)["reason_code"] == "incomplete_output" and parse(text, 137)["reason_code"] == "timeout"
+    lost = " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n"
+    assert "no longer answers" in parse(lost + text, 1)["reason"]
+
+
 JSON = """{
 "test_info": {
 "test": "RDMA_Write_Bidirectional_BW_Test",
@@ -248,6 +266,7 @@ def test_json_since_24_01(average: str, rate: str, unit: str) -> None:
     found = parse(JSON % (average, rate, ',\n"CPU_util": 30.00'))
     assert found["rows"][0]["bw_average"] == {"value": float(average), "unit": unit} and found["rows"][0]["bw_peak"] is None
     assert found["rows"][0]["cpu_util"] == 30.0 and found["test"]["qps"] == 8 and found["test"]["gid_index"] == 3
+    assert "one number" in parse((JSON % (average, rate, "")).replace('"MsgRate"', '"Rate"'))["reason"]
     quoted = (JSON % (average, rate, "")).replace('"n_iter', 'sl: 2,\n"n_iter')  # service levels: never valid JSON
     assert parse(quoted)["rows"][0]["sl"] == 2
 
