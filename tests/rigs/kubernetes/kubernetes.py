@@ -622,9 +622,11 @@ class Kubernetes:
         service account with a token that is good for so long. Called again, he may what is said now."""
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         self.api.create("/api/v1/namespaces", _namespace(namespace))
+        # Pods are refused until a controller has made the default one; nobody should have to wait for it.
+        for account in ("default", *([name] if token_s else [])):
+            made = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
+            self.api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", made)
         if token_s:
-            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-            self.api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
             subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
         else:
             api.issue(self.pki, f"user-{name}", f"/CN={name}")
