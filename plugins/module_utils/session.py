@@ -106,13 +106,16 @@ class Ledger:
                     found.append(entry)
         return found
 
-    def undo(self, processes: bool = True) -> list[str]:
+    def undo(self, processes: bool = True, only: str = "") -> list[str]:
         """End recorded processes and give leases back, last first; returns what was done. Safe to repeat. Whoever has ended
-        all processes already says so: looking for them reads all of /proc."""
-        done, unknown = [], []
+        all processes already says so: looking for them reads all of /proc. `only` one kind of lease, for who does not see the
+        rest of what stands there and leaves it to others."""
+        done, left = [], []
         here = boot_id()
         for entry in reversed(self.entries()):
-            if entry["kind"] in ("process", "session"):
+            if only and entry["kind"] != only:
+                left.append(entry)
+            elif entry["kind"] in ("process", "session"):
                 if processes and entry.get("boot_id") == here:
                     for pid, started in _survivors(entry):
                         process.kill_group(pid, started, signal.SIGKILL)
@@ -123,10 +126,10 @@ class Ledger:
                 done.append(LEASES[entry["kind"]](entry))
             else:
                 # Of another version of the collection: whoever knows this lease gives it back.
-                unknown.append(entry)
+                left.append(entry)
                 done.append(f"left a lease of unknown kind {entry['kind']!r} in {self.path}")
-        if unknown:
-            self._rewrite(unknown[::-1])
+        if left:
+            self._rewrite(left[::-1])
         else:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path)
@@ -215,7 +218,7 @@ class Session:
     def start(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]], wait_for_lock_s: float = 0.0) -> None:
         """Take the node, undo what a dead session left, start guardian and probe."""
         try:
-            self._acquire(wait_for_lock_s)
+            self.acquire(wait_for_lock_s)
             self.undone = self.ledger.undo()
             self._remove_abandoned()
             os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
@@ -346,7 +349,10 @@ class Session:
             with contextlib.suppress(OSError):
                 remove(path)
 
-    def _acquire(self, seconds: float) -> None:
+    # The node, for one at a time ---------------------------------------------------------------------------------
+
+    def acquire(self, seconds: float) -> None:
+        """Take machine and lock, waiting for whoever has them; SessionError says who has."""
         end = time.monotonic() + seconds
         patience = max(end, time.monotonic() + MEETING_S)
         while not self.machine.try_acquire():
@@ -374,6 +380,15 @@ class Session:
                     " holds this node; wait for its end, or raise acceptance_lock_wait",
                 )
             time.sleep(0.1)
+
+    def release(self) -> None:
+        """Give both back; the folder goes where nothing is left in it."""
+        with contextlib.suppress(OSError):
+            self.lock.remove()
+        os.close(self.lock.handle)
+        self.machine.release()
+        with contextlib.suppress(OSError):
+            os.rmdir(self.state_dir)
 
 
 class Guardian:
@@ -468,12 +483,7 @@ class Guardian:
         else:
             with contextlib.suppress(OSError):  # a full disk: the module finds no end and says why
                 append(self.session.result_path, {"end": how, "undone": undone})
-        with contextlib.suppress(OSError):
-            self.session.lock.remove()
-        os.close(self.session.lock.handle)
-        self.session.machine.release()
-        with contextlib.suppress(OSError):
-            os.rmdir(self.session.state_dir)
+        self.session.release()
 
     def _outstay(self, until: float) -> None:
         """A result that nobody has taken is removed in the end, if it still is ours: of an attached probe as soon as its module is
