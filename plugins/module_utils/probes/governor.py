@@ -223,7 +223,8 @@ def _read(path: str, name: str) -> str | None:
 
 
 def _write(path: str, name: str, value: str) -> None:
-    handle = os.open(os.path.join(path, name), os.O_WRONLY)
+    # As the shell's > does it: a plain file would keep the end of a longer value, sysfs does not care.
+    handle = os.open(os.path.join(path, name), os.O_WRONLY | os.O_TRUNC)
     try:
         os.write(handle, value.encode("ascii"))
     finally:

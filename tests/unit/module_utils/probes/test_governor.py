@@ -57,17 +57,6 @@ def write(path: pathlib.Path, name: str, value: str) -> None:
     (path / name).write_text(value)
 
 
-@pytest.fixture(autouse=True)
-def replacing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short value leaves the end of a longer one in a plain file, unlike in sysfs."""
-    real = os.open
-    monkeypatch.setattr(governor.os, "open", lambda path, flags, *rest: real(path, flags | _truncate(flags), *rest))
-
-
-def _truncate(flags: int) -> int:
-    return os.O_TRUNC if flags == os.O_WRONLY else 0
-
-
 def test_each_policy_gets_its_own_value_back(machine: Machine) -> None:
     for number, value in enumerate(["powersave", "schedutil", "performance"]):
         machine.policy(number, value)
