@@ -6,8 +6,8 @@
     python3 payload.zip REQUEST
 
 REQUEST is JSON: {"probe": name of a file in probes/, "params": validated options of its module, "hold": a file to make when
-the answer is written, and then to stay until told to end, for launchers that start again what ends}. Who we are stands in
-the environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
+the answer is written, and then to stay until told to end, for launchers that start again what ends}, or {"guardian": what
+guardian_pod.py is told}. Who we are stands in the environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
 
 This module util is PRIVATE to the collection.
 """
@@ -20,7 +20,7 @@ import signal
 import sys
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, guardian_pod, runner
 
 
 def main() -> None:
@@ -34,6 +34,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _told_to_end)
     with open(sys.argv[1], encoding="utf-8") as source:
         request = json.load(source)
+    if "guardian" in request:
+        guardian_pod.main(request["guardian"], nonce)
+        return
     answer = _answer(request)
     frame.write(answer, nonce, sys.stdout.fileno())
     if os.environ.get("GPUFLEET_RESULTS"):

@@ -43,6 +43,7 @@ ERRORS = {
     "gid_changed": "a GID is not what it was when the test was planned",
     "gpu_count": "the number of GPUs is not the expected one",
     "gpu_reset": "the driver asks for a reset of a GPU",
+    "guardian_lost": "the guardian of a lease was lost while it was held",
     "image_pull": "the container image cannot be pulled",
     "incomplete_output": "the tool's output is cut",
     "interrupted": "the measurement was interrupted",

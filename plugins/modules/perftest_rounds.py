@@ -59,8 +59,8 @@ options:
   meeting:
     description: >-
       For nodes whose addresses are known when all of them run: a file C(path), still to come, and C(within) how many seconds it is
-      waited for. It holds O(rounds), in which C(peer) is the name of a node, and C(addresses) by these names, as JSON, zlib and
-      base64. The rounds begin when it is there.
+      waited for. It holds O(rounds), in which C(peer) is the name of a node, C(addresses) by these names, and C(guardian) where a pod
+      beside this one holds the governor, as JSON, zlib and base64. The rounds begin when it is there.
     type: dict
     default: {}
   own_ports:

@@ -8,8 +8,11 @@ The pods see simulated ports in place of /sys/class, which come from a folder of
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
 import typing as t
@@ -216,3 +219,132 @@ def test_a_pod_killed_in_its_rounds_costs_its_own_pairs_and_a_resume_measures_th
     done = subprocess.run([*again, "-e", f"run_id={folder.name}"], cwd=ROOT, capture_output=True, text=True, timeout=300)
     late = {v["subject"]["id"].replace("lab/", ""): v["verdict"] for v in latest(folder) if v["stage"] == "rdma"}
     assert done.returncode == 0 and set(late) == set(GOOD) and set(late.values()) <= {"PASS", "WARN"}, done.stdout[-3000:]
+
+
+# The governor --------------------------------------------------------------------------------------------------------
+
+CPUFREQ = "/sys/devices/system/cpu/cpufreq"
+OWN = ["powersave", "schedutil", "performance"]
+SWITCHED = ["performance"] * len(OWN)
+GUARDED: dict[str, t.Any] = {"rdma_kube_guardian": True, "acceptance_kube_allow": ["privileged"], "acceptance_stages": STAGES[:2]}
+
+
+class Frequencies:
+    """CPU frequency control on nodes that have none: a folder of files where the kernel has its own."""
+
+    def __init__(self, cluster: Kubernetes, nodes: t.Sequence[str]) -> None:
+        self.cluster, self.nodes = cluster, nodes
+
+    def __enter__(self) -> Frequencies:
+        for node in self.nodes:
+            for number, value in enumerate(OWN):
+                policy = self._folder(node) / f"policy{number}"
+                policy.mkdir(parents=True)
+                for name, text in (("scaling_governor", value), ("affected_cpus", str(number)), ("scaling_driver", "acpi-cpufreq")):
+                    (policy / name).write_text(text + "\n")
+            self.cluster.inside(node, "mount", "--bind", "/rig/cpufreq", CPUFREQ)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for node in self.nodes:
+            self.cluster.inside(node, "umount", CPUFREQ)
+            shutil.rmtree(self._folder(node))
+
+    def of(self, node: str) -> list[str]:
+        return [path.read_text().strip() for path in sorted(self._folder(node).glob("*/scaling_governor"))]
+
+    def ledger(self, node: str) -> pathlib.Path:
+        """The state directory of a node."""
+        return self.cluster.folder(node) / "lib/gpufleet-acceptance"
+
+    def _folder(self, node: str) -> pathlib.Path:
+        return self.cluster.folder(node) / "cpufreq"
+
+
+def until(what: t.Callable[[], t.Any], running: subprocess.Popen[bytes], seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert running.poll() is None and time.monotonic() < end
+        time.sleep(0.05)
+
+
+def kill_9(pod: dict[str, t.Any]) -> None:
+    """SIGKILL to what a pod's container runs of ours."""
+    killed = []
+    for entry in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            ours = entry.name.isdigit() and pod["metadata"]["uid"] in (entry / "cgroup").read_text()
+            if ours and b"payload.zip" in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+                killed.append(entry.name)
+    assert killed
+
+
+def held(records: list[dict[str, t.Any]], name: str) -> dict[str, t.Any]:
+    """What the only measurement of a subject in the stage rdma says of its governor."""
+    (found,) = [m["context"] for m in records if m["stage"] == "rdma" and m["subject"]["id"].replace("lab/", "") == name]
+    return t.cast("dict[str, t.Any]", {**found["governor"], "allowed": found["allowed"]})
+
+
+def test_a_guardian_holds_the_governor_while_the_rounds_last(rig_kubernetes: Kubernetes, tmp_path: pathlib.Path) -> None:
+    rails = Rails(rig_kubernetes, tmp_path, *RIGHTS)
+    rails.plant("seconds 2")
+    rails.offer(1)
+    with Frequencies(rig_kubernetes, ["kube-01"]) as found:
+        command = rails.command(**{**VARIABLES, **GUARDED})
+        running = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            until(lambda: found.of("kube-01") == SWITCHED, running)
+            assert found.ledger("kube-01").exists()
+            assert running.wait(120) == 0
+        finally:
+            running.kill()
+            running.wait()
+        assert found.of("kube-01") == OWN and not found.ledger("kube-01").exists() and not found.ledger("kube-02").exists()
+    folder = run_folder(tmp_path / "results")
+    assert folder
+    records = read(folder / "journal.jsonl")
+    done = held(records, "kube-01")
+    assert (done["state"], done["given_back"]) == ("switched", ["restored the governor of 2 policies"])
+    assert held(records, "kube-02")["reason_code"] == "no_cpufreq"
+    assert held(records, "kube-01|kube-02")["allowed"] == ["privileged"]
+    rails.nothing_left(1)
+
+
+@pytest.mark.long
+def test_the_governor_comes_back_after_kill_9_of_the_test_pod_and_of_the_guardian(rails: Rails) -> None:
+    rails.plant("seconds 7")
+    with Frequencies(rails.cluster, rails.cluster.nodes) as found:
+        command = rails.command(**{**VARIABLES, **GUARDED, "rdma_test_timeout": 20})
+        running = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            until(lambda: all(found.of(node) == SWITCHED for node in rails.cluster.nodes), running)
+            time.sleep(1)
+            there = {(pod["spec"]["nodeName"], pod["metadata"]["labels"]["component"]): pod for pod in rails.pods()}
+            kill_9(there["kube-02", "probe"])
+            until(lambda: found.of("kube-02") == OWN and not found.ledger("kube-02").exists(), running, 10)
+            kill_9(there["kube-03", "guardian"])
+            until(lambda: found.of("kube-03") == OWN and not found.ledger("kube-03").exists(), running, 30)
+            assert found.of("kube-01") == SWITCHED
+            running.wait(200)
+        finally:
+            running.kill()
+            running.wait()
+        assert all(found.of(node) == OWN and not found.ledger(node).exists() for node in rails.cluster.nodes)
+    folder = run_folder(rails.folder / "results")
+    assert folder
+    records = read(folder / "journal.jsonl")
+    assert held(records, "kube-01")["given_back"] == ["restored the governor of 2 policies"]
+    lost = held(records, "kube-03")
+    assert (lost["state"], lost["reason_code"]) == ("lost", "guardian_lost")
+    verdict = {v["subject"]["id"].replace("lab/", ""): v["verdict"] for v in latest(folder) if v["stage"] == "rdma"}
+    assert verdict["kube-01|kube-03"] == "PASS"  # the number is good, whatever the clocks were
+    rails.nothing_left(1)
+
+
+@pytest.mark.long
+def test_a_guardian_that_may_not_be_privileged_is_refused_in_one_sentence(rails: Rails) -> None:
+    done = rails.measure(**{**GUARDED, "acceptance_kube_allow": []})
+    assert set(words(done).values()) == {"UNKNOWN"}
+    (said,) = {m["reason"] for m in done.journal if m["stage"] == "rdma"}
+    assert said == "rdma_kube_guardian: a guardian pod is privileged; acceptance_kube_allow does not name privileged"

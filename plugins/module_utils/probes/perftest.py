@@ -31,7 +31,7 @@ import time
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import guardian_pod, observation, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import perftest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, governor, rdma_ports
@@ -96,11 +96,9 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             return
         params = {**params, **told}
     walk = _Walk(params, node)
-    lease = governor.Lease(node, params["governor"]) if params["governor"] and params["rounds"] and node.ledger else None
-    with lease or contextlib.nullcontext():
-        walk.governor = lease.summary() if lease else None
+    with walk.governor or contextlib.nullcontext():
         yield from walk.rounds()
-    yield walk.timetable(lease.summary() if lease else None)
+    yield walk.timetable()
 
 
 def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
@@ -109,15 +107,23 @@ def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
 
 
 def _told(node: Node, path: str, within: float) -> dict[str, t.Any] | None:
-    """What a file says that is still to come: {"addresses": {name: address} of all who came, "rounds"}, packed."""
+    """What a file says that is still to come, packed: {"addresses": {name: address} of all who came, "rounds"} and, where a pod beside
+    this one holds the governor, its "guardian" as guardian_pod.Held is told."""
     end = min(time.monotonic() + within, node.end)
     while time.monotonic() < end:
         text = node.read(path)
         if text:
             told = json.loads(zlib.decompress(base64.b64decode(text)))
-            return {"addresses": told["addresses"], "rounds": told["rounds"]}
+            return {"addresses": told["addresses"], "rounds": told["rounds"], "guardian": told.get("guardian")}
         time.sleep(MEET_S)
     return None
+
+
+def _governor(params: dict[str, t.Any], node: Node) -> governor.Lease | guardian_pod.Held | None:
+    """What holds the governor while the rounds last: this node's guardian, or we ourselves."""
+    if params.get("guardian"):
+        return guardian_pod.Held(params["guardian"])
+    return governor.Lease(node, params["governor"]) if params["governor"] and params["rounds"] and node.ledger else None
 
 
 class _Walk:
@@ -127,7 +133,7 @@ class _Walk:
         self.params = params
         self.node = node
         self.begin = time.monotonic()
-        self.governor: dict[str, t.Any] | None = None
+        self.governor = _governor(params, node)
         self.rows: list[dict[str, t.Any]] = []
         self.raw: list[str] = []
         self.changes: list[dict[str, t.Any]] = []
@@ -214,7 +220,7 @@ class _Walk:
         check, variant, subject = key
         first = results[0]
         kind = self.params["kinds"][first["kind"]]
-        context = {**kind["context"], "series_units": SERIES_UNITS, "governor": self.governor}
+        context = {**kind["context"], "series_units": SERIES_UNITS, "governor": self._held()}
         context["rails"] = [{name: r[name] for name in RAIL} for r in results]
         for name in {name for r in results for name in r["context"]}:
             values = [r["context"].get(name) for r in results]
@@ -242,12 +248,16 @@ class _Walk:
         worst = min(values) if name == "bandwidth" else max(values)
         return observation.measured(check, metrics={name: {"value": worst, "unit": SERIES_UNITS[name]}}, **common)
 
-    def timetable(self, summary: dict[str, t.Any] | None) -> dict[str, t.Any]:
+    def _held(self) -> dict[str, t.Any] | None:
+        """How the governor is held at this moment."""
+        return self.governor.summary() if self.governor else None
+
+    def timetable(self) -> dict[str, t.Any]:
         raw = "\n".join(self.raw)
         return observation.measured(
             "timetable",
             series=self.rows,
-            context={"governor": summary, "tool_versions": self.versions, "slot_s": self.params["slot"]},
+            context={"governor": self._held(), "tool_versions": self.versions, "slot_s": self.params["slot"]},
             evidence={"changes": self.changes, "unreadable": ["pfc"]},
             raw=raw,
             duration_s=time.monotonic() - self.begin,

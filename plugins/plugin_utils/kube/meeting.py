@@ -21,7 +21,8 @@ import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import objects, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import SUBMITTERS, Answer, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.guardians import Guardians
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import SUBMITTERS, Answer, Asked, NodeProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.settings import Object
 
 MEETING, REMINDER = f"{objects.DOMAIN}/meeting", f"{objects.DOMAIN}/reminder"
@@ -43,14 +44,35 @@ PATCH: Object = {
 
 
 class Meeting(NodeProbe):
-    """As a NodeProbe, whose pods are told {"addresses": {node: address}} of all that run, and what `parts` has for their node."""
+    """As a NodeProbe, whose pods are told {"addresses": {node: address}} of all that run, what `parts` has for their node, and where
+    its guardian is, with `guardians`."""
 
-    def __init__(self, parts: dict[str, Object], *args: t.Any) -> None:
+    def __init__(self, parts: dict[str, Object], guardians: Guardians | None, *args: t.Any) -> None:
         super().__init__(*args)
         self.parts = parts
+        self.guardians = guardians
         self.addresses: dict[str, str] = {}
         self.met = False
         self._again = self._pause = 0.0
+
+    def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:
+        """As that of a NodeProbe; guardians come first."""
+        if not self.guardians:
+            yield from super().run(asked)
+            return
+        try:
+            self.guardians.start([item.node for item in asked], self.launch.deadline_s)
+            yield from super().run(asked)
+        finally:
+            self.guardians.stop()
+
+    def clean(self) -> list[str]:
+        """As that of a NodeProbe; guardians go last."""
+        try:
+            left = super().clean()
+        finally:
+            gone = self.guardians.clean() if self.guardians else []
+        return [*left, *gone]
 
     def _seen(self, pod: Object) -> None:
         super()._seen(pod)
@@ -71,20 +93,23 @@ class Meeting(NodeProbe):
             for node, followed in self.followed.items()
             if followed.state.phase in (states.RUNNING, states.READY) and not followed.ended
         }
-        if any(node not in self.addresses for node in running):
+        if any(node not in self.addresses for node in running) or (self.guardians and not self.guardians.settled()):
             return []
         self.met = True
         self._pause = AGAIN_S
         self._again = time.monotonic() + self._pause
         addresses = {f"{self.client.name}/{node}": self.addresses[node] for node in running}
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as pool:
-            told = ({"addresses": addresses, **self.parts[node]} for node in running)
+            told = ({"addresses": addresses, **self.parts[node], **self._guardian(node)} for node in running)
             failed = list(pool.map(self._tell, running.values(), told))
         answers: list[Answer] = []
         for node, error in zip(running, failed, strict=True):
             if error is not None and error.status != 404:  # one that is gone is noticed as such
                 answers += self._refuse(node, error.reason_code, f"its pod could not be told where the others are: {error.reason}")
         return answers
+
+    def _guardian(self, node: str) -> Object:
+        return {"guardian": self.guardians.told(node)} if self.guardians else {}
 
     def _remind(self) -> None:
         """Change the pods once more, less and less often: a kubelet may miss a change that comes while the pod is just starting."""

@@ -15,7 +15,7 @@ from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma, rdma_again
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, inventory, meeting, objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, guardians, inventory, meeting, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import Answer, Asked
@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.stage imp
 Record = t.Dict[str, t.Any]
 DEVICES = "/dev/infiniband"
 OPTIONS_OF_PORTS = ("devices", "port", "network", "gid_index", "roce_version", "address_family", "link_local")
-NOT_SWITCHED = "pods switch no governor: one that is killed could not give it back"
+NOT_SWITCHED = f"test pods switch no governor, as one that is killed could not give it back; {guardians.SWITCH} lets a pod of its own do it"
 
 
 class PortsOnCluster(StageOnCluster):
@@ -65,6 +65,7 @@ class RoundsOnCluster(PortsOnCluster):
 
     def _measure(self) -> None:
         pods = self._pods()
+        self.guarded = guardians.wanted(self.settings, pods.allow)
         self.refused: dict[str, Record] = {}
         args = self.args()
         if "answer" in args:  # it is known without asking
@@ -79,9 +80,15 @@ class RoundsOnCluster(PortsOnCluster):
         if asked:
             timeout = float(asked[0].request["params"]["timeout"])
             parts = {item.node: {"rounds": self.timetables[f"{self.host}/{item.node}"]["rounds"]} for item in asked}
-            probe = meeting.Meeting(parts, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
+            guarding = self._guardians(client) if self.guarded else None
+            probe = meeting.Meeting(parts, guarding, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
             self._follow(probe, client, pods, asked)
         self._pairs_without_an_answer()
+
+    def _guardians(self, client: Client) -> guardians.Guardians:
+        pods, wanted = of_variables.pods(self.settings), self.settings["rdma_governor"]
+        folder = self.settings.get("acceptance_state_dir") or ""
+        return guardians.Guardians(client, pods, self.acting.id, self.stage, payload.archive(), wanted, folder)
 
     def _walkers(self, client: Client, pods: PodSettings, request: Record) -> list[Asked]:
         """Who walks which timetable; those that have none, and nodes that no pod may go to, are answered for right away."""
@@ -122,7 +129,7 @@ class RoundsOnCluster(PortsOnCluster):
     # Answers ---------------------------------------------------------------------------------------------------------
 
     def _taken(self, answer: Answer, pods: PodSettings) -> tuple[str, Record]:
-        """Whose answer it is; of pairs it may speak where it asks. Nobody has switched a governor."""
+        """Whose answer it is; of pairs it may speak where it asks. Without guardians nobody has switched a governor."""
         node = f"{self.host}/{answer.node}"
         asks = {x["subject"] for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"}
         seen = answer.said.get("observations")
@@ -135,7 +142,7 @@ class RoundsOnCluster(PortsOnCluster):
             if isinstance(pair, dict) and pair.get("id") in asks:
                 item["subject"] = {"kind": "pair", "id": pair["id"], "members": []}
             context = item.get("context")
-            if isinstance(context, dict) and self.settings.get("rdma_governor"):
+            if isinstance(context, dict) and self.settings.get("rdma_governor") and not self.guarded:
                 context["governor"] = {"wanted": self.settings["rdma_governor"], "state": "not_switched", "reason": NOT_SWITCHED}
             if item.get("check") == rdma.TIMETABLE and item.get("outcome") != "measured":
                 self.refused[node] = item

@@ -1,0 +1,299 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The CPU governor of a cluster's node, held by a pod that outlives the one that needs it.
+
+    test pod ---TCP: a key, then its life---> guardian pod ---lease---> /sys of the node
+                                                           ---ledger--> state directory of the node
+
+Who has the key gets the governor switched, and is told in a line of JSON what came of it. It stays switched for as long as the
+connection: when its other end is closed, dies or vanishes, on SIGTERM and at the deadline every policy gets its own value back,
+and who still listens is told so in a second line. Where the guardian itself is killed, the kubelet starts it again, and it gives back
+what stands in its ledger. That is the one of the sessions behind SSH (session.py): they, and playbooks/restore.yml, do the same.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import select
+import signal
+import socket
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session, SessionError
+
+Record = t.Dict[str, t.Any]
+
+# In the network of its own pod nobody else listens.
+PORT = 18514
+# A side that vanishes without a word is noticed after IDLE_S + TRIES * AGAIN_S seconds, whatever was on its way to it.
+IDLE_S, AGAIN_S, TRIES = 2, 2, 3
+LINE_LIMIT = 1 << 14
+# Patience of the guardian with whoever connects and says nothing, and how often it looks whether it was told to end.
+KEY_S, TICK_S = 2.0, 0.5
+# Patience of the test pod: with a guardian that is about to listen, about to switch (the machine, the lock, a second for the clocks),
+# about to give back.
+CONNECT_S, ANSWER_S, END_S = 10.0, 15.0, 5.0
+
+
+def main(told: Record, key: str) -> None:
+    """Guard until SIGTERM or the deadline. `told`: {"governor", "state_dir" as it is found here, "machine": where the /etc of the node
+    is found, "run_id", "stage", "timeout" in seconds, "port"}, and for a tree that stands for /sys its "root"."""
+    guardian = Guardian(told, key)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, guardian.end)
+    guardian.restore()
+    dual = socket.has_dualstack_ipv6()
+    with socket.create_server(("", told["port"]), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual) as listener:
+        guardian.serve(listener, told["timeout"])
+
+
+class Link:
+    """Lines of JSON to and from somebody who may vanish."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(END_S)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            (socket.TCP_KEEPIDLE, IDLE_S),
+            (socket.TCP_KEEPINTVL, AGAIN_S),
+            (socket.TCP_KEEPCNT, TRIES),
+            (socket.TCP_USER_TIMEOUT, (IDLE_S + AGAIN_S * TRIES) * 1000),
+        ):
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        self.connection = connection
+        self._heard = b""
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def say(self, record: Record) -> None:
+        with contextlib.suppress(OSError):  # who is not there is noticed by what comes from him
+            self.connection.sendall(json.dumps(record).encode() + b"\n")
+
+    def hear(self, seconds: float) -> Record | None:
+        """The next line, or None where none comes within `seconds`. EOFError where the other side is gone, or speaks another language."""
+        end = time.monotonic() + seconds
+        while b"\n" not in self._heard:
+            if not select.select([self.connection], [], [], max(0.0, end - time.monotonic()))[0]:
+                return None
+            try:
+                piece = self.connection.recv(4096)
+            except OSError as error:
+                raise EOFError(os.strerror(error.errno or 0)) from error
+            if not piece or len(self._heard) > LINE_LIMIT:
+                raise EOFError("it has closed the connection")
+            self._heard += piece
+        line, _newline, self._heard = self._heard.partition(b"\n")
+        try:
+            said = json.loads(line)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            raise EOFError("it speaks another language")
+        return said
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class Guardian:
+    """The pod's side: one peer at a time. `told` and `key` as main() has them."""
+
+    def __init__(self, told: Record, key: str) -> None:
+        self.key = key
+        self.governor = told["governor"]
+        machine = Machine(told["machine"], pod=True)
+        self.session = Session(told["state_dir"], told["run_id"], told["stage"], told["timeout"], machine)
+        self.node = Node(told["timeout"], ledger=self.session.ledger, root=told.get("root") or "/")
+        self.peer: Link | None = None
+        self.lease: governor.Lease | None = None
+        self.told_to_end = False
+
+    def end(self, _number: int, _frame: t.Any) -> None:
+        """Handler of signals; between two calls of the system, so that a restore is never cut."""
+        self.told_to_end = True
+
+    def restore(self) -> None:
+        """Give back what a guardian that was killed has left. Where somebody holds the node, he has done it when he came."""
+        if not os.path.exists(self.session.ledger.path):
+            return
+        try:
+            _log(*self._acquire())
+            self.session.release()
+        except SessionError as error:
+            _log(error.reason)
+
+    def serve(self, listener: socket.socket, timeout: float) -> None:
+        """Until told to end, for `timeout` seconds at most."""
+        end = time.monotonic() + timeout
+        while not self.told_to_end and time.monotonic() < end:
+            watched: list[t.Any] = [listener, self.peer] if self.peer else [listener]
+            ready = select.select(watched, [], [], TICK_S)[0]
+            if self.peer and self.peer in ready:
+                try:
+                    self.peer.hear(0)
+                except EOFError as error:
+                    self._let_go(f"the test pod is gone: {error}")
+            if listener in ready:
+                with contextlib.suppress(OSError):  # who came has left already
+                    self._admit(Link(listener.accept()[0]))
+        self._let_go("it was told to end" if self.told_to_end else "its deadline passed")
+
+    def _admit(self, link: Link) -> None:
+        try:
+            said = link.hear(KEY_S) or {}
+        except EOFError:
+            said = {}
+        if not hmac.compare_digest(str(said.get("key")).encode(), self.key.encode()):
+            _log("somebody came without the key")
+            link.say(not_switched(self.governor, "no_permission", "this is not the key"))
+        elif self.peer:
+            link.say(not_switched(self.governor, "busy_run", "another test pod holds the governor"))
+        else:
+            self.peer = link
+            answer = self._take()
+            _log(f"governor {answer['wanted']}: {answer['state']} {answer['reason'] or ''}")
+            link.say(answer)
+            return
+        link.close()
+
+    def _acquire(self) -> list[str]:
+        """Take the node, and undo what is left there; SessionError where it is not to be had."""
+        try:
+            self.session.acquire(0.0)
+        except OSError as error:
+            self.session.machine.release()
+            reason = f"state directory {self.session.state_dir}: {os.strerror(error.errno or 0)}"
+            raise SessionError("state_dir", reason) from error
+        except SessionError:
+            self.session.machine.release()
+            raise
+        try:
+            # Without a process: its number means nothing outside of this pod.
+            self.session.lock.sign(run_id=self.session.run_id, stage=self.session.stage)
+            # Processes and containers of others have other numbers and places in here.
+            return self.session.ledger.undo(only="governor")
+        except OSError as error:
+            self.session.release()
+            raise SessionError("state_dir", f"{self.session.ledger.path}: {os.strerror(error.errno or 0)}") from error
+
+    def _take(self) -> Record:
+        try:
+            _log(*self._acquire())
+        except SessionError as error:
+            return not_switched(self.governor, error.reason_code, error.reason)
+        self.lease = governor.Lease(self.node, self.governor)
+        self.lease.take()
+        return self.lease.summary()
+
+    def _let_go(self, why: str) -> None:
+        given_back: list[str] = []
+        if self.lease:
+            given_back = self.lease.give_back()
+            self.session.ledger.undo(only="governor")
+            self.session.release()
+            self.lease = None
+        _log(why, *given_back)
+        if self.peer:
+            self.peer.say({"ended": why, "given_back": given_back})
+            self.peer.close()
+            self.peer = None
+
+
+class Held:
+    """The test pod's side, used as a governor.Lease is: the governor for as long as a probe needs it.
+
+    `told`: {"governor", "address", "port", "key"} of its guardian, or {"governor", "reason_code", "reason"} where there is none.
+    Lost while it is held, `summary()` says `lost` from then on.
+    """
+
+    def __init__(self, told: Record) -> None:
+        self.told = told
+        self._link: Link | None = None
+        self._summary = not_switched(told["governor"], told.get("reason_code"), told.get("reason"))
+
+    def __enter__(self) -> Held:
+        if "address" in self.told:
+            self._summary = self._ask()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._listen()
+        if self._link:
+            with contextlib.suppress(OSError):
+                self._link.connection.shutdown(socket.SHUT_WR)
+            self._listen(END_S)
+            if self._link:
+                self._lose(f"it did not say within {END_S:.0f} s that it gave the governor back")
+
+    def summary(self) -> Record:
+        """As governor.Lease.summary(), of this very moment."""
+        self._listen()
+        return self._summary
+
+    def _ask(self) -> Record:
+        wanted, where = self.told["governor"], (self.told["address"], self.told["port"])
+        end = time.monotonic() + CONNECT_S
+        while True:
+            try:
+                self._link = Link(socket.create_connection(where, timeout=max(0.1, end - time.monotonic())))
+                break
+            except OSError as error:
+                if time.monotonic() > end:
+                    return not_switched(wanted, "unreachable", f"its guardian at {where[0]}:{where[1]} cannot be reached: {error}")
+                time.sleep(0.1)  # it may be about to listen
+        self._link.say({"key": self.told["key"]})
+        try:
+            said = self._link.hear(ANSWER_S)
+            reason = f"its guardian did not answer within {ANSWER_S:.0f} s"
+        except EOFError as error:
+            said, reason = None, f"its guardian went before it had answered: {error}"
+        if said is None:
+            self._link.close()
+            self._link = None
+        return said or not_switched(wanted, "guardian_lost", reason)
+
+    def _listen(self, seconds: float = 0.0) -> None:
+        """Take what the guardian says besides, which is its last word."""
+        if self._link:
+            try:
+                said = self._link.hear(seconds)
+            except EOFError as error:
+                self._lose(f"its guardian is gone: {error}")
+                return
+            if said is not None and seconds:
+                self._close({"given_back": said.get("given_back") or []})
+            elif said is not None:
+                self._lose(f"its guardian has given it back: {said.get('ended')}", said.get("given_back") or [])
+
+    def _lose(self, reason: str, given_back: t.Sequence[str] = ()) -> None:
+        lost = {"state": "lost", "reason_code": "guardian_lost", "reason": reason, "given_back": list(given_back)}
+        self._close(lost if self._summary["state"] == "switched" else {})
+
+    def _close(self, change: Record) -> None:
+        self._summary = {**self._summary, **change}
+        if self._link:
+            self._link.close()
+            self._link = None
+
+
+def not_switched(wanted: str, code: str | None, reason: str | None) -> Record:
+    """As governor.Lease.summary() says that nothing was switched."""
+    return {
+        "wanted": wanted, "state": "not_switched", "reason_code": code, "reason": reason, "driver": None, "before": {}, "given_back": [],
+    }  # fmt: skip
+
+
+def _log(*lines: str) -> None:
+    for line in lines:
+        print(line, flush=True)
