@@ -346,5 +346,27 @@ def test_the_governor_comes_back_after_kill_9_of_the_test_pod_and_of_the_guardia
 def test_a_guardian_that_may_not_be_privileged_is_refused_in_one_sentence(rails: Rails) -> None:
     done = rails.measure(**{**GUARDED, "acceptance_kube_allow": []})
     assert set(words(done).values()) == {"UNKNOWN"}
-    (said,) = {m["reason"] for m in done.journal if m["stage"] == "rdma"}
-    assert said == "rdma_kube_guardian: a guardian pod is privileged; acceptance_kube_allow does not name privileged"
+    reasons = {m["reason"] for m in done.journal if m["stage"] == "rdma"}
+    wanted = "rdma_kube_guardian: a guardian pod is privileged; acceptance_kube_allow does not name privileged"
+    assert all(wanted in reason for reason in reasons), reasons
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_governor_comes_back_when_the_run_is_interrupted(rails: Rails, number: signal.Signals) -> None:
+    rails.plant("seconds 60")
+    with Frequencies(rails.cluster, rails.cluster.nodes) as found:
+        command = rails.command(**{**VARIABLES, **GUARDED, "rdma_test_timeout": 90})
+        running = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+        try:
+            until(lambda: all(found.of(node) == SWITCHED for node in rails.cluster.nodes), running)
+            if number == signal.SIGINT:
+                os.killpg(running.pid, number)  # as a terminal does
+            else:
+                running.kill()
+            running.wait(90)
+            rails.nothing_left(60)
+        finally:
+            running.kill()
+            running.wait()
+        assert all(found.of(node) == OWN and not found.ledger(node).exists() for node in rails.cluster.nodes)
