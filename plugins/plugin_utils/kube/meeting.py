@@ -86,6 +86,7 @@ class Meeting(NodeProbe):
         if self.met:
             self._remind()
             return []
+        settled = self.guardians is None or self.guardians.settled()
         if any(followed.state.phase == states.PENDING for followed in self.followed.values()):
             return []
         running = {
@@ -93,7 +94,7 @@ class Meeting(NodeProbe):
             for node, followed in self.followed.items()
             if followed.state.phase in (states.RUNNING, states.READY) and not followed.ended
         }
-        if any(node not in self.addresses for node in running) or (self.guardians and not self.guardians.settled()):
+        if not settled or any(node not in self.addresses for node in running):
             return []
         self.met = True
         self._pause = AGAIN_S

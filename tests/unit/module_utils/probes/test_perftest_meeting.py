@@ -8,10 +8,12 @@ from __future__ import annotations
 import base64
 import json
 import pathlib
+import socket
 import threading
 import typing as t
 import zlib
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import guardian_pod
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest
 from rigs.simulated import pairs
@@ -68,3 +70,34 @@ def test_a_pod_with_devices_of_its_own_takes_those_of_its_rail(tmp_path: pathlib
     pair, _timetable = perftest.probe(params(10, own_ports=own), Node(20, root=str(tmp_path)))
     assert pair["reason_code"] == "port_down" and "mlx5_1 port 1 is DOWN" in pair["reason"]
     assert pair["command"][-1] == "192.0.2.1" and pair["command"][pair["command"].index("-x") + 1] == "3"
+
+
+def test_a_guardian_that_is_lost_marks_what_is_measured_from_then_on(tmp_path: pathlib.Path) -> None:
+    policy = tmp_path / "sys/devices/system/cpu/cpufreq/policy0"
+    policy.mkdir(parents=True)
+    (policy / "scaling_governor").write_text("powersave\n")
+    about = {"governor": "performance", "state_dir": str(tmp_path / "state"), "machine": str(tmp_path), "run_id": "r", "stage": "rdma"}
+    guardian = guardian_pod.Guardian({**about, "timeout": 30, "root": str(tmp_path)}, "key")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=guardian.serve, args=(listener, 30))
+        serving.start()
+        where = {"governor": "performance", "address": "127.0.0.1", "port": listener.getsockname()[1], "key": "key"}
+        rounds = [{"round": number, "tests": [a_test(partner)]} for number, partner in enumerate(("k/c", "k/d"))]
+        write(tmp_path, {"addresses": {}, "rounds": rounds, "guardian": where})
+        seen = perftest.probe(params(10), Node(20, root=str(tmp_path)))
+        assert next(seen)["context"]["governor"]["state"] == "switched"
+        assert (policy / "scaling_governor").read_text() == "performance"
+        guardian.end(0, None)
+        serving.join()
+    assert (policy / "scaling_governor").read_text() == "powersave"
+    for later in seen:  # a pair, and the timetable
+        said = later["context"]["governor"]
+        assert (said["state"], said["reason_code"]) == ("lost", "guardian_lost") and "it was told to end" in said["reason"]
+
+
+def test_a_node_without_a_guardian_says_why(tmp_path: pathlib.Path) -> None:
+    why = {"governor": "performance", "reason_code": "image_pull", "reason": "its guardian pod: ImagePullBackOff"}
+    write(tmp_path, {"addresses": {}, "rounds": [{"round": 0, "tests": [a_test("k/c")]}], "guardian": why})
+    for seen in perftest.probe(params(10), Node(20, root=str(tmp_path))):
+        said = seen["context"]["governor"]
+        assert (said["state"], said["reason_code"], said["reason"]) == ("not_switched", "image_pull", why["reason"])
