@@ -20,15 +20,16 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Ledger
 
-# How a tool that lives in a container is started: engine -> (words before the options, option for an environment
-# variable, words after the options). Engines with a daemon outlive the client that started them, see container_argv.
-CONTAINERS: dict[str, tuple[list[str], str, list[str]]] = {
-    "docker": (["docker", "run", "--rm"], "--env", ["--gpus", "all", "--network", "host", "--ipc", "host"]),
-    "podman": (["podman", "run", "--rm"], "--env", ["--device", "nvidia.com/gpu=all", "--network", "host"]),
-    "enroot": (["enroot", "start"], "--env", []),
-    "apptainer": (["apptainer", "exec", "--nv"], "--env", []),
+# How a tool that lives in a container is started, by engine. NCCL shares memory between its ranks: more than the 64 MiB that a
+# container has of its own. Workloads come on standard input. Engines with a daemon outlive the client that started them.
+CONTAINERS: dict[str, list[str]] = {
+    "docker": ["docker", "run", "--rm", "--interactive", "--gpus", "all", "--network", "host", "--ipc", "host"],
+    "podman": ["podman", "run", "--rm", "--interactive", "--device", "nvidia.com/gpu=all", "--network", "host", "--ipc", "host"],
+    "enroot": ["enroot", "start"],
+    "apptainer": ["apptainer", "exec", "--nv"],
 }
 WITH_DAEMON = ("docker", "podman")
+NOT_STARTED = 127
 
 
 class Node:
@@ -95,25 +96,24 @@ class Node:
             kind = self.exec["kind"]
             if self.ledger and kind in WITH_DAEMON:
                 self.ledger.record("container", engine=kind, cidfile=cidfile)
-            result = process.run(
-                self.container_argv(argv, env or {}, cidfile),
-                timeout,
-                merge=merge,
-                stdin=stdin,
-                on_start=self.record,
-            )
+            outside = {f"APPTAINERENV_{name}": value for name, value in (env or {}).items()} if kind == "apptainer" else None
+            words = self.container_argv(argv, env or {}, cidfile)
+            result = process.run(words, timeout, env=outside, merge=merge, stdin=stdin, on_start=self.record)
             if kind in WITH_DAEMON and not result.ok:
                 end_container({"engine": kind, "cidfile": cidfile})
+            if result.missing:  # the engine, not the tool in the container
+                result.rc, result.err = NOT_STARTED, f"acceptance_exec: {kind}: {result.missing} on the node"
+                result.out, result.missing = result.err if merge else "", None
             return result
 
     def container_argv(self, argv: list[str], env: dict[str, str], cidfile: str) -> list[str]:
+        """How the engine is called. Apptainer gets variables from its own environment: a comma in its --env begins the next one."""
         kind = self.exec["kind"]
-        start, env_option, usual = CONTAINERS[kind]
-        words = [*start, *usual]
-        if kind in WITH_DAEMON:
+        words = list(CONTAINERS[kind])
+        if kind in WITH_DAEMON and cidfile:
             words += ["--cidfile", cidfile]
-        for name, value in sorted(env.items()):
-            words += [env_option, f"{name}={value}"]
+        if kind != "apptainer":
+            words += [word for name, value in sorted(env.items()) for word in ("--env", f"{name}={value}")]
         return [*words, *self.exec.get("args", []), self.exec["image"], *argv]
 
     def record(self, pid: int) -> None:
@@ -122,8 +122,8 @@ class Node:
             self.ledger.process(pid)
 
     def python(self, wanted: str = "") -> str:
-        """The interpreter that workloads run under: the named one, else the one we run under."""
-        return wanted or sys.executable or "python3"
+        """The interpreter that workloads run under: the named one, else the one we run under, which no container has."""
+        return wanted or (not self.contained and sys.executable) or "python3"
 
 
 def end_container(entry: dict[str, t.Any]) -> str:

@@ -87,6 +87,9 @@ _WARNED = re.compile(r"(?m)^# error: ([^\n]{1,300})")
 _LAUNCHES = (
     re.compile(r"(?m)^ssh: [^\n]{0,200}|^[^\n]{0,100}: Permission denied \([^\n]{0,100}|^Host key verification failed[^\n]{0,100}"),
     re.compile(r"(?:ORTE|PRTE) (?:was unable|has lost)[^\n]{0,200}"),
+    # Container engines: docker, podman, apptainer, enroot; and ourselves where the engine is not there.
+    re.compile(r"(?m)^(?:docker|acceptance_exec): [^\n]{1,300}|^(?:Error|FATAL|\[ERROR\]):? [^\n]{1,300}"),
+    re.compile(r"(?m)^[^\n]{0,80}(?:Cannot connect to the Docker daemon|permission denied while trying to connect to the)[^\n]{1,200}"),
 )
 _HALF = {"time", "cputime", "algbw", "busbw", "error", "#wrong", "res", "delta", "i_min", "i_max", "i_p99", "i_cv%", "hipevt"}
 _STANDARD_PREFIX = ["size", "count", "type", "redop", "root"]
