@@ -605,12 +605,10 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
     exact = bool(result["_layout"].get("exact"))
     if op is not None and op not in FACTORS:
         raise _Bad("bad_output", f"unknown test {op}")
-    candidates = [op] if op else list(FACTORS)
-    factors = {FACTORS[name](n) for name in candidates} if n > 1 else {0.0, 1.0}
-    if op is None or (op in ("all_gather", "reduce_scatter") and result["_layout"]["delta"]):
+    candidates = [op] if op else _candidates(result)
+    factors = {FACTORS[name](n) for name in candidates}
+    if result["_layout"]["delta"] and {"all_gather", "reduce_scatter"} & set(candidates):
         factors.add(1.0)  # builds of before June 2020 printed the same for both
-    if op == "hypercube" and n == 1:
-        factors = {0.0, 1.0}
     left = set(factors)
     only = next(iter(factors)) if len(factors) == 1 else None
     for row in result["rows"]:
@@ -635,6 +633,24 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
     if op is None:
         # The column `op` of version 1 says nothing: tests that do not reduce print an operation there too.
         result["op"] = None if result["_layout"].get("milliseconds") else _guess(result, left, n)
+
+
+def _candidates(result: Parsed) -> list[str]:
+    """The tests that the columns of an unnamed one allow."""
+    layout, row = result["_layout"], result["rows"][0]
+    prefix = layout.get("prefix") or []
+    reduces, rooted = row["redop"] not in (None, "", "none"), row["root"] not in (None, -1)
+    if layout["delta"] and not layout["milliseconds"]:
+        reduces, rooted = "redop" in prefix, "root" in prefix  # 2.0 to 2.11 print the columns that a test has
+    elif not result.get("_grouped"):
+        return list(FACTORS)
+    if rooted:
+        return ["reduce"] if reduces else ["broadcast", "gather", "scatter"]
+    if layout["delta"]:
+        return ["all_reduce", "reduce_scatter", "alltoall"] if reduces else ["all_gather", "sendrecv", "hypercube"]
+    if reduces and any(r["in_place"] and r["in_place"]["wrong"] is not None for r in result["rows"]):
+        return ["all_reduce", "all_reduce_bias", "reduce_scatter"]  # sendrecv prints an operation too, but is not checked in place
+    return [name for name in FACTORS if name not in ("broadcast", "reduce", "gather", "scatter")]
 
 
 def _coarse(value: float) -> float:

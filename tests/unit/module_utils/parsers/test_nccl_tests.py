@@ -391,6 +391,15 @@ def test_broken(change: t.Callable[[str], str], code: str) -> None:
     assert (found["outcome"], found["reason_code"]) == ("error", code), found["reason"]
 
 
+@pytest.mark.parametrize("name", ["mpi-v2.14.1-N2.txt", "mpi-v2.14.1-tag.txt", "mpi-v2.14.1-ts.txt"])
+def test_the_columns_of_an_unnamed_test_bind_its_ranks(name: str) -> None:
+    """Two ranks, of which one is missing in the list: one rank alone would have no bus bandwidth."""
+    lines = recording(name, PAIR)[0].splitlines()
+    assert parse("\n".join(lines))["outcome"] == "measured"
+    found = parse("\n".join(line for line in lines if "Rank  1" not in line))
+    assert found["outcome"] == "error" and "1 ranks" in found["reason"]
+
+
 def test_what_the_caller_asked_for() -> None:
     assert parse(table(), expect_ranks=8)["reason_code"] == "rank_mismatch"
     assert parse(table(), expect_max_bytes=1 << 30)["reason_code"] == "reduced_size"
