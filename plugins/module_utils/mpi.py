@@ -89,6 +89,9 @@ def _settings(kind: str, ssh: str, scratch: str) -> list[tuple[str, str, str]]:
         more = [("--mca", "orte_tmpdir_base", scratch), ("--mca", "btl_vader_backing_directory", scratch)]
     else:
         found = [("--prtemca", "plm", "ssh"), ("--prtemca", "plm_ssh_agent", ssh), ("--prtemca", "plm_ssh_no_tree_spawn", "1")]
+        # Its daemons fork in threads. A rank that ends before the thread has noted its pid is never missed, and mpirun waits for it for
+        # ever; without threads whoever forks is who waits.
+        found += [("--prtemca", "odls_base_max_threads", "0")]
         more = [("--prtemca", "prte_tmpdir_base", scratch), ("--mca", "btl_sm_backing_directory", scratch)]
     return found + (more if scratch else [])
 

@@ -132,9 +132,6 @@ class Command:
         """What is wrong with where the ranks run. Open MPI 5 ignores the variables that the operator sets for Open MPI 4, starts every
         rank beside itself, and reports success: so the host names are asked first, by the same launcher over the same nodes."""
         job = self._job(group_, ["hostname"], PREFLIGHT_S)
-        if job.timed_out:
-            # Open MPI 5's daemons now and then never say that they are ready. No number comes of this launch, so it may be asked twice.
-            job = self._job(group_, ["hostname"], PREFLIGHT_S)
         each = self.params["ranks_per_node"]
         seen: dict[str, int] = {}
         for line in job.out.splitlines():
@@ -145,7 +142,7 @@ class Command:
         if job.rc == 0 and seen == wanted:
             return None
         if job.timed_out:
-            reason = f"mpirun did not run `hostname` on every node within {PREFLIGHT_S:.0f} s, tried twice: do its daemons meet?"
+            reason = f"mpirun did not run `hostname` on every node within {PREFLIGHT_S:.0f} s: do its daemons meet?"
             return self._failed("timeout", reason, outcome="timeout", context={"hosts": seen}, **self._about(job))
         if job.rc != 0 or job.missing:
             return self._ended_badly(job, group_, "launch_failed", context={"hosts": seen})
