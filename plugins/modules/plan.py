@@ -60,9 +60,8 @@ results_dir:
   description: Folder of all runs.
   returned: success
   type: str
-stages:
-  description: What to include, in order; a long stage over more hosts than forks is started and then collected.
+tasks:
+  description: Path of a file of tasks that run the stages in order; a long one over more hosts than forks is started and then collected.
   returned: success
-  type: list
-  elements: dict
+  type: path
 """

@@ -382,6 +382,12 @@ def phases(stages: list[dict[str, t.Any]], todo: dict[str, dict[str, t.Any]], lo
     return run
 
 
+def task_of(stage: dict[str, t.Any]) -> dict[str, t.Any]:
+    """The task that runs a stage, one of phases()."""
+    role = {"name": stage["role"], "rolespec_validate": False, "public": False}
+    return {"name": stage["name"], "ansible.builtin.import_role": role, "vars": {"acceptance_stage": stage}, "tags": stage["tags"]}
+
+
 def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[str]:
     """The plan in a few lines for people."""
     lines = [f"run {plan['run_id']}: {len(plan['items'])} checks on {len(plan['targets'])} hosts"]

@@ -61,7 +61,8 @@ def prepare(
     these = [{"name": s.name, "role": s.role, "tags": s.tags} for s in stages]
     order = plan.phases(these, {t_: todo[t_] for t_ in todo if t_ in here}, long)
     lines = plan.summary(written, todo) + [f"note: {note}" for note in notes + wrong]
-    planned = {"run_id": run.id, "results_dir": results_dir, "stages": order, "questions": planner.questions, "detached": detach}
+    tasks = run.include([plan.task_of(stage) for stage in order])
+    planned = {"run_id": run.id, "results_dir": results_dir, "tasks": tasks, "questions": planner.questions, "detached": detach}
     return planned, lines
 
 

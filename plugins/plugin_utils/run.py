@@ -132,6 +132,13 @@ class Run:
         paths = sorted((self.dir / "todo").glob("*.json"))
         return {urllib.parse.unquote(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
 
+    def include(self, tasks: list[dict[str, t.Any]]) -> str:
+        """The path of a file with these tasks. Where Ansible includes a role in a loop, its main process copies it for every host and
+        item (12 ms each, 10 minutes for 2,000 hosts and 12 stages); one file of tasks is included once."""
+        path = self.dir / "todo" / "tasks.yml"
+        write_atomically(path, json.dumps(tasks, indent=1))
+        return str(path.absolute())
+
     def share(self, name: str, target: str, make: t.Callable[[], dict[str, dict[str, t.Any]]]) -> dict[str, t.Any]:
         """The target's part of what `make` returns, {target: part}. Whoever of the workers is first makes it and writes a file for
         each target, so that no worker reads the parts of all."""
