@@ -82,7 +82,7 @@ _FAILURES = (
     re.compile(r"Segmentation fault[^\n]{0,100}"),
 )
 # The last warning of the library, which nccl-tests prints after a whole and successful test too.
-_WARNED = re.compile(r"(?m)^# error: ([^\n]{1,300})")
+_WARNED = re.compile(r"# error: ([^\n]{1,300})")
 # Why a launcher did not start it. A launcher that tries again leaves such lines in the log of a whole test.
 _LAUNCHES = (
     re.compile(r"(?m)^ssh: [^\n]{0,200}|^[^\n]{0,100}: Permission denied \([^\n]{0,100}|^Host key verification failed[^\n]{0,100}"),
@@ -261,14 +261,15 @@ def _table(text: str, result: Parsed) -> None:
     bad_rows: list[_Bad] = []
     torn: list[str] = []  # cells of the last bad row; a warning of NCCL, which begins with a new line, may have torn it
     for line in text.split("\n"):
-        if row_of is not None and line.lstrip()[:1].isdigit():
-            words = line.split()
+        words = line.split() if row_of else []
+        if row_of and words and (torn or words[0].isdigit()):
             try:
                 rows.append(row_of(words))
-                torn = []
+                if torn:
+                    torn = []
                 continue
             except _Bad as bad:
-                if len(words) > 1 and words[1].isdigit():  # anything else is a line of another program, or the end of a row
+                if words[0].isdigit() and len(words) > 1 and words[1].isdigit():  # else a line of others, or the end of a row
                     bad_rows.append(bad)
                     torn = words
                 elif torn:
@@ -518,9 +519,9 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
 
 def _wrong_results(result: Parsed) -> str | None:
     for row in result["rows"]:
-        for half in (row["out_of_place"], row["in_place"]):
-            if half and half["wrong"]:
-                return f"{half['wrong']} wrong values at {row['size']} bytes"
+        out, within = row["out_of_place"], row["in_place"]
+        if (out and out["wrong"]) or (within and within["wrong"]):
+            return f"{(out and out['wrong']) or within['wrong']} wrong values at {row['size']} bytes"
     bounds = result["out_of_bounds"]
     return f"{bounds['count']} values are out of bounds" if bounds and not bounds["ok"] else None
 
@@ -687,11 +688,14 @@ def _guess(result: Parsed, factors: set[float], n: int) -> str | None:
 
 def _peak(rows: list[Row]) -> dict[str, t.Any]:
     """Best bus bandwidth of the plateau: rows of at least a quarter of the largest size."""
-    largest = max(row["size"] for row in rows)
+    largest = max([row["size"] for row in rows])
+    least = largest / 4
     best, size = -1.0, largest
     for row in rows:
-        if row["size"] * 4 >= largest:
-            for half in (row["out_of_place"], row["in_place"]):
-                if half and half["busbw"] > best:
-                    best, size = half["busbw"], row["size"]
+        if row["size"] >= least:
+            out, within = row["out_of_place"], row["in_place"]
+            if out and out["busbw"] > best:
+                best, size = out["busbw"], row["size"]
+            if within and within["busbw"] > best:
+                best, size = within["busbw"], row["size"]
     return {"value": best, "unit": "GB/s", "size": size}
