@@ -120,7 +120,8 @@ def test_it_prints_on_a4_in_dark_ink_whatever_the_theme(browser: Browser, pages:
     assert sizes in ({(595, 842)}, {(594, 841)}, {(595, 841)}, {(594, 842)}), sizes
     seen = browser.value("window.seen")
     assert (seen["ink"], set(seen["charts"])) == ("#1a2027", {680})
-    pages_drawn = [zlib.decompress(s) for s in re.findall(rb"stream\r?\n(x.*?)\r?\nendstream", pdf, re.S) if s[:1] == b"x"]
+    # The last byte of a stream may look like the end of a line before `endstream`.
+    pages_drawn = [zlib.decompressobj().decompress(s) for s in re.findall(rb"stream\r?\n(x.*?)\r?\nendstream", pdf, re.S)]
     assert sum(len(s) for s in pages_drawn) > 50_000, "the charts are lines on paper, not empty boxes"
     # And back on the screen it is as it was.
     browser.open(pages["small"], DRAWN)
