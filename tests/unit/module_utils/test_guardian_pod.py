@@ -142,7 +142,7 @@ def test_kill_9_of_the_peer(pod: Pod) -> None:
     pod.start()
     peer, _said = pod.peer()
     peer.kill()
-    until(lambda: pod.governors == BEFORE and not pod.state.exists(), 5)
+    until(lambda: pod.governors == BEFORE and not pod.state.exists())
 
 
 def test_a_peer_that_vanishes_without_a_word(pod: Pod) -> None:
@@ -158,12 +158,12 @@ def test_a_peer_that_vanishes_without_a_word(pod: Pod) -> None:
     finally:
         link.close()
     assert pod.governors == SWITCHED
-    until(lambda: pod.governors == BEFORE, guardian_pod.IDLE_S + guardian_pod.AGAIN_S * guardian_pod.TRIES + 2)
+    until(lambda: pod.governors == BEFORE, guardian_pod.IDLE_S + guardian_pod.AGAIN_S * guardian_pod.TRIES + 7)
 
 
 @pytest.mark.parametrize("why", ["told to end", "deadline"])
 def test_sigterm_and_deadline_give_back_and_tell_the_peer(pod: Pod, why: str) -> None:
-    pod.start(timeout=3 if why == "deadline" else 60)
+    pod.start(timeout=5 if why == "deadline" else 60)
     peer, said = pod.peer()
     assert said["state"] == "switched"
     if why == "told to end":
