@@ -50,7 +50,8 @@ FACTORS: dict[str, t.Callable[[int], float]] = {
 # Per-rank parts are rounded down to 16 bytes, so a row's size may be a little under the one that was asked for.
 ROUNDED = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter", "hypercube")
 
-_LANDMARK = re.compile(r"#? ?nThread \d")
+# rccl-tests of September 2021 to early 2024 (ROCm 4.5 to 6.0) print `nThreads: 1 nGpus: 8 nRanks: 1 minBytes: 8`.
+_LANDMARK = re.compile(r"#? ?nThreads?:? \d")
 # NCCL puts the time before its warnings since 2.26.
 _STAMP = r"(?:\[\d{4}-\d\d-\d\d[^\]\n]{1,40}\] )?"
 _DEBUG = re.compile(
@@ -58,7 +59,10 @@ _DEBUG = re.compile(
     r"NCCL (?:INFO|WARN|TRACE|ABORT|VERSION|CALL)[^\n]*\n?"
 )
 _VERSION_LINE = re.compile(r"NCCL version (\d+\.\d+\.\d+)[^\n]{0,200}\n?")
-_HEADER = re.compile(r"nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,20}) maxBytes (\d{1,20}) step: (\d{1,20})\((factor|bytes)\)")
+_HEADER = re.compile(
+    r"nThreads?:? (\d{1,6}) nGpus:? (\d{1,6})(?: nRanks: (\d{1,6}))? minBytes:? (\d{1,20}) maxBytes:? (\d{1,20}) "
+    r"step: (\d{1,20})\((factor|bytes)\)"
+)
 _RANK = re.compile(
     r"#\s{1,8}Rank\s{1,8}(\d{1,7})(?:\s{1,8}Group\s{1,8}(\d{1,7}))?(?:\s{1,8}Pid\s{1,12}(\d{1,10}))? on\s{1,64}(\S{1,255})\s"
     r"{1,4}device\s{1,8}(\d{1,5}) \[([0-9A-Za-z:.]{1,32})\] ?([^\n]*)"
@@ -146,7 +150,10 @@ def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_
 def _read_text(text: str, result: Parsed) -> None:
     text = _clean(text)
     result["_text"] = text
-    result["_headers"] = [(int(a), int(b), int(c), int(d), int(e), f) for a, b, c, d, e, f in _HEADER.findall(text)]
+    result["_headers"] = [
+        (int(threads), int(gpus) * int(ranks or 1), int(smallest), int(largest), int(step), unit)
+        for threads, gpus, ranks, smallest, largest, step, unit in _HEADER.findall(text)
+    ]
     found = _TOOL.search(text)
     result["tool_version"] = found.group(1) if found else None
     result["nccl_version"] = result.pop("_nccl", None) or _nccl_version(text)
@@ -648,7 +655,7 @@ def _candidates(result: Parsed) -> list[str]:
     if rooted:
         return ["reduce"] if reduces else ["broadcast", "gather", "scatter"]
     if layout["delta"]:
-        return ["all_reduce", "reduce_scatter", "alltoall"] if reduces else ["all_gather", "sendrecv", "hypercube"]
+        return ["all_reduce", "reduce_scatter", "alltoall", "alltoallv"] if reduces else ["all_gather", "sendrecv", "hypercube"]
     if reduces and any(r["in_place"] and r["in_place"]["wrong"] is not None for r in result["rows"]):
         return ["all_reduce", "all_reduce_bias", "reduce_scatter"]  # sendrecv prints an operation too, but is not checked in place
     return [name for name in FACTORS if name not in ("broadcast", "reduce", "gather", "scatter")]

@@ -244,6 +244,30 @@ def test_rccl_tests() -> None:
     assert parse(old.replace("develop:83d38d9", ":+"))["outcome"] == "measured"
 
 
+@pytest.mark.parametrize(
+    ("version", "start", "more"),
+    [
+        ("2.10.0", "nThread: 1 nGpus: 4", ""),
+        ("2.10.0", "nThreads: 1 nGpus: 4 nRanks: 1", ""),
+        ("2.13.0", "nThreads: 1 nGpus: 2 nRanks: 2", " agg iters: 1"),
+    ],
+)
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "alltoall", "broadcast", "reduce", "sendrecv"])
+def test_headers_of_rccl_tests_until_2024(version: str, start: str, more: str, op: str) -> None:
+    text = table(version, op, replace=[("nThread 1 nGpus 4 minBytes 8388608 maxBytes", f"{start} minBytes: 8388608 maxBytes:")])
+    text = text.replace("warmup iters: 5 iters: 20", f"warmupIters: 5 iters: 20{more}").replace(":00] ", ":00.0] ")
+    text = text.replace("# Out of", "# Errors with asterisks indicate errors that have exceeded the maximum threshold.\n# Out of")
+    found = parse(text)
+    assert found["outcome"] == "measured", found["reason"]
+    assert found["op"] in (op, None) and len(found["rows"]) == 3 and len(found["ranks"]) == 4
+    tagged = parse("".join(f"[1,0]<stdout>:{line}\n" for line in text.splitlines()))
+    assert tagged["outcome"] == "measured", tagged["reason"]
+    assert parse(text.replace("Rank  3", "Rank  2"))["reason_code"] == "rank_mismatch"
+    assert parse("\n".join(line for line in text.splitlines() if "16777216  " not in line))["reason_code"] == "incomplete_output"
+    wrong = text.replace("1e-07", "1e+00*", 1).replace(": 0 OK", ": 1 FAILED")
+    assert parse(wrong)["reason_code"] == "wrong_results"
+
+
 def with_columns(text: str, half: str = "", at: int = 0, value: str = "", end: str = "", values: str = "") -> str:
     """A table with one more column in each half, and more at the end, as rccl-tests prints them."""
     lines = []
