@@ -25,18 +25,30 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rdma: needs the soft-RoCE guests (root, minutes)")
 
 
+# By a part of a file's path, those that take longest first: whoever begins them last waits for them alone.
+BIG_RIGS = {"guests": ("_guests", "rig_rdma"), "kubernetes": ("kube",)}
+
+
+def rig_of(path: str) -> str:
+    """The big rig that the tests of a file stand on, or empty."""
+    return next((rig for rig, names in BIG_RIGS.items() if any(name in path for name in names)), "")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = [*BIG_RIGS, ""]
+    items.sort(key=lambda item: order.index(rig_of(item.nodeid)))
+
+
 class ByRig(LoadScopeScheduling):
     """Tests side by side: one worker has all files that stand on the same big rig, so that nobody waits for it to be free."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return next((rig for rig, names in BIG_RIGS.items() if any(name in file for name in names)), file)
-
-
-BIG_RIGS = {"guests": ("_guests", "rig_rdma"), "kubernetes": ("kube",)}
+        return rig_of(file) or file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: t.Any) -> ByRig:
+    config.option.loadscopereorder = False  # in the order in which they were collected
     return ByRig(config, log)
 
 
