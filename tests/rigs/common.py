@@ -77,6 +77,34 @@ def locked(path: pathlib.Path) -> t.Iterator[None]:
         yield
 
 
+class Instance(t.Protocol):
+    """A rig of which several stand side by side."""
+
+    state: pathlib.Path
+
+    def down(self) -> None: ...
+
+
+Rig = t.TypeVar("Rig", bound=Instance)
+_reserved: list[t.IO[str]] = []
+
+
+def reserve(rigs: t.Iterable[Rig]) -> Rig:
+    """The first that nobody else uses, ours until this process ends. For tests, which may run side by side."""
+    for rig in rigs:
+        rig.state.mkdir(parents=True, exist_ok=True)
+        handle = open(rig.state / "reserved", "a", encoding="ascii")  # noqa: SIM115 - held while we live
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.close()
+            continue
+        _reserved.append(handle)
+        rig.down()  # what a killed owner left
+        return rig
+    raise RigError("all instances of this rig are in use")
+
+
 # Processes ---------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -19,7 +18,6 @@ import signal
 import subprocess
 import sys
 import time
-import typing as t
 
 from rigs import common
 
@@ -74,24 +72,10 @@ class Fleet:
         self.known_hosts = self.state / "known_hosts"
         self.key = self.state / "id_ed25519"
         self.bridge = f"gfr{instance}br"
-        self._reserved: t.IO[str] | None = None
 
     @classmethod
     def reserve(cls) -> Fleet:
-        """An instance nobody else uses, ours until this process ends. For tests, which may run side by side."""
-        for instance in range(1, 32):
-            fleet = cls(instance)
-            fleet.state.mkdir(parents=True, exist_ok=True)
-            handle = open(fleet.state / "reserved", "a", encoding="ascii")  # noqa: SIM115 - held while we live
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                handle.close()
-                continue
-            fleet._reserved = handle
-            fleet.down()  # what a killed owner left
-            return fleet
-        raise common.RigError("31 fleets are in use")
+        return common.reserve(cls(instance) for instance in range(1, 32))
 
     # Names -------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import functools
 import hashlib
 import json
@@ -69,25 +68,11 @@ class Kubernetes:
         self.kubeconfig = self.state / "admin.kubeconfig"
         self.server = f"https://{self.address(CONTROL)}:6443"
         self.bridge = f"gfk{instance}br"
-        self._reserved: t.IO[str] | None = None
         self._api: api.Api | None = None
 
     @classmethod
     def reserve(cls) -> Kubernetes:
-        """An instance nobody else uses, ours until this process ends. For tests, which may run side by side."""
-        for instance in range(1, INSTANCES):
-            cluster = cls(instance)
-            cluster.state.mkdir(parents=True, exist_ok=True)
-            handle = open(cluster.state / "reserved", "a", encoding="ascii")  # noqa: SIM115 - held while we live
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                handle.close()
-                continue
-            cluster._reserved = handle
-            cluster.down()  # what a killed owner left
-            return cluster
-        raise common.RigError(f"{INSTANCES - 1} clusters are in use")
+        return common.reserve(cls(instance) for instance in range(1, INSTANCES))
 
     # Names -------------------------------------------------------------------------------------------------------
 

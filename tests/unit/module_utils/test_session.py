@@ -37,7 +37,7 @@ def probe():
     node.run(["sh", "-c", "setsid sleep %s & sleep %s" % (seconds, seconds)], timeout=900)
     yield {"check": "second"}
 try:
-    session.start(probe)
+    session.start(probe, float(sys.argv[6]))
 except SessionError as error:
     print(json.dumps({"refused": error.reason_code, "reason": error.reason})); sys.exit(0)
 if detach == "detach":
@@ -54,9 +54,9 @@ def state(tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "state")
 
 
-def module(state: str, run_id: str = RUN, seconds: float = 300, deadline: float = 600, detach: str = "no") -> t.Any:
+def module(state: str, run_id: str = RUN, seconds: float = 300, deadline: float = 600, detach: str = "no", wait: float = 0) -> t.Any:
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(MODULE), state, run_id, str(seconds), str(deadline), detach],
+        [sys.executable, "-c", textwrap.dedent(MODULE), state, run_id, str(seconds), str(deadline), detach, str(wait)],
         stdout=subprocess.PIPE,
         env=dict(os.environ, PYTHONPATH=str(ROOT / ".collections")),
     )
@@ -111,7 +111,8 @@ def test_kill_9_of_any_of_them_leaves_no_process(state: str, victim: str) -> Non
     os.kill({"module": running.pid, "probe": probe, "guardian": guardian}[victim], signal.SIGKILL)
     until(lambda: all_gone(pids))
     running.communicate(timeout=30)
-    answer = json.loads(module(state, run_id="20260101T000000Z-000002", seconds=0.1).communicate(timeout=60)[0])
+    # The guardian may still be putting its things away.
+    answer = json.loads(module(state, run_id="20260101T000000Z-000002", seconds=0.1, wait=20).communicate(timeout=60)[0])
     assert answer["end"] == "done"
     until(lambda: not os.path.exists(state) or os.listdir(state) == [RUN])
 
