@@ -227,6 +227,14 @@ def test_a_peak_is_not_below_the_average() -> None:
     assert found["outcome"] == "error" and "peak" in found["reason"]
 
 
+def test_few_small_messages_are_no_zero() -> None:
+    """`-a` on a slow device, in MB/sec: two bytes 900 times a second are printed as 0.00."""
+    text = heading("RDMA_Write BW") + bandwidth("MB/sec", rows=" 2          20             0.00              0.00\t\t   0.000900\n")
+    assert parse(text)["rows"][0]["bw_average"] == {"value": 0.001716614, "unit": "MiB/s"}
+    assert "nothing was measured" in parse(text.replace("0.000900", "0.000000"))["reason"]
+    assert "does not follow" in parse(text.replace("0.000900", "0.900000"))["reason"]
+
+
 def test_the_end_says_more_than_a_cut_row() -> None:
     text = (heading("RDMA_Read BW") + bandwidth()).split("97.61")[0]
     assert parse(text)["reason_code"] == "incomplete_output" and parse(text, 137)["reason_code"] == "timeout"
