@@ -17,6 +17,7 @@ import re
 import selectors
 import shlex
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -254,9 +255,21 @@ class Group:
         own = {**env, **({session.MARK: token} if token else {})}
         words, more = mpi.command(
             flavour, self.params["mpirun"], hosts, path, argv, env=own, ssh=self.ssh, extra=self.params["mpi_args"],
-            scratch=self.folder if token else "", root=os.geteuid() == 0,
+            scratch=self.folder if token else "", root=os.geteuid() == 0, own=_own_address(seats) if flavour == mpi.HYDRA else "",
         )  # fmt: skip
         return Job(words, {**more, "TMPDIR": self.folder}, seats, ranks, timeout, f"{self.folder}/out-{self._jobs}")
+
+
+def _own_address(seats: list[Seat]) -> str:
+    """The address by which this machine speaks with the first of these nodes that is another one; empty where none can be told."""
+    for seat in seats:
+        if not seat.local:
+            with contextlib.suppress(OSError):
+                family, kind, protocol, _name, where = socket.getaddrinfo(seat.address, 9, type=socket.SOCK_DGRAM)[0]
+                with socket.socket(family, kind, protocol) as way:
+                    way.connect(where)  # chooses a route and sends nothing
+                    return str(way.getsockname()[0])
+    return ""
 
 
 def _hello(seat: Seat, said: bytes) -> bool:

@@ -59,18 +59,21 @@ def command(
     extra: t.Sequence[str] = (),
     scratch: str = "",
     root: bool = False,
+    own: str = "",
 ) -> tuple[list[str], dict[str, str]]:
     """The argument list that runs `argv` once per rank, and the launcher's own environment.
 
     `file` is where hostfile()'s text lies, `ssh` the program with its options that enters a node. `extra` are the user's words, which
     stand as they are and win over ours. `env` reaches every rank. `scratch` is a folder on every node that somebody will remove: what a
-    killed launcher or rank leaves goes there.
+    killed launcher or rank leaves goes there. `own` is the address under which the nodes reach the machine of the launcher: Hydra tells
+    them its host name otherwise, which only that machine may know (a pod's, one that stands for 127.0.1.1).
     """
     ranks = sum(count for _address, count in hosts)
     given = {word.lstrip("-") for word in extra}
     if kind == HYDRA:
         words = [program, "-n", str(ranks), "-f", file, "-launcher", "ssh", "-launcher-exec", ssh[0]]
         words += [] if "bind-to" in given else ["-bind-to", "none"]
+        words += [] if not own or given & {"iface", "localhost"} else ["-localhost", own]
         words += [*extra, *(word for name in env for word in ("-genv", name, env[name]))]
         return [*words, *argv], {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(ssh[1:])}
     words = [program, "-np", str(ranks), "--hostfile", file, *(["--allow-run-as-root"] if root else [])]

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import secrets
+import shutil
 import time
 import typing as t
 
@@ -130,3 +131,18 @@ def test_nodes_that_cannot_be_told_apart_are_refused() -> None:
     assert code == "duplicate_identity" and "a and b both have the address 192.0.2.1" in reason
     assert "a and b both call themselves gpu-a" in (group.confused([one, seat("b", "192.0.2.2", "gpu-a")]) or ("", ""))[1]
     assert group.confused([seat("a", "", ""), seat("b", "", "")]) is None, "what nobody said is no proof"
+
+
+def test_hydra_is_told_by_which_address_nodes_reach_us(path: pathlib.Path) -> None:
+    launched = make(path, "exit 0")
+    launched.seats[1].address = "127.0.0.1"
+    with launched as entered:
+        os.mkdir(entered.folder)
+        try:
+            for flavour, told in (("hydra", True), ("openmpi5", False)):
+                words = entered.job(flavour, entered.seats, 1, ["hostname"], {}, 10, 2).argv
+                assert (" -localhost 127.0.0.1 " in " ".join(words)) == told
+            entered.seats[1].address = "no.such.host.invalid"
+            assert "-localhost" not in entered.job("hydra", entered.seats, 1, ["hostname"], {}, 10, 2).argv
+        finally:
+            shutil.rmtree(entered.folder)

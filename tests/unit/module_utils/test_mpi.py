@@ -88,12 +88,21 @@ def test_scratch_is_named_to_open_mpi_only_where_there_is_some() -> None:
             assert (option in words) == bool(scratch) and "--allow-run-as-root" not in words
 
 
+def test_hydra_tells_nodes_an_address_and_not_a_name() -> None:
+    def words(extra: list[str], own: str = "10.1.30.40") -> str:
+        return " ".join(mpi.command(mpi.HYDRA, "mpiexec", HOSTS, "f", ["x"], env={}, ssh=SSH, extra=extra, own=own)[0])
+
+    assert " -localhost 10.1.30.40 " in words([]) and "-localhost" not in words([], "")
+    assert "10.1.30.40" not in words(["-iface", "eth0"]) and words(["-localhost", "h"]).count("-localhost") == 1
+
+
 def test_daemons_of_open_mpi_5_fork_where_they_wait() -> None:
     """With threads of theirs a rank as short as `hostname` is missed once in a hundred launches, and mpirun never ends."""
     for kind in (mpi.OPENMPI4, mpi.OPENMPI5, mpi.HYDRA):
         words, _more = mpi.command(kind, "mpirun", HOSTS, "f", ["x"], env={}, ssh=SSH)
         assert ("--prtemca odls_base_max_threads 0" in " ".join(words)) == (kind == mpi.OPENMPI5)
-    words, _more = mpi.command(mpi.OPENMPI5, "mpirun", HOSTS, "f", ["x"], env={}, ssh=SSH, extra=["--prtemca", "odls_base_max_threads", "4"])
+    theirs = ["--prtemca", "odls_base_max_threads", "4"]
+    words, _more = mpi.command(mpi.OPENMPI5, "mpirun", HOSTS, "f", ["x"], env={}, ssh=SSH, extra=theirs)
     assert words.count("odls_base_max_threads") == 1 and words[words.index("odls_base_max_threads") + 1] == "4"
 
 
