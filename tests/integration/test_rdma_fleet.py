@@ -146,8 +146,10 @@ def test_more_hosts_than_forks_and_a_resume(healthy: Fleet, tmp_path: pathlib.Pa
     nothing_left(healthy)
 
 
-def test_one_pair_in_one_command(healthy: Fleet, tmp_path: pathlib.Path) -> None:
-    command = ["-e", "server=gpu-02", "-e", "client=gpu-05", "-e", "device=mlx5_0", "-e", "port=1", "-e", "op=write"]
+@pytest.mark.parametrize(("port", "op", "check"), [("1", "write", "write_bw"), ("", "", "read_bw")])
+def test_one_pair_in_one_command(healthy: Fleet, tmp_path: pathlib.Path, port: str, op: str, check: str) -> None:
+    """What is left empty is as what is left out."""
+    command = ["-e", "server=gpu-02", "-e", "client=gpu-05", "-e", "device=mlx5_0", "-e", f"port={port}", "-e", f"op={op}"]
     variables = {name: value for name, value in VARIABLES.items() if name != "acceptance_stages"}
     binary = str(ROOT / ".venv/bin/ansible-playbook")
     values = json.dumps({**variables, "acceptance_results_dir": str(tmp_path)})
@@ -158,7 +160,7 @@ def test_one_pair_in_one_command(healthy: Fleet, tmp_path: pathlib.Path) -> None
     assert done.returncode == 0, done.stdout[-3000:]
     (journal,) = tmp_path.glob("*/journal.jsonl")
     found = [m for m in map(json.loads, journal.read_text().splitlines()) if m["subject"]["kind"] == "pair"]
-    assert [(m["check"], m["subject"]["id"], m["outcome"]) for m in found] == [("write_bw", "gpu-02|gpu-05", "measured")]
+    assert [(m["check"], m["subject"]["id"], m["outcome"]) for m in found] == [(check, "gpu-02|gpu-05", "measured")]
     assert found[0]["context"]["rails"][0]["a"] == "gpu-02/nic/mlx5_0/1"  # the first of the pair served
     nothing_left(healthy)
 
