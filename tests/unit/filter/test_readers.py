@@ -34,4 +34,4 @@ def test_filters(name: str) -> None:
     for junk in ("", None, 3, [], b"x", "<html>"):
         assert read(junk)["outcome"] == "error" and read(junk)["reason"]
     documented = yaml.safe_load((FILTERS / f"{name}.yml").read_text())
-    assert set(documented["RETURN"]["_value"]["contains"]) <= set(read(""))
+    assert set(documented["RETURN"]["_value"]["contains"]) == set(read("")) == set(read(TEXTS[name]))
