@@ -14,6 +14,7 @@ import tempfile
 import typing as t
 
 import pytest
+import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, inventory, objects, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError
 from cryptography import x509
@@ -38,6 +39,72 @@ def refused(call: t.Callable[[], t.Any]) -> str:
     with pytest.raises(client.KubeError) as caught:
         call()
     return caught.value.reason
+
+
+# Variables -------------------------------------------------------------------------------------------------------
+
+COMMON = pathlib.Path(settings.__file__).parents[3] / "roles" / "common" / "meta" / "argument_specs.yml"
+
+
+def test_every_variable_of_the_role_is_known_and_no_other() -> None:
+    options = yaml.safe_load(COMMON.read_text())["argument_specs"]["main"]["options"]
+    assert settings.known() == sorted(name[len(settings.PREFIX) :] for name in options if name.startswith(settings.PREFIX))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"image_": "x"}, "acceptance_kube_image_ is not known"),
+        ({"tolerations": "x"}, "acceptance_kube_tolerations"),
+        ({"tolerations": [1]}, "acceptance_kube_tolerations"),
+        ({"env": ["A=1"]}, "acceptance_kube_env"),
+        ({"resources": "8"}, "acceptance_kube_resources"),
+        ({"resources": {"limit": {"cpu": 8}}}, "acceptance_kube_resources: .* expected {requests"),
+        ({"resources": {"limits": "8"}}, "acceptance_kube_resources: .* expected {requests"),
+        ({"resources": {"limits": {"cpu": "many"}}}, "acceptance_kube_resources: found 'many', expected a quantity"),
+        ({"shm_size": "huge"}, "acceptance_kube_shm_size: found 'huge', expected a quantity"),
+        ({"env": {"A": {"b": 1}}}, "acceptance_kube_env: .* as A, expected a text"),
+        ({"annotations": {"k8s.v1.cni.cncf.io/networks": [1]}}, "acceptance_kube_annotations: .* expected a text"),
+        ({"results": "x"}, "acceptance_kube_results"),
+        ({"pod_patch": "x"}, "acceptance_kube_pod_patch"),
+        ({"start_timeout": "soon"}, "acceptance_kube_start_timeout"),
+        ({"host_network": "maybe"}, "acceptance_kube_host_network"),
+        ({"image_pull_secrets": [{"name": "registry"}]}, "acceptance_kube_image_pull_secrets: .* expected names"),
+    ],
+)
+def test_options_of_a_module_are_held_against_the_same_types(wrong: dict[str, t.Any], words: str) -> None:
+    with pytest.raises(client.KubeError, match=words) as caught:
+        pod(**wrong)
+    assert caught.value.reason_code == "bad_spec"
+
+
+@pytest.mark.parametrize("size", ["8Gi", "500M", "1.5Gi", "100m", 8, 0.5, "1e9", "1E", "128974848"])
+def test_quantities(size: t.Any) -> None:
+    assert settings.pods({**IMAGE, "acceptance_kube_resources": {"limits": {"memory": size}}}).resources["limits"] == {"memory": size}
+
+
+def test_what_is_off_by_name_is_off() -> None:
+    wanted = settings.pods({**IMAGE, "acceptance_kube_privileged": "false", "acceptance_kube_host_root": "no"})
+    assert not wanted.privileged and not wanted.host_root and not wanted.allow
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"server": "lab.example.com"}, "acceptance_kube_server: expected an address"),
+        ({"server": "https://lab:port"}, "acceptance_kube_server: expected an address"),
+        ({"proxy": "::::"}, "acceptance_kube_proxy: expected an address"),
+        ({"proxy": "http://192.0.2.1 :3128"}, "acceptance_kube_proxy: expected an address"),
+        ({"token_file": "/token"}, "acceptance_kube_token_file goes with acceptance_kube_server"),
+        ({"ca_file": "/ca.crt"}, "acceptance_kube_ca_file goes with acceptance_kube_server"),
+    ],
+)
+def test_a_way_to_the_cluster_that_cannot_be_is_named(wrong: dict[str, str], words: str) -> None:
+    given = {settings.PREFIX + name: value for name, value in wrong.items()}
+    with pytest.raises(client.KubeError, match=f"lab: {words}"):
+        settings.connection("lab", given)
+    # A cluster that cannot be asked costs its own nodes.
+    assert inventory.subjects("lab", {**given, "acceptance_nodes": {"expected": ["a"]}})[0] == ["a"]
 
 
 # Objects ---------------------------------------------------------------------------------------------------------
