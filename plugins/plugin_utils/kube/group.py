@@ -19,6 +19,7 @@ import queue
 import re
 import secrets
 import time
+import types
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
@@ -68,20 +69,24 @@ class Pod:
 
 class Answer(t.NamedTuple):
     """What the head said, as a probe module would have returned it, or {"state": "refused", "reason_code", "reason"}; what ran:
-    {"launcher", "name", "nodes": {node: pod}, "image", "image_id"}; and what each worker said that answers too, by its node."""
+    {"launcher", "name", "nodes": {node: pod}, "image", "image_id"}; what each worker said that answers too, by its node; and where the
+    group does not stand, the nodes to blame, each with (reason code, reason): the others may do without them."""
 
     said: Object
     about: Object
     workers: dict[str, Object]
+    absent: t.Mapping[str, tuple[str, str]] = types.MappingProxyType({})
 
 
 class _Fault(Exception):
     """The group cannot go on."""
 
-    def __init__(self, code: str, reason: str) -> None:
+    def __init__(self, code: str, reason: str, late: bool = False) -> None:
+        """`late`: workers are not there in time."""
         super().__init__(reason)
         self.code = code
         self.reason = reason
+        self.late = late
 
 
 class Group:
@@ -138,7 +143,7 @@ class Group:
             return self._follow(watch)
         except _Fault as fault:
             said = {"state": "refused", "reason_code": fault.code, "reason": fault.reason[:1800]}
-            return Answer(said, self._about(), {})
+            return Answer(said, self._about(), {}, {} if self.placed else self._absent(fault))
         finally:
             watch.stop()
 
@@ -340,7 +345,22 @@ class Group:
             words.append(free(self.client, [node for node in self.shape.nodes if node not in taken], self.settings, self.shape.devices))
         limit = self.settings.start_timeout
         words.append(self._service())
-        return _Fault(code, f"the group does not stand within {limit:.0f} s: {'; '.join(word for word in words if word)}{self._said()}")
+        said = "; ".join(word for word in words if word)
+        return _Fault(code, f"the group does not stand within {limit:.0f} s: {said}{self._said()}", late=True)
+
+    def _absent(self, fault: _Fault) -> dict[str, tuple[str, str]]:
+        """The nodes whose workers have kept the group from standing: those that have ended or never will run, else all that are not
+        ready in time. None where no node is to blame: the namespace, a quota, somebody who deletes pods."""
+        over = (states.HOPELESS, states.ENDED)
+        bad = [pod for pod in self._workers() if pod.node and pod.state.phase in over and not self._deleted(pod)]
+        if bad:
+            return {pod.node: (self._worker_said(pod) if pod.state.phase == states.ENDED else (pod.state.code, pod.words)) for pod in bad}
+        if not fault.late:
+            return {}
+        pods = {pod.node: pod for pod in self._workers() if pod.node}
+        late = [node for node in self.shape.nodes if node not in pods or pods[node].state.phase != states.READY]
+        words = {node: f"{pods[node].words}{self._not_ready(node)}" if node in pods else fault.reason for node in late}
+        return {node: ((pods[node].state.code if node in pods else fault.code) or "timeout", words[node]) for node in late}
 
     def _service(self) -> str:
         """Which pods the Service of the group leads to, which every launcher names after the group; empty where we may not know."""

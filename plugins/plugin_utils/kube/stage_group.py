@@ -82,7 +82,18 @@ class GroupsOnCluster(StageOnCluster):
             self._give_up_group(subject, members, {"state": "refused", "reason_code": refusal[0], "reason": refusal[1]})
             return
         absent = [{"name": member, "address": "", "problem": reason} for member, (_code, reason) in problems.items()]
-        answer = self._launched(client, pods, choice, subject, able, t.cast(int, devices), options, absent)
+        while True:
+            answer = self._launched(client, pods, choice, subject, able, t.cast(int, devices), options, absent)
+            # A node whose pod does not come up is left out and named, as one that is cordoned is; the others are measured.
+            late = {node: answer.absent[node] for node in able if node in answer.absent}
+            if not late or len(able) - len(late) < 2:
+                break
+            able = [node for node in able if node not in late]
+            for name, (code, reason) in late.items():
+                Display().display(f"{self.host}: {subject} goes on without {name}: {reason}")
+                absent.append({"name": f"{self.host}/{name}", "address": "", "problem": reason})
+                if f"{self.host}/{name}" in self.left:
+                    self._record(f"{self.host}/{name}", {"state": "refused", "reason_code": code, "reason": reason})
         self._tell(subject, members, answer, pods)
 
     def _options(self, subject: str) -> Record:
