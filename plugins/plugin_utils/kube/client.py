@@ -211,6 +211,10 @@ class Client:
         self._pool.connection_pool_kw["ssl_context"] = tls
         self._credentials = threading.Lock()
 
+    def fresh(self) -> Client:
+        """The same with connections of its own: a process that was forked must not use those of its parent."""
+        return Client(self.name, self._configuration, self._pool.connection_pool_kw["ssl_context"], self.namespace, [])
+
     # Requests ----------------------------------------------------------------------------------------------------
 
     def get(self, path: str, **query: t.Any) -> Object:
@@ -271,7 +275,7 @@ class Client:
                 if rest:
                     yield rest
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise KubeError("cluster_unreachable", f"{self.name}: {self.server}: {_network(error)}") from None
+            raise KubeError("cluster_unreachable", f"{self.name}: {self.server}{self._way}: {_network(error)}") from None
 
     def _asked(self, method: str, path: str, query: Object, body: Object | None = None) -> Object:
         begin = time.monotonic()
@@ -327,7 +331,13 @@ class Client:
                 "credentials", f"{self.name}: TLS with {self.server}: {said.group(0) if said else type(error).__name__}"
             ) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise KubeError("cluster_unreachable", f"{self.name}: {self.server} does not answer: {_network(error)}") from None
+            raise KubeError("cluster_unreachable", f"{self.name}: {self.server} does not answer{self._way}: {_network(error)}") from None
+
+    @property
+    def _way(self) -> str:
+        """The proxy through which requests go, without what its URL may hold of credentials; where one is away, it is not the server."""
+        proxy = getattr(self._pool, "proxy", None)
+        return f" through proxy {proxy.scheme}://{proxy.host}:{proxy.port}" if proxy else ""
 
     @property
     def server(self) -> str:
@@ -348,10 +358,11 @@ class Client:
 def _network(error: BaseException) -> str:
     text = str(error)
     for mark, words in (
+        ("Tunnel connection failed", "the proxy refuses"),
         ("Connection refused", "connection refused"), ("Name or service not known", "its name is not known"),
         ("Temporary failure in name resolution", "its name cannot be resolved"), ("No route to host", "no route to host"),
         ("Network is unreachable", "the network is unreachable"), ("timed out", "no answer in time"),
-        ("Connection reset", "connection reset"), ("Remote end closed", "connection closed"), ("ProxyError", "the proxy refuses"),
+        ("Connection reset", "connection reset"), ("Remote end closed", "connection closed"), ("ProxyError", "the proxy does not help"),
     ):  # fmt: skip
         if mark in text:
             return words

@@ -39,7 +39,7 @@ ADVICE = {
     "crash_loop": "see its log with previous=true",
     "oom_killed": "raise the memory in acceptance_kube_resources",
     "lost_node": "look at the node's kubelet: kubectl describe node, journalctl -u kubelet",
-    "evicted": "the node is short of memory, disk or processes: kubectl describe node",
+    "evicted": "its words say who took its place; by the kubelet: the node is short of memory, disk or processes (kubectl describe node)",
     "pod_refused": "the kubelet refuses it: kubectl describe pod, and the device plugin's log",
     "pod_deleted": "somebody deletes it; a resume measures again",
     "timeout": "kubectl describe pod has the events: volumes, secrets, network (CNI, DNS)",
