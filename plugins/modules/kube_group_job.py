@@ -12,6 +12,8 @@ author: The gpufleet.acceptance team (@gpufleet)
 description:
   - Starts a pod with C(sshd) on each node and a head that runs one command over them with C(mpirun), and returns what it printed and
     where it ran. No operator is needed for V(job) and V(statefulset).
+  - The task fails where RV(outcome) is not V(measured), also of the command itself, with the cause as its message and all that is
+    known beside it.
   - The key by which the head enters the workers is made for this call and removed with everything else.
 extends_documentation_fragment:
   - gpufleet.acceptance.kube

@@ -13,7 +13,8 @@ description:
   - Makes an MPIJob (C(kubeflow.org/v2beta1) of the mpi-operator) with one worker on each node, runs one command over them, and returns
     what it printed and where it ran.
   - A refusal that the operator tells in an event only, an operator that does not act, a worker that fails, and a launcher that runs
-    every rank beside itself are errors with their cause. A failed command is a result, not a failure of the module.
+    every rank beside itself are errors with their cause. The task fails where RV(outcome) is not V(measured), also of the
+    command itself, with the cause as its message and all that is known beside it.
   - Nothing is run again, and everything that was made is removed before the module returns.
 extends_documentation_fragment:
   - gpufleet.acceptance.kube

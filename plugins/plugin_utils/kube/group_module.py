@@ -42,6 +42,16 @@ OPTIONS: Object = {
     "ssh_port": {"type": "int", "default": group_objects.SSH_PORT},
     "pods": {"type": "dict", "default": {}},
 }
+# The least and the most of each number that has them.
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "node_count": (1, float("inf")),
+    "world_size": (1, float("inf")),
+    "gpus_per_node": (0, float("inf")),
+    "ranks_per_node": (1, float("inf")),
+    "timeout": (1, float("inf")),
+    "join_timeout": (1, float("inf")),
+    "ssh_port": (1, 65535),
+}
 _NCCL_TESTS = re.compile(r"^# ?nThread|^# nccl-tests version|out-of-place\s+in-place", re.MULTILINE)
 
 
@@ -57,6 +67,11 @@ class GroupAction(door.KubeAction):
         pods = of_variables.pods({**variables, **more})
         if not args["command"]:
             raise KubeError("bad_spec", "command: found an empty list, expected a program and its arguments")
+        for name, (least, most) in _BOUNDS.items():
+            if args[name] is not None and not least <= args[name] <= most:
+                raise KubeError(
+                    "bad_spec", f"{name}: found {args[name]}, expected at least {least:g}" + f" and at most {most:g}" * (most < 1e9)
+                )
         access.require(client, (), access.NODES)
         choice = discovery.choose(client, args.get("kind") or self.kind)
         nodes, workers, devices = _placed(client, pods, args)
@@ -70,7 +85,11 @@ class GroupAction(door.KubeAction):
             return {"launcher": shape.kind, "why": choice.why, "would_run": {"nodes": nodes, "workers": workers, "ranks": workers * ranks}}
         cleanup.janitor(client)
         answer, left = self._launched(client, pods, shape, choice, args)
-        return {**_told(answer, args["command"], workers * ranks), "why": choice.why, "left": left}
+        told = _told(answer, args["command"], workers * ranks)
+        if told["outcome"] != "measured":
+            # Ansible fails a task for its rc alone, and in no words.
+            told.update(failed=True, msg=told["reason"])
+        return {**told, "why": choice.why, "left": left}
 
     def _launched(
         self, client: Client, pods: PodSettings, shape: group_objects.Shape, choice: discovery.Choice, args: Object
@@ -124,6 +143,8 @@ def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str],
         node = there.get(name)
         absent = ("node_absent", f"the cluster has no node {name}")
         found = inventory.obstacle(node, pods.tolerations, need, pods.resource) if node else absent
+        if node and not found and (args["gpus_per_node"] or 0) > node.devices:
+            found = ("gpu_count", f"node {name} has {node.devices} {pods.resource}, gpus_per_node asks for {args['gpus_per_node']}")
         if found:
             problems[name] = found
     able = [name for name in wanted if name not in problems]
