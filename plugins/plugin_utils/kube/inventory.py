@@ -53,7 +53,7 @@ def wanted(cluster: str, variables: t.Mapping[str, t.Any]) -> Wanted:
     expected = given.get("expected") or []
     names = given.get("names") or []
     number = expected if isinstance(expected, int) and not isinstance(expected, bool) else 0
-    if (not number and not _names(expected)) or not _names(names):
+    if number < 0 or (not number and not _names(expected)) or not _names(names):
         raise RunError(f"{cluster}: acceptance_nodes: found {given!r}, expected lists of names, and a list or a number as expected")
     return Wanted(str(given.get("selector") or SELECTOR), list(names), [] if number else list(expected), number)
 
@@ -100,13 +100,19 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
 
 def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str, t.Any]) -> list[str]:
     """The nodes that an entry of acceptance_node_vars is about, by its `names` or its `selector`; none where the cluster does not
-    answer, for then nothing is measured there either."""
+    answer, for then nothing is measured there either. RunError where it speaks of none that could be."""
+    given = entry.get("names", entry.get("selector"))
+    if not (_names(given) if "names" in entry else isinstance(given, str) and given):
+        words = "a list of names" if "names" in entry else "a label selector"
+        raise RunError(f"{cluster}: acceptance_node_vars: found {given!r}, expected {words}")
     if "names" in entry:
         return list(entry["names"])
     try:
         client = connect(of_variables.connection(cluster, variables))
         return [node.name for node in nodes(client, entry["selector"], "")]
-    except KubeError:
+    except KubeError as error:
+        if error.reason_code == "bad_spec":
+            raise RunError(f"{cluster}: acceptance_node_vars: selector {entry['selector']!r}: {error.reason}") from error
         return []
 
 

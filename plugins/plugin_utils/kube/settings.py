@@ -39,6 +39,9 @@ _TYPES: dict[str, Object] = {
 }
 # k8s.io/apimachinery/pkg/api/resource/quantity.go. The API names neither the field nor the value.
 _QUANTITY = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+|[numkKMGTPE]?i?)")
+# Fields of acceptance_kube_pod_patch that are looked into: mappings, or lists of mappings.
+_PATCH_MAPPINGS = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "securityContext"), ("container", "securityContext"))
+_PATCH_LISTS = (("spec", "volumes"), ("spec", "initContainers"), ("container", "env"), ("container", "volumeMounts"))
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -139,14 +142,14 @@ def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
     # To switch one on is to allow it.
     on = [power for power in SWITCHES if getattr(settings, power)]
     settings = dataclasses.replace(settings, allow=list(dict.fromkeys([*settings.allow, *on])))
-    unknown = sorted(set(settings.pod_patch) - set(_PATCHES))
-    if unknown:
-        raise KubeError("bad_spec", f"acceptance_kube_pod_patch: found key {unknown[0]!r}, expected some of {', '.join(_PATCHES)}")
+    _check_patch(settings.pod_patch)
     return settings
 
 
 def _check_shapes(settings: PodSettings) -> None:
     """What Ansible's argument specs cannot say, and the API would say without naming the variable, or not at all."""
+    if settings.start_timeout <= 0 or settings.keep_seconds < 0:
+        raise KubeError("bad_spec", "acceptance_kube_start_timeout and acceptance_kube_keep_seconds: expected seconds, not less than none")
     kinds = settings.resources
     if not set(kinds) <= {"requests", "limits"} or not all(isinstance(values, dict) for values in kinds.values()):
         raise KubeError("bad_spec", f"acceptance_kube_resources: found {dict(kinds)!r}, expected {{requests: {{cpu: 8}}, limits: {{...}}}}")
@@ -160,6 +163,27 @@ def _check_shapes(settings: PodSettings) -> None:
         nested = [key for key, value in of.items() if isinstance(value, (dict, list))]
         if nested:
             raise KubeError("bad_spec", f"{PREFIX}{name}: found {of[nested[0]]!r} as {nested[0]}, expected a text or a number")
+
+
+def _check_patch(patch: t.Mapping[str, t.Any]) -> None:
+    unknown = sorted(set(patch) - set(_PATCHES))
+    if unknown:
+        raise KubeError("bad_spec", f"acceptance_kube_pod_patch: found key {unknown[0]!r}, expected some of {', '.join(_PATCHES)}")
+    for part, fields in patch.items():
+        if not isinstance(fields, dict):
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}: found {fields!r}, expected fields as in a pod")
+    for part, field in (*_PATCH_MAPPINGS, *_PATCH_LISTS):
+        value = patch.get(part, {}).get(field)
+        several = (part, field) in _PATCH_LISTS
+        if value is None:
+            continue
+        items = value if several and isinstance(value, list) else [value]
+        if several != isinstance(value, list) or not all(isinstance(item, dict) for item in items):
+            words = "a list of mappings" if several else "a mapping"
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}.{field}: found {value!r}, expected {words}")
+        for item in items:
+            if field == "initContainers" and not isinstance(item.get("securityContext", {}), dict):
+                raise KubeError("bad_spec", "acceptance_kube_pod_patch: spec.initContainers: expected a mapping as securityContext")
 
 
 def switched_on(variables: t.Mapping[str, t.Any]) -> list[str]:

@@ -67,6 +67,15 @@ def test_every_variable_of_the_role_is_known_and_no_other() -> None:
         ({"annotations": {"k8s.v1.cni.cncf.io/networks": [1]}}, "acceptance_kube_annotations: .* expected a text"),
         ({"results": "x"}, "acceptance_kube_results"),
         ({"pod_patch": "x"}, "acceptance_kube_pod_patch"),
+        ({"pod_patch": {"spec": "x"}}, "acceptance_kube_pod_patch: spec: found 'x', expected fields"),
+        ({"pod_patch": {"spec": {"initContainers": ["x"]}}}, "spec.initContainers: .* expected a list of mappings"),
+        ({"pod_patch": {"spec": {"initContainers": [{"securityContext": "x"}]}}}, "spec.initContainers: expected a mapping"),
+        ({"pod_patch": {"container": {"env": "x"}}}, "container.env: found 'x', expected a list of mappings"),
+        ({"pod_patch": {"container": {"env": ["x"]}}}, "container.env: .* expected a list of mappings"),
+        ({"pod_patch": {"container": {"securityContext": "x"}}}, "container.securityContext: found 'x', expected a mapping"),
+        ({"pod_patch": {"metadata": {"labels": ["x"]}}}, "metadata.labels: .* expected a mapping"),
+        ({"start_timeout": 0}, "acceptance_kube_start_timeout"),
+        ({"keep_seconds": -5}, "acceptance_kube_keep_seconds"),
         ({"start_timeout": "soon"}, "acceptance_kube_start_timeout"),
         ({"host_network": "maybe"}, "acceptance_kube_host_network"),
         ({"image_pull_secrets": [{"name": "registry"}]}, "acceptance_kube_image_pull_secrets: .* expected names"),
@@ -256,13 +265,30 @@ def test_nodes_where_no_pod_may_go() -> None:
     assert obstacle(bare)[0] == "no_gpu" and obstacle(bare, devices=False) is None
 
 
-@pytest.mark.parametrize("given", [[], "n1", {"nodes": []}, {"expected": "n1"}, {"names": "n1"}, {"expected": True}, {"names": [1]}])
+@pytest.mark.parametrize(
+    "given", [[], "n1", {"nodes": []}, {"expected": "n1"}, {"names": "n1"}, {"expected": True}, {"names": [1]}, {"expected": -3}]
+)
 def test_a_wrong_acceptance_nodes_is_named(given: t.Any) -> None:
     if given == []:
         assert inventory.wanted("lab", {"acceptance_nodes": given}).selector == "nvidia.com/gpu.present=true"
         return
     with pytest.raises(RunError, match="lab: acceptance_nodes"):
         inventory.wanted("lab", {"acceptance_nodes": given})
+
+
+@pytest.mark.parametrize("entry", [{"names": "n1"}, {"names": [1]}, {"selector": 5}, {"selector": ""}, {"selector": ["a=b"]}])
+def test_node_vars_that_can_mean_no_node_are_named(entry: dict[str, t.Any]) -> None:
+    with pytest.raises(RunError, match=r"lab: acceptance_node_vars: found .* expected a l"):
+        inventory.select("lab", {}, entry)
+
+
+def test_node_vars_by_a_selector_that_the_api_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(_wanted: client.Connection) -> t.Any:
+        raise client.KubeError("bad_spec", "the request is invalid")
+
+    monkeypatch.setattr(inventory, "connect", connect)
+    with pytest.raises(RunError, match="selector 'a b': the request is invalid"):
+        inventory.select("lab", {}, {"selector": "a b"})
 
 
 def test_an_unreachable_cluster_has_the_nodes_that_are_expected_of_it() -> None:
