@@ -128,6 +128,13 @@ def test_pods_with_devices_go_through_the_scheduler(lab: Lab, launcher: str) -> 
     assert all(map(good, lab.run(lab.probe(launcher=launcher), lab.asked(devices=8)).values()))
 
 
+@pytest.mark.parametrize("launcher", ["pods", "daemonset", "job"])
+def test_a_field_of_a_patch_that_the_api_does_not_know_is_no_silent_loss(lab: Lab, launcher: str) -> None:
+    with pytest.raises(client.KubeError, match=r'unknown field "spec.*schedulerNam"') as caught:
+        lab.run(lab.probe(launcher=launcher, pod_patch={"spec": {"schedulerNam": "mine"}}))
+    assert caught.value.reason_code == "bad_spec"
+
+
 def test_each_fault_of_a_pod_has_its_own_cause(lab: Lab) -> None:
     planted = {
         "cut": ("incomplete_output", "the log is cut"),

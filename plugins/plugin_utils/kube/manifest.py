@@ -77,7 +77,7 @@ class ManifestProbe(NodeProbe):
         bodies = [body(self.launch, f"{self.launch.name}-{n}", self.manifest, of, self.settings) for n, of in enumerate(groups)]
         # Where the first one is refused for what it is, so are all.
         where = cleanup.path(self.api, self.client.namespace, self.resource)
-        self._makers.append(self.client.post(where, bodies[0])["metadata"]["uid"])
+        self._makers.append(self.client.post(where, bodies[0], **objects.STRICT)["metadata"]["uid"])
         for node, one in zip(nodes[1:], bodies[1:], strict=False):
             makers.submit(self._make, where, node, one)
 

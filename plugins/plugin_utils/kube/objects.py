@@ -37,6 +37,8 @@ DONE = f"{WORK}/done"
 DETACHED, KEPT = "detached/0/0", "kept/0/0"
 # Objects may outlive their deadline by this much before a janitor takes them for abandoned.
 GRACE_S = 300
+# A field of a patch or a manifest that the API does not know is an error, and not dropped in silence.
+STRICT = {"fieldValidation": "Strict"}
 # An object has room for 1 MiB in all (etcd's limit and the API server's).
 CONFIG_LIMIT = 1 << 20
 _NAME = re.compile(r"[^a-z0-9-]+")

@@ -197,7 +197,7 @@ class NodeProbe:
             return
         bodies = (self._pod(item, place, number) for place, (item, number) in enumerate(zip(asked, numbers, strict=True)))
         # Where the first pod is refused for what it is, so are all: it is said once and not a thousand times.
-        self._seen(self.client.post(self.pods, next(bodies)))
+        self._seen(self.client.post(self.pods, next(bodies), **objects.STRICT))
         for item, body in zip(asked[1:], bodies, strict=True):
             makers.submit(self._make, self.pods, item.node, body)
 
@@ -215,7 +215,8 @@ class NodeProbe:
             else:
                 made = objects.job(self.launch, name, template, self.settings, len(nodes))
             (api, resource), *_more = LAUNCHED_BY[self.settings.launcher]
-            self._makers.append(self.client.post(cleanup.path(api, self.client.namespace, resource), made)["metadata"]["uid"])
+            maker = self.client.post(cleanup.path(api, self.client.namespace, resource), made, **objects.STRICT)
+            self._makers.append(maker["metadata"]["uid"])
 
     def _pod(self, item: Asked, place: int, number: int) -> Object:
         pod = self.launch.pod(f"{self.launch.name}-{place}", number, self.settings, item.devices)
