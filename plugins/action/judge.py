@@ -28,4 +28,6 @@ class ActionModule(ActionBase):
             return {"failed": True, "msg": f"acceptance_results_dir {self._task.args['results_dir']}: {error}"}
         for line, colour in result.pop("lines"):
             Display().display(line, color=colour)
+        for line in judging.left_behind(task_vars):
+            Display().warning(line)
         return {"changed": False, "failed": not result["accepted"], "msg": result["why"], **result}

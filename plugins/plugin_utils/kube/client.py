@@ -120,7 +120,6 @@ def _tls(wanted: Connection, configuration: t.Any) -> t.Any:
     except (OSError, ValueError) as error:
         words = "no certificate or key that can be read" if isinstance(error, (ssl.SSLError, ValueError)) else error.strerror
         raise KubeError("credentials", f"{wanted.name}: certificates of {wanted.kubeconfig or wanted.server}: {words}") from None
-    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
     return context
 
 
@@ -207,6 +206,8 @@ class Client:
         self.patience = FIRST_S
         self._lost_at = -SETTLES_S
         self._configuration = configuration
+        # They are in the context, and their files are gone; where a token is renewed, the package names them again.
+        configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
         self._pool = kubernetes.client.rest.RESTClientObject(configuration).pool_manager
         self._pool.connection_pool_kw["ssl_context"] = tls
         self._credentials = threading.Lock()

@@ -3,19 +3,29 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a launch has made goes with it, whatever ends us.
 
+Pods that have ended hold no device and no processor. Thousands of them take the API server seconds to delete, for which nobody needs to
+wait: a process of its own does it while the run goes on, and only the end of the run waits for that.
+
 This plugin util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import pathlib
+import secrets
 import signal
 import threading
+import time
 import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import KubeError
+
+# In the folder of a run, where removed() looks; and what stands there when all is gone.
+BEHIND, DONE = "removing", "done"
 
 
 class Launched(t.Protocol):
@@ -25,13 +35,25 @@ class Launched(t.Protocol):
         """Remove all of it; what is still there in the end."""
 
 
+@t.runtime_checkable
+class Ending(Launched, t.Protocol):
+    """Something whose parts end by themselves."""
+
+    def ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+
+    def forked(self) -> None:
+        """What has to be done first in a process that was just forked."""
+
+
 @contextlib.contextmanager
-def held(launched: Launched, controller: int, name: str) -> t.Iterator[None]:
+def held(launched: Launched, controller: int, name: str, behind: pathlib.Path | None = None) -> t.Iterator[None]:
     """Remove `launched` in the end, after Ctrl-C and SIGTERM too, and when process `controller`, our parent, is gone. After SIGKILL of
-    us the next start of any run does it. `name` stands in what is said of leftovers."""
+    us the next start of any run does it. What has ended by itself is removed behind our back where `behind` is given: a folder, for
+    removed(). `name` stands in what is said of leftovers."""
     stop = threading.Event()
-    ending = False
     cleaning = threading.Lock()
+    ending = whole = False
 
     def orphaned() -> None:
         while not stop.wait(0.5):
@@ -52,16 +74,74 @@ def held(launched: Launched, controller: int, name: str) -> t.Iterator[None]:
     try:
         try:
             yield
+            whole = True
         finally:
             ending = True
     finally:
-        try:
-            with cleaning:
-                left = launched.clean()
-            if left:
-                Display().warning(f"{name}: still being deleted: {', '.join(left[:10])}")
-        except KubeError as error:
-            Display().warning(f"{name}: what was made could not be removed: {error.reason}")
+        with cleaning:
+            if whole and behind and isinstance(launched, Ending) and launched.ended():
+                _leave(launched, name, behind)
+            elif said := _remove(launched):
+                Display().warning(f"{name}: {said}")
         for number, handler in before.items():
             signal.signal(number, handler)
         stop.set()
+
+
+def removed(behind: pathlib.Path, wait_s: float = 120.0) -> t.Iterator[str]:
+    """Waits until all that was left to be removed is; what could not be, in words."""
+    until = time.monotonic() + wait_s
+    for path in sorted(behind.glob("*")):
+        with open(path, encoding="utf-8") as target:
+            while True:
+                try:
+                    fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(0.05)
+            name, _line, said = target.read().partition("\n")
+        if said != DONE:
+            yield f"{name}: {said or 'pods may be left: whatever removes them has not ended; the next start does it again'}"
+        path.unlink()
+
+
+def _remove(launched: Launched) -> str:
+    """What could not be removed, in words."""
+    try:
+        left = launched.clean()
+    except KubeError as error:
+        return f"what was made could not be removed: {error.reason}"
+    return f"still being deleted: {', '.join(left[:10])}" if left else ""
+
+
+def _leave(launched: Ending, name: str, behind: pathlib.Path) -> None:
+    """Remove it in a process of its own, which holds a lock on a file in `behind` until it has, and belongs to nobody: neither Ctrl-C
+    nor SIGKILL of the controller ends it."""
+    behind.mkdir(exist_ok=True)
+    with open(behind / secrets.token_hex(8), "w", encoding="utf-8") as target:
+        target.write(f"{name}\n")
+        target.flush()
+        fcntl.flock(target, fcntl.LOCK_EX)
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        try:
+            os.setsid()
+            if not os.fork():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_IGN)
+                nothing = os.open(os.devnull, os.O_RDWR)
+                for stream in (0, 1, 2):
+                    os.dup2(nothing, stream)
+                try:
+                    launched.forked()
+                    said = _remove(launched)
+                except Exception as error:  # nobody else would hear of it
+                    said = f"pods are left: {type(error).__name__}: {error}"
+                target.write(said or DONE)
+                target.flush()
+        finally:
+            os._exit(0)

@@ -66,6 +66,9 @@ class Meeting(NodeProbe):
         finally:
             self.guardians.stop()
 
+    def ended(self) -> bool:
+        return not self.guardians and super().ended()
+
     def clean(self) -> list[str]:
         """As that of a NodeProbe; guardians go last."""
         try:

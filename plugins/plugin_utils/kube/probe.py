@@ -110,6 +110,7 @@ class NodeProbe:
         self._namespace: tuple[float, str] = (0.0, "")
         self._makers: list[str] = []
         self._over = False
+        self._unended = False
         self._unplaced = _UNSEEN
 
     def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:
@@ -186,6 +187,13 @@ class NodeProbe:
                     self.client.delete(self.pods, propagationPolicy="Background", **one)
             return []
         return cleanup.remove(self.client, self.launch.selector, [*LAUNCHED_BY[self.settings.launcher], *cleanup.KINDS_OF_PROBES])
+
+    def ended(self) -> bool:
+        """Whether every pod has ended by itself: what has ended holds nothing, so nobody waits for its removal."""
+        return not self.stay and not self._unended
+
+    def forked(self) -> None:
+        self.client = self.client.fresh()
 
     # Submission --------------------------------------------------------------------------------------------------
 
@@ -390,6 +398,7 @@ class NodeProbe:
         if followed is None:
             return []
         followed.ended = True
+        self._unended = True
         return [Answer(node, {"state": "refused", "reason_code": code, "reason": reason[:1500]}, self._about(followed))]
 
     def _about(self, followed: _Followed) -> Object:

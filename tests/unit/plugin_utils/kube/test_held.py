@@ -12,7 +12,7 @@ import signal
 import time
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import held, removed
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
@@ -79,3 +79,57 @@ def test_it_goes_when_the_parent_is_killed(tmp_path: pathlib.Path) -> None:
     while path.exists():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+class Pods(Thing):
+    """A thing that has ended by itself, or not; its removal takes a moment."""
+
+    def __init__(self, path: pathlib.Path, over: bool = True, left: tuple[str, ...] = (), dies: bool = False) -> None:
+        super().__init__(path)
+        self.over, self.left, self.dies, self.here = over, list(left), dies, os.getpid()
+
+    def ended(self) -> bool:
+        return self.over
+
+    def forked(self) -> None:
+        assert os.getpid() != self.here
+
+    def clean(self) -> list[str]:
+        if os.getpid() != self.here:
+            time.sleep(0.5)
+        if self.dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().clean()
+        return self.left
+
+
+def test_what_has_ended_is_removed_behind_our_back_and_waited_for_in_the_end(tmp_path: pathlib.Path) -> None:
+    pods = Pods(tmp_path / "thing")
+    with held(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
+        pass
+    assert pods.path.exists()
+    assert list(removed(tmp_path / "removing")) == [] and not pods.path.exists()
+    assert not list((tmp_path / "removing").iterdir())
+
+
+def test_what_still_runs_is_removed_at_once(tmp_path: pathlib.Path) -> None:
+    pods = Pods(tmp_path / "thing", over=False)
+    with held(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
+        pass
+    assert not pods.path.exists() and not (tmp_path / "removing").exists()
+
+
+def test_what_fails_is_removed_at_once(tmp_path: pathlib.Path) -> None:
+    pods = Pods(tmp_path / "thing")
+    with pytest.raises(ValueError, match="mine"), held(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
+        raise ValueError("mine")
+    assert not pods.path.exists() and not (tmp_path / "removing").exists()
+
+
+def test_what_is_left_and_a_remover_that_died_are_named(tmp_path: pathlib.Path) -> None:
+    for pods in (Pods(tmp_path / "a", left=("pods/x",)), Pods(tmp_path / "b", dies=True)):
+        with held(pods, os.getppid(), f"lab: run {pods.path.name}", tmp_path / "removing"):
+            pass
+    said = sorted(removed(tmp_path / "removing"))
+    assert said[0] == "lab: run a: still being deleted: pods/x"
+    assert said[1].startswith("lab: run b: pods may be left: whatever removes them has not ended")
