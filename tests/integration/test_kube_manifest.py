@@ -103,6 +103,9 @@ def test_what_is_ours_to_say_is_refused_before_anything_is_made(stage: Stage) ->
     manifest = stage.shell("true", hostPID=True)
     done = stage.run(manifest)
     assert verdicts(done) == {("UNKNOWN", "bad_spec")} and "acceptance_kube_allow" in done.journal[0]["reason"]
+
+
+def test_a_field_that_the_api_does_not_know_is_no_silent_loss(stage: Stage) -> None:
     done = stage.run(stage.shell("true", schedulerNam="mine"))
     assert verdicts(done) == {("UNKNOWN", "bad_spec")} and "unknown field" in done.journal[0]["reason"]
 
