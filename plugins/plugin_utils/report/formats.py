@@ -16,9 +16,7 @@ from xml.etree import ElementTree
 
 Model = t.Dict[str, t.Any]
 # Control characters, what turns the direction of text or takes no room, and what no XML may hold.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
-)
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]")
 # Rows of a Markdown table of one check.
 ROWS = 200
 
@@ -174,6 +172,13 @@ def _markdown_check(lines: list[str], stage: str, group: Model) -> None:
         lines.append(_row(cell(r["subject"]) + _simulated(r), cell(r["verdict"]), *values))
     if len(group["rows"]) > len(rows):
         lines += ["", f"{len(group['rows']) - len(rows)} more rows stand in report.json."]
+    for r in rows:
+        if r["sweep"]:
+            lines += ["", cell(r["subject"]), "", _row("world size", "message size (B)", "time (us)", "algbw (GB/s)", "busbw (GB/s)")]
+            lines.append("|---|---|---|---|---|")
+            for one in r["sweep"]["rows"][:ROWS]:
+                values = (number(one["time_us"]), number(one["algbw"]), number(one["busbw"]))
+                lines.append(_row(str(r["sweep"]["world_size"]), str(one["size"]), *values))
 
 
 def junit(model: Model) -> str:

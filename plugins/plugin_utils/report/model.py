@@ -30,12 +30,12 @@ ABNORMAL = ORDER[:4]
 EXPECTATION = ("stage", "check", "metric", "expected", "unit", "floor", "layer", "source", "date", "confidence", "expectation")
 # Metrics that are shown and never gated on: a mean over all sizes says nothing about the plateau.
 UNGATED = ("avg_busbw", "out_of_bounds")
+# The columns of a sweep over message sizes: bytes, microseconds, GB/s.
+SWEEP = ("size", "time_us", "algbw", "busbw")
 COMMANDS = 200
 
 
-def build(
-    plan: Record, measurements: list[Record], judgement: t.Any, matrices: t.Mapping[str, list[Record]] | None = None
-) -> Model:
+def build(plan: Record, measurements: list[Record], judgement: t.Any, matrices: t.Mapping[str, list[Record]] | None = None) -> Model:
     """One model (report/v1) from the plan, the measurements of a run and what the verdict engine said of them.
 
     `matrices` are by stage what report/heatmap.py made of its pair tests.
@@ -173,7 +173,19 @@ def _row(v: Record, m: Record | None) -> Record:
         "duration_s": m["duration_s"] if m else None,
         "evidence": _texts(evidence.get("changes") or []),
         "unreadable": _texts(evidence.get("unreadable") or []),
+        "sweep": _sweep(m) if m and v["subject"]["kind"] == "group" else None,
     }
+
+
+def _sweep(m: Record) -> Record | None:
+    """What a group of nodes measured at each message size: {"world_size", "rows": [SWEEP]}; None where that is not what it measured."""
+    rows = [
+        {name: row[name] for name in SWEEP}
+        for row in m["series"]
+        if isinstance(row, dict) and all(isinstance(row.get(name), (int, float)) for name in SWEEP)
+    ]
+    world = m["context"].get("world_size")
+    return {"world_size": world, "rows": rows} if rows and isinstance(world, int) else None
 
 
 def _summary(rows: list[Record]) -> Record | None:
@@ -226,9 +238,7 @@ def _commands(latest: dict[Key, Record]) -> list[Record]:
     for m in latest.values():
         if m["command"]:
             ran.setdefault((m["stage"], shlex.join(m["command"])[:2000]), set()).add(node_of(m["subject"]["id"]))
-    found: list[Record] = [
-        {"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()
-    ]
+    found: list[Record] = [{"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()]
     return sorted(found, key=lambda e: (e["stage"], -e["nodes"], e["command"]))[:COMMANDS]
 
 

@@ -60,6 +60,24 @@ def test_a_pair_and_a_group_convict_no_node() -> None:
     ]  # fmt: skip
 
 
+def test_a_group_shows_what_it_measured_at_each_size(tmp_path: pathlib.Path) -> None:
+    row = {"size": 8388608, "time_us": 98.53, "algbw": 85.14, "busbw": 159.64, "redop": "sum"}
+    measured = samples.measurement("nccl_fabric", "nccl_fabric", "all_reduce", series=[row, {**row, "algbw": None}, "cut"])
+    measured["context"]["world_size"] = 16
+    verdict = samples.verdict("nccl_fabric", "nccl_fabric", "all_reduce")
+    verdict["subject"]["kind"] = "group"
+    verdict.update(value=159.64, unit="GB/s")
+    made = build([verdict], [measured])
+    (shown,) = made["stages"][0]["checks"][0]["rows"]
+    assert shown["sweep"] == {"world_size": 16, "rows": [{"size": 8388608, "time_us": 98.53, "algbw": 85.14, "busbw": 159.64}]}
+    report.write(tmp_path, made)
+    text = (tmp_path / "report.md").read_text()
+    assert "| world size | message size (B) | time (us) | algbw (GB/s) | busbw (GB/s) |" in text
+    assert "| 16 | 8388608 | 98.53 | 85.14 | 159.6 |" in text
+    page = (tmp_path / "report.html").read_text()
+    assert "algbw (GB/s)" in page and '<td class="n">8388608</td>' in page
+
+
 def test_a_target_without_any_check_is_named() -> None:
     plan = samples.plan(["a", "b", "cluster"], ["stack"])
     verdicts = [samples.verdict("a", "stack", "facts"), samples.verdict("cluster/n1", "stack", "facts")]
@@ -80,9 +98,7 @@ def test_drift_is_one_row_for_each_deviating_value_with_both_sides() -> None:
     drift = {n: [{**item, "agreeing": ["c", "d"], "differing": ["a", "b"]}] for n in ("a", "b")}
     verdicts = [samples.verdict("a", "stack", "facts", "FAIL", simulated=True)]
     made = report.build(samples.plan(["a"], ["stack"]), [], samples.judgement(verdicts, drift=drift))
-    assert [(d["item"], d["differing"], d["agreeing"], d["simulated"]) for d in made["drift"]] == [
-        ("driver", ["a", "b"], ["c", "d"], True)
-    ]
+    assert [(d["item"], d["differing"], d["agreeing"], d["simulated"]) for d in made["drift"]] == [("driver", ["a", "b"], ["c", "d"], True)]
 
 
 def test_average_bandwidth_is_shown_apart_from_what_is_gated_on() -> None:
