@@ -28,7 +28,7 @@ demo: setup ## Accept a simulated fleet with planted faults; exits 0 when all an
 test: lint unit integration ## Everything that CI runs but the sanity tests
 
 unit: setup ## Unit tests
-	@$(PYTHON) -m pytest -n 4 --dist loadfile tests/unit
+	@$(PYTHON) -m pytest -n 4 --dist loadfile --timeout 600 tests/unit
 
 integration: setup ## Tests over real sshd hosts, soft-RoCE guests, Kubernetes and a browser
 	@$(PYTHON) tests/rigs/packages.py

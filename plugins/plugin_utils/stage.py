@@ -224,9 +224,10 @@ class StageOnHost(StageOnTarget):
         threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
         try:
             args = self.args()
+            check = self.action._task.check_mode
             if "answer" in args:  # a stage between nodes knows it without asking
-                return dict(args["answer"])
-            if not self.action._task.check_mode:
+                return {"state": "check_mode"} if check else dict(args["answer"])
+            if not check:
                 self.action.request = payload.request(self.action.module, self.action.spec, args)
             return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
         except ValueError as error:

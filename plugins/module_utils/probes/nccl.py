@@ -59,7 +59,10 @@ def size(text: t.Any) -> int:
     """Bytes of `8M`, `1G`, `1024`; ValueError for anything else."""
     word = str(text).strip().upper().rstrip("B")
     unit = word[-1:] if word[-1:] in UNITS and not word[-1:].isdigit() else ""
-    return int(word[: len(word) - len(unit)]) * UNITS[unit]
+    count = word[: len(word) - len(unit)]
+    if not count.isdecimal():
+        raise ValueError(f"size: found {str(text)[:40]!r}, expected bytes such as 1024, 8M or 1G")
+    return int(count) * UNITS[unit]
 
 
 def _measure(
