@@ -330,6 +330,23 @@ def test_contexts_are_named(tmp_path: pathlib.Path) -> None:
     assert api.namespace == "other" and "connection refused" in refused(lambda: api.get("/version"))
 
 
+def test_in_a_pod_its_service_account_is_taken(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(authority))
+    words = refused(lambda: client.connect(client.Connection("lab")))
+    assert words.startswith("lab: no service account in this pod")
+    token.write_text(SECRET)
+    authority.write_bytes(base64.b64decode(own_certificate()[0]))
+    api = client.connect(client.Connection("lab", namespace="team"))
+    assert api.namespace == "team"
+    words = refused(lambda: api.get("/version"))
+    assert "https://127.0.0.1:1 does not answer" in words and SECRET not in words
+
+
 def test_no_key_stays_in_a_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of Ansible end without the clean-up that the kubernetes package relies on."""
     temporary = tmp_path / "tmp"
