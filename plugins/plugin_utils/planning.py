@@ -36,6 +36,7 @@ def prepare(
         run = Run(results_dir, plan.new_run_id())
         written, settings = planner.build(run.id, args["stages"])
         written["judging"] = judging_inputs(planner, settings)
+        written["judging"]["notes"] += without_effect(written, settings)
         stages, _skipped = planner.stages(args["stages"])
         detach = detached(stages, settings)
         run.make()
@@ -109,6 +110,7 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
     of: dict[str, int] = {}
     waivers: list[dict[str, t.Any]] = []
     stack: dict[str, dict[str, t.Any]] = {}
+    notes: list[str] = []
     for host, values in settings.items():
         layered = [(layer, planner.template(host, v)) for layer, v in planner.layers.of(host, "acceptance_expectations")]
         resolved = _resolve(resolver, host, layered, values)
@@ -119,7 +121,7 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
             scoped = {"subject": host, **waiver} if isinstance(waiver, dict) else waiver
             if scoped not in waivers:
                 waivers.append(scoped)
-        for node, entry in _of_nodes(host, values):
+        for node, entry in _of_nodes(host, values, notes):
             resolved = _resolve(resolver, f"{host}: acceptance_node_vars", _and(layered, entry), values)
             if resolved not in sets:
                 sets.append(resolved)
@@ -135,8 +137,24 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
         "waivers": waivers,
         "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
         "stack": stack,
-        "notes": sorted({line for s in sets for line in s.ignored}),
+        "notes": sorted({line for s in sets for line in s.ignored}) + notes,
     }
+
+
+def without_effect(written: dict[str, t.Any], settings: dict[str, dict[str, t.Any]]) -> list[str]:
+    """What speaks of nodes or stages that this run does not have: misspelt, more often than not."""
+    subjects = {item["subject"]["id"] for item in written["items"]}
+    strange = sorted(node for node in written["judging"]["of"] if node not in subjects and node not in settings)
+    notes = []
+    if strange:
+        names = f"{', '.join(strange[:10])}{' ...' if len(strange) > 10 else ''}"
+        notes.append(f"acceptance_node_vars: not among the nodes of this run: {names}")
+    stages = {*plan.SHIPPED_STAGES, *(stage["name"] for stage in written["stages"])}
+    for host, values in sorted(settings.items()):
+        none = sorted(set(values.get("acceptance_kube_gpu_stages") or ()) - stages)
+        if none and values.get("acceptance_plane") == "kubernetes":
+            notes.append(f"{host}: acceptance_kube_gpu_stages: no stage of this run: {', '.join(none)}")
+    return notes
 
 
 def _resolve(
@@ -153,8 +171,9 @@ def _and(layered: expectations.Layered, entry: dict[str, t.Any]) -> expectations
     return [*layered, ("host", entry["expectations"])] if entry.get("expectations") else layered
 
 
-def _of_nodes(host: str, values: dict[str, t.Any]) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
-    """Nodes of a cluster that `acceptance_node_vars` speaks of, each with its entry; where two do, the later one."""
+def _of_nodes(host: str, values: dict[str, t.Any], notes: list[str]) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+    """Nodes of a cluster that `acceptance_node_vars` speaks of, each with its entry; where two do, the later one. An entry that speaks
+    of none is a note."""
     found: dict[str, dict[str, t.Any]] = {}
     for number, entry in enumerate(values.get("acceptance_node_vars") or ()):
         if (
@@ -167,5 +186,8 @@ def _of_nodes(host: str, values: dict[str, t.Any]) -> t.Iterator[tuple[str, dict
             )
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inventory
 
-        found.update({f"{host}/{name}": entry for name in inventory.select(host, values, entry)})
+        names = inventory.select(host, values, entry)
+        if not names:
+            notes.append(f"{host}: acceptance_node_vars[{number}]: no node is known that {entry.get('selector') or 'it names'} matches")
+        found.update({f"{host}/{name}": entry for name in names})
     yield from found.items()

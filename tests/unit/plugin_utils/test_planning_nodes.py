@@ -39,3 +39,20 @@ def test_a_node_has_its_own_expectations_and_waivers() -> None:
 def test_what_it_may_not_hold_is_named(wrong: t.Any) -> None:
     with pytest.raises(plan.PlanError, match=r"lab: acceptance_node_vars\[0\]: found .*, expected \{names or selector"):
         inputs([wrong])
+
+
+def test_nodes_and_stages_that_the_run_does_not_have_are_a_note() -> None:
+    made = inputs([{"names": ["a", "b"]}])
+    written = {"items": [{"subject": {"id": "lab/a"}}], "stages": [{"name": "ours"}], "judging": made}
+    settings = {"lab": {"acceptance_plane": "kubernetes", "acceptance_kube_gpu_stages": ["gemm", "ours", "gem"]}, "m": {}}
+    assert planning.without_effect(written, settings) == [
+        "acceptance_node_vars: not among the nodes of this run: lab/b",
+        "lab: acceptance_kube_gpu_stages: no stage of this run: gem",
+    ]
+
+
+def test_an_entry_that_speaks_of_no_node_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import inventory
+
+    monkeypatch.setattr(inventory, "select", lambda *_given: [])
+    assert inputs([{"selector": "rack=9"}])["notes"] == ["lab: acceptance_node_vars[0]: no node is known that rack=9 matches"]
