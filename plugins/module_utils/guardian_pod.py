@@ -23,6 +23,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 import typing as t
 
@@ -295,5 +296,5 @@ def not_switched(wanted: str, code: str | None, reason: str | None) -> Record:
 
 
 def _log(*lines: str) -> None:
-    for line in lines:
-        print(line, flush=True)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()

@@ -63,5 +63,5 @@ results_dir:
 tasks:
   description: Path of a file of tasks that run the stages in order; a long one over more hosts than forks is started and then collected.
   returned: success
-  type: path
+  type: str
 """
