@@ -26,7 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # By a part of a file's path, those that take longest first: whoever begins them last waits for them alone.
-BIG_RIGS = {"guests": ("_guests", "rig_rdma"), "kubernetes": ("kube",)}
+BIG_RIGS = {
+    "guests": ("_guests", "rig_rdma"),
+    "own clusters": ("kube_acceptance", "kube_brought", "kube_localise", "kube_probe", "kube_rdma"),
+    "the shared cluster": ("kube",),
+}
 
 
 def rig_of(path: str) -> str:

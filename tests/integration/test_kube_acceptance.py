@@ -28,6 +28,7 @@ from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import nodes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.fleet]
+LONG = pytest.mark.long
 HOSTS, KWOK = 4, 50
 NAMESPACE = "acceptance"
 TOOLS = {
@@ -192,12 +193,12 @@ def test_other_launchers_on_nodes_with_containers(healthy: Mixed, launcher: str)
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [
-        ({"acceptance_kube_image": "gpufleet.invalid/nothing:1"}, "image_pull", "gpufleet.invalid/nothing:1"),
+        pytest.param({"acceptance_kube_image": "gpufleet.invalid/nothing:1"}, "image_pull", "gpufleet.invalid/nothing:1", marks=LONG),
         ({"acceptance_kube_image": "BARE"}, "no_python", "executable file not found"),
         ({"acceptance_kube_python": "/nowhere/python3"}, "no_python", "/nowhere/python3"),
         ({"acceptance_kube_resources": {"limits": {"memory": "6Mi"}}}, "", ""),
         ({"acceptance_kube_resources": {"requests": {"cpu": "4000"}}}, "pod_refused", "OutOfcpu"),
-        ({"acceptance_kube_pod_patch": MOUNT}, "timeout", 'configmap "nowhere" not found'),
+        pytest.param({"acceptance_kube_pod_patch": MOUNT}, "timeout", 'configmap "nowhere" not found', marks=LONG),
         ({"acceptance_nodes": {"selector": "no=such"}}, "node_absent", "selector no=such matches no node"),
         ({"acceptance_kube_namespace": "elsewhere"}, "no_permission", "in namespace elsewhere we may not"),
     ],

@@ -25,7 +25,7 @@ from kube_roles import roles
 from rigs import common
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes
 
-pytestmark = pytest.mark.kubernetes
+pytestmark = [pytest.mark.kubernetes, pytest.mark.long]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
