@@ -187,7 +187,8 @@ def test_not_enough_gpus_says_who_has_them(lab: Lab) -> None:
 
 
 def test_quota_is_named_per_node(lab: Lab) -> None:
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": "7"}}}
+    # Of `pods` those that have ended do not count any more, and the first may end before the last is made.
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"count/pods": "7"}}}
     path = f"/api/v1/namespaces/{lab.namespace}/resourcequotas"
     lab.admin.post(path, quota)
     while not lab.admin.get(f"{path}/small").get("status", {}).get("hard"):
