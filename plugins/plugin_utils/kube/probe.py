@@ -111,6 +111,7 @@ class NodeProbe:
         self._makers: list[str] = []
         self._over = False
         self._unended = False
+        self._holding = any("/" in resource for resource in settings.resources.get("limits") or {})
         self._unplaced = _UNSEEN
 
     def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:
@@ -189,8 +190,8 @@ class NodeProbe:
         return cleanup.remove(self.client, self.launch.selector, [*LAUNCHED_BY[self.settings.launcher], *cleanup.KINDS_OF_PROBES])
 
     def ended(self) -> bool:
-        """Whether every pod has ended by itself: what has ended holds nothing, so nobody waits for its removal."""
-        return not self.stay and not self._unended
+        """Whether every pod has answered and none holds what another stage may want: nobody waits for their removal then."""
+        return not self._unended and self.settings.keep == "never" and not (self.stay and self._holding)
 
     def forked(self) -> None:
         self.client = self.client.fresh()
@@ -198,6 +199,7 @@ class NodeProbe:
     # Submission --------------------------------------------------------------------------------------------------
 
     def _submit(self, asked: list[Asked], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+        self._holding = self._holding or any(item.devices for item in asked)
         for item in asked:
             self.followed[item.node] = _Followed(item, time.monotonic())
         if self.settings.launcher != "pods":
