@@ -10,7 +10,6 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import json
-import pathlib
 import time
 import typing as t
 
@@ -63,8 +62,10 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
 def left_behind(task_vars: dict[str, t.Any]) -> t.Iterator[str]:
     """Waits for the removal of pods, for which no stage has waited; what is left of them, in words."""
     planned = task_vars.get("acceptance_run") or {}
-    folder = pathlib.Path(planned.get("results_dir", "")) / planned.get("run_id", "") / "removing"
-    if planned.get("run_id") and folder.is_dir():
+    if not planned.get("run_id"):
+        return
+    folder = Run(planned["results_dir"], planned["run_id"]).removing
+    if folder.is_dir():
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import held
 
         yield from held.removed(folder)

@@ -132,6 +132,11 @@ class Run:
         paths = sorted((self.dir / "todo").glob("*.json"))
         return {urllib.parse.unquote(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
 
+    @property
+    def removing(self) -> pathlib.Path:
+        """Where stages leave a file for each removal of pods that goes on behind them (kube/held.py)."""
+        return self.dir / "removing"
+
     def include(self, tasks: list[dict[str, t.Any]]) -> str:
         """The path of a file with these tasks. Where Ansible includes a role in a loop, its main process copies it for every host and
         item (12 ms each, 10 minutes for 2,000 hosts and 12 stages); one file of tasks is included once."""

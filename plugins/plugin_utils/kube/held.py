@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a launch has made goes with it, whatever ends us.
 
-Pods that have ended hold no device and no processor. Thousands of them take the API server seconds to delete, for which nobody needs to
-wait: a process of its own does it while the run goes on, and only the end of the run waits for that.
+Pods that have ended, or have answered and asked for no resources, hold nothing. Thousands of them take the API server seconds to delete,
+for which nobody needs to wait: a process of its own does it while the run goes on, and only the end of the run waits for that.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -24,8 +24,8 @@ import typing as t
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import KubeError
 
-# In the folder of a run, where removed() looks; and what stands there when all is gone.
-BEHIND, DONE = "removing", "done"
+# What stands in the file of a removal when all is gone.
+DONE = "done"
 
 
 class Launched(t.Protocol):
@@ -40,7 +40,7 @@ class Ending(Launched, t.Protocol):
     """Something whose parts end by themselves."""
 
     def ended(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether nobody has to wait for its removal: all of it has answered, and holds nothing that others want."""
 
     def forked(self) -> None:
         """What has to be done first in a process that was just forked."""
@@ -79,9 +79,13 @@ def held(launched: Launched, controller: int, name: str, behind: pathlib.Path | 
             ending = True
     finally:
         with cleaning:
-            if whole and behind and isinstance(launched, Ending) and launched.ended():
-                _leave(launched, name, behind)
-            elif said := _remove(launched):
+            later = whole and behind is not None and isinstance(launched, Ending) and launched.ended()
+            if later:
+                try:
+                    _leave(t.cast("Ending", launched), name, t.cast("pathlib.Path", behind))
+                except OSError:  # a disk that is full, a process too many: then somebody has to wait
+                    later = False
+            if not later and (said := _remove(launched)):
                 Display().warning(f"{name}: {said}")
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -111,7 +111,7 @@ class NodeProbe:
         self._makers: list[str] = []
         self._over = False
         self._unended = False
-        self._holding = any("/" in resource for resource in settings.resources.get("limits") or {})
+        self._holding = any(settings.resources.values())
         self._unplaced = _UNSEEN
 
     def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:

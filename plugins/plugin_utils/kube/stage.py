@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, inventory, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, KubeError, connect
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import BEHIND, held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import Answer, Asked, NodeProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import Check
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import file_name
@@ -88,7 +88,7 @@ class StageOnCluster(StageOnTarget):
 
     def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, asked: list[Asked]) -> None:
         """The probe to its end: what a node says is recorded when it says it."""
-        with held(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.dir / BEHIND):
+        with held(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.removing):
             for answers in probe.run(asked):
                 self._record_all([self._taken(answer, pods) for answer in answers])
         for pod, node in sorted(probe.kept.items()):

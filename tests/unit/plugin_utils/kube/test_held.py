@@ -133,3 +133,11 @@ def test_what_is_left_and_a_remover_that_died_are_named(tmp_path: pathlib.Path) 
     said = sorted(removed(tmp_path / "removing"))
     assert said[0] == "lab: run a: still being deleted: pods/x"
     assert said[1].startswith("lab: run b: pods may be left: whatever removes them has not ended")
+
+
+def test_where_nothing_can_be_left_for_later_it_is_removed_at_once(tmp_path: pathlib.Path) -> None:
+    pods = Pods(tmp_path / "thing")
+    (tmp_path / "removing").write_text("a file is in the way, as good as a disk that is full")
+    with held(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
+        pass
+    assert not pods.path.exists()
