@@ -10,7 +10,7 @@ import random
 import types
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.matrix import Cell
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
 
 RUN = "20261121T061718Z-65e3c5"
 PARTS = {"FAIL": 0, "UNKNOWN": 0, "WARN": 0, "KNOWN_FAIL": 0, "SKIPPED": 0, "PASS": 0}

@@ -12,8 +12,8 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import baseline
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, write_atomically
 
 
 class ActionModule(ActionBase):

@@ -10,8 +10,8 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import judging
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude as judging
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 
 class ActionModule(ActionBase):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, door, inventory, objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube.probe import Asked, NodeProbe
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import new_run_id
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import access, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import door, objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods.probe import Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
 
 
 class ActionModule(door.KubeAction):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.bandwidth import bandwidth_verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bandwidth import bandwidth_verdict
 
 
 class FilterModule:

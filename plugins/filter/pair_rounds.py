@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import pairing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import pairing
 
 
 def pair_rounds(nodes: t.Any, scope: str = "all_pairs", k: int | None = None, seed: t.Any = None) -> list[list[list[str]]]:

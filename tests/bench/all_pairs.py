@@ -22,7 +22,7 @@ import typing as t
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.pairing import pair_rounds  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.pairing import pair_rounds  # noqa: E402
 from rigs.fleet.fleet import Fleet, Options  # noqa: E402
 from rigs.simulated import pairs  # noqa: E402
 

@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 import yaml
 from acceptance_runs import ROOT, Acceptance, Done, run_folder
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
 
 pytestmark = pytest.mark.fleet
 VERDICT = jsonschema.Draft202012Validator(measurement.schema("verdict-v1"))

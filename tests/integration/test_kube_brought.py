@@ -13,8 +13,9 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, inventory, probe, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import client, inventory, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import probe
 from kube_roles import roles
 from own_rig import own
 from rigs.kubernetes import images

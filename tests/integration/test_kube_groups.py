@@ -19,8 +19,9 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import cleanup, client, discovery, group, group_objects, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import cleanup, client, discovery, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.groups import group, group_objects
 from kube_roles import roles
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes
 

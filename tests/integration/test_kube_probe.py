@@ -22,8 +22,9 @@ import typing as t
 
 import kwok_answers
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import access, cleanup, client, objects, probe, settings, watch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import access, cleanup, client, settings, watch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import objects, probe
 from kube_roles import roles
 from own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes

@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / ".collections"))
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, physics
 
 
 def main(names: list[str]) -> int:

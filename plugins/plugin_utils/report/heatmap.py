@@ -13,7 +13,7 @@ import math
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.matrix import Cell, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts
 
 Record = t.Dict[str, t.Any]
@@ -40,7 +40,7 @@ def build(
 ) -> Record:
     """What the page and report.json show of one test between pairs (one check and variant).
 
-    `cells` are those of plugin_utils/matrix.py; a pair that was tested more than once shows its worst test. `floor` is one
+    `cells` are those of plugin_utils/judging/matrix.py; a pair that was tested more than once shows its worst test. `floor` is one
     number or one for each rail, a limit where `better` is `lower`. `rounds` are `{"round", "pairs", "started_at",
     "seconds", "slowest"}`, the last three None where not known. KeyError for a rail without a floor.
     """

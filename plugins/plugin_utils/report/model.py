@@ -17,8 +17,8 @@ import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.waivers import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import write_atomically
 
 Model = t.Dict[str, t.Any]
 Record = t.Dict[str, t.Any]

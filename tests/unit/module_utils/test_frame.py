@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -20,7 +20,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, guardian_pod, session
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SECRET, UID = "0123456789abcdef", "a-pod"

@@ -17,8 +17,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import No
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import nccl_fabric
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric
 
 ROCE = [[0, "RoCE v1", "fe80::1"], [1, "RoCE v2", "fe80::1"], [2, "RoCE v1", "10.0.0.1"], [3, "RoCE v2", "10.0.0.1"]]
 

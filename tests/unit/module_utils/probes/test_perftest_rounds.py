@@ -18,7 +18,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest, rdma_ports
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
 from rigs.simulated import pairs
 
 WALK = """

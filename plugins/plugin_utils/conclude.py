@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From a journal to a verdict: judge a run, write its report, say whether the fleet is accepted.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import pairs as rdma_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import prepare as planning
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import terminal
+
+
+def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Judge the run of this play, or an old one by its id with today's expectations."""
+    planned = task_vars.get("acceptance_run")
+    if planned and planned.get("run_id"):
+        run = Run(planned["results_dir"], planned["run_id"])
+        if planned.get("detached"):
+            return _detached(run)
+        written = run.plan()
+        inputs = written["judging"]
+    else:
+        run = Run.open(str(args["results_dir"]), str(args["run_id"]))
+        written = run.plan()
+        inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
+    records, notes = run.journal.read()
+    judgement = verdict.judge(written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"])
+    judgement.notes += notes + inputs["notes"]
+    later = (run.dir / "verdicts.jsonl").exists()
+    out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "verdicts.jsonl", "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts))
+    sound = [r for r in records if well_formed(r)]
+    made = report.build(written, sound, judgement, rdma_matrix.pictures(sound, expected(inputs)))
+    paths = report.write(out, made)
+    made["path"] = str(paths[0])
+    if planned:
+        run.clear_todo()
+    lines = terminal.coloured(made)
+    return {
+        "accepted": judgement.accepted,
+        "why": f"{'ACCEPTED' if judgement.accepted else 'NOT ACCEPTED'}: {judgement.why}",
+        "run_id": run.id,
+        "counts": judgement.counts,
+        "coverage": {k: v for k, v in judgement.coverage.items() if k != "unknown"},
+        "report": [str(p) for p in paths],
+        "lines": lines,
+    }
+
+
+def left_behind(task_vars: dict[str, t.Any]) -> t.Iterator[str]:
+    """Waits for the removal of pods, for which no stage has waited; what is left of them, in words."""
+    planned = task_vars.get("acceptance_run") or {}
+    if not planned.get("run_id"):
+        return
+    folder = Run(planned["results_dir"], planned["run_id"]).removing
+    if folder.is_dir():
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import held
+
+        yield from held.removed(folder)
+        folder.rmdir()
+
+
+def _detached(run: Run) -> dict[str, t.Any]:
+    """A run whose pods work on without us is not judged, and so not accepted."""
+    records = sorted((run.dir / "detached").glob("*.json"))
+    nodes = sum(len(json.loads(path.read_text(encoding="utf-8"))["nodes"]) for path in records)
+    run.clear_todo()
+    why = (
+        f"DETACHED: run {run.id} works on {nodes} nodes by itself and is not judged. Look: playbooks/status.yml -e run_id={run.id}; "
+        f"collect and judge: playbooks/resume.yml -e run_id={run.id}; give up: playbooks/cleanup.yml -e run_id={run.id}"
+    )
+    return {"accepted": False, "why": why, "run_id": run.id, "detached": nodes, "lines": [(why, "yellow")]}
+
+
+def expected(inputs: dict[str, t.Any]) -> t.Callable[[str, str], expectations.Expectations]:
+    sets = [expectations.Expectations.load(dumped) for dumped in inputs["sets"]]
+    nothing = expectations.Expectations([])
+    of = inputs["of"]
+
+    def expected(node: str, target: str) -> expectations.Expectations:
+        number = of.get(node, of.get(target))
+        return nothing if number is None else sets[number]
+
+    return expected
+
+
+def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], written: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Expectations and waivers as the inventory has them now; hosts that left it keep those of the plan."""
+    planner = plan.Planner(play, loader, task_vars)
+    planner.hosts = [h for h in planner.hosts if h in written["targets"]]
+    stages = [plan.Stage(s["name"], s["role"], play, planner.manager, loader, "plan.json", s.get("manifest")) for s in written["stages"]]
+    today = planning.judging_inputs(planner, planner.settings(stages))
+    before = written["judging"]
+    shift = len(today["sets"])
+    today["sets"] += before["sets"]
+    for target, number in before["of"].items():
+        today["of"].setdefault(target, number + shift)
+        if target in before["stack"]:
+            today["stack"].setdefault(target, before["stack"][target])
+    return today

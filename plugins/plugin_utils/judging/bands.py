@@ -1,0 +1,231 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One number of a measurement against one expectation.
+
+This plugin util is PRIVATE to the collection; the filter `bandwidth_verdict` is its public window.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import PLATEAU_FROM, Expectation, mismatch, number
+
+# Shares of the expected value; for something that should be low, the expected value's share of the measured one.
+PASS_FROM = 0.95
+WARN_FROM = 0.90
+# Neighbours: at least this many beside the subject itself; how far out one is by the modified z-score
+# 0.6745 (x - median) / MAD (Iglewicz and Hoaglin), in which no MAD is taken for smaller than 1 % of the median.
+NEIGHBOURS = 5
+OUTLIER_Z = -3.5
+MAD_FLOOR = 0.01
+SIBLINGS = 2
+
+# The metric that stands for a check where no expectation names one; the first that a measurement has.
+PRIMARY = ("busbw", "tflops", "bandwidth", "latency")
+SEVERITY = {"PASS": 0, "SKIPPED": 1, "WARN": 2, "KNOWN_FAIL": 3, "UNKNOWN": 4, "FAIL": 5}
+
+
+@dataclasses.dataclass
+class Opinion:
+    """A verdict before it is written down; the fields are those of verdict/v1."""
+
+    verdict: str
+    reason: str
+    reason_code: str | None = None
+    value: float | None = None
+    unit: str | None = None
+    floor: float | None = None
+    layer: str | None = None
+    source: str | None = None
+    confidence: str | None = None
+    metric: str | None = None
+    expected: float | None = None
+    date: str | None = None
+    expectation: str | None = None
+    ticket: str | None = None
+    expires: str | None = None
+    of: str | None = None
+    findings: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def severity(self) -> int:
+        return SEVERITY[self.verdict]
+
+    def write(self, about: dict[str, t.Any]) -> dict[str, t.Any]:
+        """As verdict/v1 about a measurement or an item of a plan: {run_id, stage, check, variant, subject, attempt,
+        simulated}."""
+        known = {name: about[name] for name in ("run_id", "stage", "check", "variant", "attempt", "simulated")}
+        subject = {name: about["subject"][name] for name in ("kind", "id", "members")}
+        return {"schema": "verdict/v1", **known, "subject": subject, **vars(self), "findings": list(self.findings)}
+
+    def but(self, verdict: str, reason_code: str, reason: str) -> Opinion:
+        """The same numbers with another verdict; what it was before stays among the findings."""
+        return dataclasses.replace(
+            self, verdict=verdict, reason_code=reason_code, reason=reason, findings=[*self.findings, self.reason]
+        )
+
+
+def worst(opinions: t.Sequence[Opinion]) -> Opinion:
+    """The one that decides, with the others' reasons among its findings; of equals the one furthest below its floor."""
+    if len(opinions) == 1:
+        return opinions[0]
+
+    def order(opinion: Opinion) -> tuple[int, float]:
+        short = 0.0
+        if opinion.value is not None and opinion.floor:
+            lower_is_better = opinion.expected is not None and opinion.floor > opinion.expected
+            short = opinion.value / opinion.floor if lower_is_better else -opinion.value / opinion.floor
+        return opinion.severity, short
+
+    decides = max(opinions, key=order)
+    others = [o.reason for o in opinions if o is not decides and o.verdict != "PASS"]
+    findings = [f for o in opinions for f in o.findings]
+    return dataclasses.replace(decides, findings=[*findings, *others]) if findings or others else decides
+
+
+class Unusable(ValueError):
+    """A measurement does not have the number that it should have."""
+
+
+class Reading(t.NamedTuple):
+    """One number of a measurement."""
+
+    value: float
+    unit: str
+    size: int | None = None
+
+
+def reading(measurement: dict[str, t.Any], metric: str, size: int | str | None) -> Reading | None:
+    """A metric of a measurement, or of the row of its sweep that has `size` (bytes, or `plateau`).
+
+    None where the sweep has no such row; Unusable where the number is missing, or is none.
+    """
+    metrics = measurement.get("metrics") or {}
+    if size is None:
+        found = metrics.get(metric)
+        if not isinstance(found, dict) or not number(found.get("value")):
+            value = found.get("value") if isinstance(found, dict) else found
+            raise Unusable(f"{metric}: found {value!r}, expected a number")
+        return Reading(float(found["value"]), str(found.get("unit")))
+    rows = [r for r in measurement.get("series") or [] if isinstance(r, dict) and number(r.get("size"))]
+    if size == "plateau":
+        size = max((r["size"] for r in rows), default=0)
+        if size < PLATEAU_FROM:
+            return None
+    rows = [r for r in rows if r["size"] == size]
+    if not rows:
+        return None
+    found_here = [row.get(metric) for row in rows]
+    values = [float(value) for value in found_here if value is not None and number(value)]
+    if len(values) != len(rows):
+        raise Unusable(f"{metric} at {human(int(size))}: found {found_here!r}, expected a number")
+    units = (measurement.get("context") or {}).get("series_units")
+    unit = units.get(metric) if isinstance(units, dict) else None
+    if unit is None and isinstance(metrics.get(metric), dict):
+        unit = metrics[metric].get("unit")
+    value = max(values) if physics.UNITS.get(str(unit), ("",))[0] == "time" else min(values)
+    return Reading(value, str(unit), int(size))
+
+
+def compare(found: Reading, expected: Expectation) -> Opinion:
+    """The bands: higher is better: PASS from 0.95 of the expected value, WARN from 0.90, FAIL below; lower is better:
+    PASS up to the value / 0.95, WARN up to the value / 0.90, FAIL above."""
+    known: dict[str, t.Any] = {
+        "layer": expected.layer,
+        "source": expected.source,
+        "confidence": expected.confidence,
+        "metric": expected.metric,
+        "expected": expected.value,
+        "date": expected.date,
+        "expectation": expected.id,
+    }
+    at = f" at {human(found.size)}" if found.size else ""
+    floor, least = floors(expected.value, expected.better)
+    try:
+        value = physics.convert(found.value, found.unit, expected.unit)
+    except ValueError as error:
+        reason = f"{expected.metric}{at} cannot be judged: {error}"
+        return Opinion("UNKNOWN", reason, "bad_measurement", **known)
+    if value < 0:
+        reason = f"{expected.metric}{at}: found {value:g} {expected.unit}, expected a number that is not negative"
+        return Opinion("UNKNOWN", reason, "bad_measurement", **known)
+    lower = expected.better == "lower"
+    numbers: dict[str, t.Any] = {**known, "value": value, "unit": expected.unit, "floor": floor}
+    said = f"{expected.metric} {value:.5g} {expected.unit}{at}"
+    if lower and value == 0:
+        return Opinion("UNKNOWN", f"{said}: nothing takes no time", "bad_measurement", **numbers)
+    share = f"{value / expected.value:.3f} of the expected {expected.value:g} ({expected.layer}, {expected.id})"
+    if value <= floor if lower else value >= floor:
+        return Opinion("PASS", f"{said} is {share}", None, **numbers)
+    limit = f"the {'most' if lower else 'least'} that passes is {floor:g}"
+    if value <= least if lower else value >= least:
+        return Opinion("WARN", f"{said} is {share}; {limit}", "below_warn", **numbers)
+    return Opinion("FAIL", f"{said} is only {share}; {limit}" if not lower else f"{said} is {share}; {limit}",
+                   "below_floor", **numbers)  # fmt: skip
+
+
+def floors(expected: float, better: str = "higher") -> tuple[float, float]:
+    """Where PASS ends and where WARN ends."""
+    if better == "lower":
+        return round(expected / PASS_FROM, 6), round(expected / WARN_FROM, 6)
+    return round(expected * PASS_FROM, 6), round(expected * WARN_FROM, 6)
+
+
+class Centre(t.NamedTuple):
+    """Of the values of identical subjects: their median, and their median absolute deviation from it (MAD)."""
+
+    median: float
+    mad: float
+
+
+def centre(values: t.Sequence[float]) -> Centre | None:
+    """None where the values are of too few subjects to say anything."""
+    if len(values) <= NEIGHBOURS:
+        return None
+    median = statistics.median(values)
+    if median <= 0:
+        return None
+    return Centre(median, max(statistics.median(abs(v - median) for v in values), MAD_FLOOR * median))
+
+
+def against_neighbours(value: float, of: Centre, better: str) -> str | None:
+    """WARN or FAIL where `value` is far worse than those of identical subjects (its own is among them)."""
+    z = 0.6745 * (value - of.median) / of.mad
+    share = value / of.median
+    if better == "lower":
+        share, z = (of.median / value if value > 0 else 0.0), -z
+    if share < WARN_FROM:
+        return "FAIL"
+    return "WARN" if share < PASS_FROM and z < OUTLIER_Z else None
+
+
+def against_siblings(value: float, siblings: t.Sequence[float]) -> tuple[str, float] | None:
+    """WARN or FAIL, and the median of the other GPUs of its node, where `value` is 5 or 10 % below that."""
+    if len(siblings) < SIBLINGS:
+        return None
+    median = statistics.median(siblings)
+    if median <= 0 or value >= PASS_FROM * median:
+        return None
+    return ("FAIL" if value < WARN_FROM * median else "WARN"), median
+
+
+def human(size: int) -> str:
+    """1073741824 -> `1 GiB`."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.4g} {unit}"
+    return f"{size} B"
+
+
+def accepts(expected: Expectation, measurement: dict[str, t.Any]) -> str | None:
+    """The first key in which a measurement's hardware contradicts an expectation; what it does not tell is let pass."""
+    known = {**(measurement.get("context") or {})}
+    for key in ("stage", "check"):
+        if measurement.get(key):
+            known[key] = measurement[key]
+    return mismatch({k: v for k, v in expected.match.items() if known.get(k) is not None}, known)

@@ -1,0 +1,178 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One measurement against one expectation, outside a run: what the filter `bandwidth_verdict` does.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import datetime
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
+    LAYERS,
+    METRIC_KINDS,
+    Expectation,
+    ExpectationError,
+    number,
+    parse,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.physics import UNITS
+
+_OUTCOMES = ("measured", "error", "timeout", "missing", "not_applicable")
+
+
+def bandwidth_verdict(measurement: t.Any, expectation: t.Any) -> dict[str, t.Any]:
+    """A verdict/v1 of one measurement.
+
+    `measurement` is a measurement/v1, an observation, what the filters `nccl_tests`, `perftest` or `hccl_test` return,
+    or {"value", "unit"} with `size` (bytes) where it has one. `expectation` is an entry of a table, or {"value",
+    "unit"} with `metric`, `size` and `better` where they matter. Whatever is not a number with a unit on both sides is
+    UNKNOWN, and so is an expectation for other hardware or another message size. Never raises.
+    """
+    about, found = _measurement(measurement)
+    try:
+        expected = _expectation(expectation, found)
+    except ExpectationError as error:
+        return Opinion("UNKNOWN", f"no usable expectation: {error}", "no_expectation").write(about)
+    return _judge(found, expected).write(about)
+
+
+def _judge(found: dict[str, t.Any], expected: Expectation) -> Opinion:
+    outcome, code, reason = found["outcome"], found["reason_code"], found["reason"]
+    if outcome == "not_applicable" and code in reasons.SKIP_RULES:
+        return Opinion("SKIPPED", f"rule {code}: {reason}", code)
+    if outcome != "measured":
+        fatal = outcome == "error" and code in reasons.FATAL
+        return Opinion("FAIL" if fatal else "UNKNOWN", reason, code)
+    other = bands.accepts(expected, found)
+    if other is not None:
+        wanted, seen = expected.match.get(other), found["context"].get(other, found.get(other))
+        return Opinion("UNKNOWN", f"the expectation is for {other} {wanted}, not {seen}", "no_expectation")
+    opinions = []
+    for size in expected.sizes:
+        try:
+            value = bands.reading(found, expected.metric, size)
+        except bands.Unusable as error:
+            return Opinion("UNKNOWN", str(error), "bad_measurement", metric=expected.metric)
+        if value is not None:
+            opinions.append(bands.compare(value, expected))
+    if not opinions:
+        sizes = " or ".join(bands.human(s) if isinstance(s, int) else str(s) for s in expected.sizes)
+        return Opinion("UNKNOWN", f"the expectation holds at {sizes}, which was not measured", "no_expectation")
+    return bands.worst(opinions)
+
+
+def _expectation(given: t.Any, found: dict[str, t.Any]) -> Expectation:
+    if not isinstance(given, dict):
+        raise ExpectationError(f"found {given!r:.100}, expected a dictionary with at least value and unit")
+    given = dict(given)
+    layer = given.pop("layer", "run")
+    # An entry as plan.json keeps it has these two besides.
+    given.pop("rank", None), given.pop("origin", None)
+    size = given.pop("size", None)
+    match = given.get("match", {})
+    if isinstance(match, dict):
+        match = {"stage": found["stage"] or "any", **({} if size is None else {"size": size}), **match}
+    kind = UNITS.get(given["unit"], ("",))[0] if isinstance(given.get("unit"), str) else ""
+    alike = [m for m in found["metrics"] if isinstance(m, str) and METRIC_KINDS.get(m) == kind]
+    usual = {
+        "id": "given",
+        "metric": next((m for m in bands.PRIMARY if m in alike), alike[0] if alike else "busbw"),
+        "source": "given by the caller",
+        "date": datetime.date.today().isoformat(),
+        "confidence": "derived",
+    }
+    usual.update({k: v for k, v in given.items() if not (k == "note" and v is None)})
+    return parse({**usual, "match": match}, "expectation", layer if layer in LAYERS else "run")
+
+
+def _measurement(given: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """What the verdict is about, and the measurement in the form that the bands read."""
+    about: dict[str, t.Any] = {
+        "run_id": "",
+        "stage": "",
+        "check": "",
+        "variant": "",
+        "subject": {"kind": "node", "id": "unknown", "members": []},
+        "attempt": None,
+        "simulated": False,
+    }
+    found: dict[str, t.Any] = {"outcome": "error", "reason_code": "bad_measurement", "metrics": {}, "series": []}
+    found.update(stage="", check="", context={}, reason=f"found {given!r:.200}, expected a measurement")
+    if not isinstance(given, dict):
+        return about, found
+    for key in ("run_id", "stage", "check", "variant"):
+        if isinstance(given.get(key), str):
+            about[key] = given[key]
+    subject = given.get("subject")
+    if isinstance(subject, dict) and isinstance(subject.get("id"), str) and subject["id"]:
+        kind = subject.get("kind") if subject.get("kind") in ("node", "gpu", "nic", "pair", "group", "switch") else "node"
+        members = subject.get("members")
+        members = [m for m in members if isinstance(m, str)] if isinstance(members, list) else []
+        about["subject"] = {"kind": kind, "id": subject["id"], "members": members}
+    if isinstance(given.get("attempt"), int) and not isinstance(given["attempt"], bool):
+        about["attempt"] = given["attempt"]
+    about["simulated"] = given.get("simulated") is True
+    if isinstance(given.get("op"), str) and not about["check"]:
+        about["check"] = given["op"]
+    found.update(stage=about["stage"], check=about["check"])
+    if isinstance(given.get("context"), dict):
+        found["context"] = dict(given["context"])
+    _numbers(given, found)
+    _outcome(given, found)
+    return about, found
+
+
+def _numbers(given: dict[str, t.Any], found: dict[str, t.Any]) -> None:
+    metrics = dict(given["metrics"]) if isinstance(given.get("metrics"), dict) else {}
+    rows = given.get("series") if isinstance(given.get("series"), list) else given.get("rows")
+    if "value" in given and "unit" in given:
+        name = given.get("metric")
+        kind = UNITS.get(given["unit"], ("",))[0] if isinstance(given["unit"], str) else ""
+        usual = {"flops": "tflops", "time": "latency"}.get(kind, "busbw")
+        name = name if isinstance(name, str) else usual
+        metrics[name] = {"value": given["value"], "unit": given["unit"]}
+        if "size" in given:
+            rows = [{"size": given["size"], name: given["value"]}]
+    peak = given.get("peak_busbw")
+    if isinstance(peak, dict):
+        metrics.setdefault("busbw", {"value": peak.get("value"), "unit": peak.get("unit")})
+    if "rows" in given and "context" not in given:
+        found["context"]["series_units"] = {"busbw": "GB/s", "algbw": "GB/s", **_units_of(given)}
+    found["metrics"] = metrics
+    found["series"] = [_row(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _units_of(given: dict[str, t.Any]) -> dict[str, str]:
+    units = given.get("units")
+    return {k: v for k, v in units.items() if isinstance(v, str)} if isinstance(units, dict) else {}
+
+
+def _row(row: dict[str, t.Any]) -> dict[str, t.Any]:
+    """A row with its numbers flat; of nccl-tests' two halves the better one counts, as for the peak."""
+    halves = [row[k] for k in ("out_of_place", "in_place") if isinstance(row.get(k), dict)]
+    if not halves:
+        return row
+    flat = {k: v for k, v in row.items() if k not in ("out_of_place", "in_place")}
+    for name in ("algbw", "busbw"):
+        values = [half.get(name) for half in halves]
+        flat[name] = max(values) if all(number(v) for v in values) else None
+    return flat
+
+
+def _outcome(given: dict[str, t.Any], found: dict[str, t.Any]) -> None:
+    """`measured` where it is said so, or where there are bare numbers and nothing is said."""
+    outcome = given.get("outcome", "measured" if found["metrics"] or found["series"] else None)
+    code, reason = given.get("reason_code"), given.get("reason")
+    if outcome == "measured" and code is None:
+        found.update(outcome=outcome, reason_code=None, reason=None)
+    elif outcome in _OUTCOMES and outcome != "measured":
+        known = code if isinstance(code, str) and code in reasons.ALL else "bad_measurement"
+        why = reason if isinstance(reason, str) and reason.strip() else "it was not measured and does not say why"
+        found.update(outcome=outcome, reason_code=known, reason=why)

@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Expectations proposed from what a fleet itself measured.
+
+A median of the fleet cannot tell a healthy fleet from one that is slow as a whole: it stays a proposal, ignored, until
+somebody removes its `proposed: true`.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import re
+import statistics
+import typing as t
+
+import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
+    CONTEXT_KEYS,
+    PLATEAU_FROM,
+    ExpectationError,
+    number,
+    parse,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import primary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
+
+# Sizes that people compare, beside the plateau.
+USUAL_SIZE = 1 << 30
+
+
+def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: int = bands.NEIGHBOURS) -> str:
+    """A file of expectations (YAML text), one entry per kind of hardware, check, metric and message size.
+
+    Each value is the median of what was measured there on at least `minimum` subjects, without outliers and without
+    those whose evidence shows errors. `date` is YYYY-MM-DD.
+    """
+    latest: dict[t.Any, dict[str, t.Any]] = {}
+    for m in measurements:
+        if well_formed(m) and m["outcome"] == "measured":
+            key = (m["stage"], m["check"], m["variant"], m["subject"]["id"])
+            if key not in latest or m["attempt"] >= latest[key]["attempt"]:
+                latest[key] = m
+    groups: dict[str, dict[str, list[float]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    for m in latest.values():
+        if not m["evidence"].get("changes"):
+            for entry, value in _numbers(m):
+                groups[json.dumps(entry, sort_keys=True)][m["subject"]["kind"]].append(value)
+    entries: dict[str, dict[str, t.Any]] = {}
+    left_out = []
+    for text, kinds in sorted(groups.items()):
+        # A node's number is that of its slowest GPU; where there are the GPUs' own, they are what is typical.
+        kind = "gpu" if "gpu" in kinds else max(kinds, key=lambda k: len(kinds[k]))
+        entry, values = json.loads(text), _without_outliers(kinds[kind], json.loads(text)["better"])
+        simulated = entry.pop("simulated")
+        name = _id(entry["match"], entries)
+        if len(values) < minimum:
+            left_out.append(f"{name}: measured on {len(values)}, expected at least {minimum}")
+            continue
+        spread = 100 * (max(values) - min(values)) / statistics.median(values)
+        whole = {
+            "id": name,
+            "match": entry["match"],
+            "metric": entry["metric"],
+            "value": float(f"{statistics.median(values):.5g}"),
+            "unit": entry["unit"],
+            "better": entry["better"],
+            "source": f"{'SIMULATED ' if simulated else ''}run {run_id}: median of {len(values)} {kind}s, "
+            f"{spread:.1f} % between lowest and highest",
+            "date": date,
+            "confidence": "measured",
+        }
+        wrong = _problem(whole)
+        if wrong:
+            left_out.append(wrong)
+        else:
+            entries[name] = whole
+    head = [
+        f"# Proposed from run {run_id}. A fleet that is slow as a whole proposes slow values: compare with the shipped",
+        "# tables and with what your hardware should give. Ignored until 'proposed: true' is removed; then name this",
+        "# file in acceptance_expectation_files.",
+        *(f"# Left out: {line}" for line in left_out),
+    ]
+    content = {"proposed": True, "expectations": list(entries.values())}
+    body = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
+    return "---\n" + "\n".join(head) + "\n" + body
+
+
+def _numbers(m: dict[str, t.Any]) -> t.Iterator[tuple[dict[str, t.Any], float]]:
+    """Entries that a measurement can speak for, with its value."""
+    metric = primary(m)
+    if metric is None:
+        return
+    context = m["context"]
+    match = {"stage": m["stage"], "check": m["check"]}
+    match.update({k: context[k] for k in CONTEXT_KEYS if isinstance(context.get(k), (str, int, float, bool))})
+    sizes = [row["size"] for row in m["series"] if number(row.get("size")) and number(row.get(metric))]
+    wanted: list[int | str | None] = [None]
+    if sizes:
+        wanted = ["plateau"] if max(sizes) >= PLATEAU_FROM else [max(sizes)]
+        wanted += [USUAL_SIZE] if USUAL_SIZE in sizes and USUAL_SIZE not in wanted else []
+    for size in wanted:
+        try:
+            found = bands.reading(m, metric, size)
+        except bands.Unusable:
+            continue
+        if found is not None and found.unit in physics.UNITS:
+            lower = physics.UNITS[found.unit][0] == "time"
+            entry = {
+                "match": match if size is None else {**match, "size": size},
+                "metric": metric,
+                "unit": found.unit,
+                "better": "lower" if lower else "higher",
+                "simulated": m["simulated"],
+            }
+            yield entry, found.value
+
+
+def _without_outliers(values: list[float], better: str) -> list[float]:
+    centre = bands.centre(values)
+    if centre is None:
+        return values
+    return [v for v in values if bands.against_neighbours(v, centre, better) is None]
+
+
+def _id(match: dict[str, t.Any], taken: t.Container[str]) -> str:
+    """A name that people can tell apart, which no other entry has."""
+    words = [match[k] for k in ("stage", "gpu", "gpus", "nodes", "check", "shape", "mode", "size") if k in match]
+    name = re.sub(r"[^a-z0-9_.]+", "-", "-".join(map(str, words)).lower())[:110].strip("-")
+    return next(n for n in (name, *(f"{name}-{i}" for i in range(2, 10000))) if n not in taken)
+
+
+def _problem(entry: dict[str, t.Any]) -> str | None:
+    """Why a median is no expectation, or None."""
+    try:
+        parsed = parse(entry, "run")
+    except ExpectationError as error:
+        return str(error)
+    above = [f.text for f in physics.lint([parsed]) if f.level == "error"]
+    return above[0] if above else None

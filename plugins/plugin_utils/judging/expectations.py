@@ -1,0 +1,400 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What numbers should be: shipped tables, the users' changes over them, and which of them a measurement is held to.
+
+A set of expectations is the shipped tables and, over them, what the inventory says, weakest first (shipped < group <
+host < run). For each metric and message size of a measurement the strongest layer that says anything decides, and
+within one layer the entry with the most keys in `match`.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import math
+import pathlib
+import re
+import typing as t
+
+import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
+
+FILES = collection.ROOT / "roles" / "common" / "files"
+VARIABLE = "acceptance_expectations"
+LAYERS = ("shipped", "group", "host", "run")
+CONFIDENCE = ("measured", "vendor", "derived")
+# `size: plateau` is the largest size of a sweep that reaches at least this.
+PLATEAU_FROM = 8 << 30
+REQUIRED = ("id", "match", "metric", "value", "unit", "source", "date", "confidence")
+OPTIONAL = ("better", "note", "proposed")
+# Keys of a measurement's context that change the number. A stage of a user's own may use any others.
+CONTEXT_KEYS = (
+    "gpu", "gpus", "nvlink", "nvls", "algorithm", "proto", "op", "type", "mode", "shape", "nodes", "nics", "nic",
+    "nic_gbps", "link_layer", "bidirectional", "pcie_gen", "pcie_width", "placement", "npus", "npu", "precision",
+)  # fmt: skip
+SHIPPED_STAGES = ("stack", "nccl_node", "gemm", "rdma", "nccl_fabric", "ddp", "hccl", "gpu_sharing")
+# The kind of unit that goes with a metric that we know.
+METRIC_KINDS = {
+    "busbw": "rate",
+    "algbw": "rate",
+    "bandwidth": "rate",
+    "tflops": "flops",
+    "time_ms": "time",
+    "latency": "time",
+}
+
+# A list of (layer, value), weakest first; a value is a list of entries, or a dict of ids with what to change of each
+# (None takes the entry out).
+Layered = t.Sequence[tuple[str, t.Any]]
+
+
+class ExpectationError(ValueError):
+    """An expectation that cannot be used: names the file or variable, the key, what was found and what is expected."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Expectation:
+    """One number of one kind of hardware. `rank` orders the layers, the weakest has 0."""
+
+    id: str
+    match: dict[str, t.Any]
+    metric: str
+    value: float
+    unit: str
+    source: str
+    date: str
+    confidence: str
+    better: str = "higher"
+    note: str = ""
+    layer: str = "shipped"
+    rank: int = 0
+    origin: str = ""
+
+    @property
+    def sizes(self) -> list[t.Any]:
+        """Message sizes it holds for: bytes, `plateau`, or None for a metric that is not of a sweep."""
+        size = self.match.get("size")
+        return size if isinstance(size, list) else [size]
+
+
+class Chosen(t.NamedTuple):
+    """An expectation and the one message size for which it was chosen."""
+
+    expectation: Expectation
+    size: int | str | None
+
+
+class Expectations:
+    """A resolved set, shared by all hosts with the same overrides."""
+
+    def __init__(self, entries: t.Iterable[Expectation], ignored: t.Iterable[str] = ()) -> None:
+        self.entries = tuple(entries)
+        self.ignored = tuple(ignored)  # one line per proposal that nobody has confirmed yet
+        self._by_stage: dict[str, list[Expectation]] = {}
+        for entry in self.entries:
+            self._by_stage.setdefault(entry.match["stage"], []).append(entry)
+        self._keys = {
+            stage: tuple(sorted({k for e in found for k in e.match} - {"stage", "check", "size"}))
+            for stage, found in self._by_stage.items()
+        }
+        self._cache: dict[t.Any, list[Chosen]] = {}
+
+    def choose(self, measurement: dict[str, t.Any]) -> list[Chosen]:
+        """The expectations that hold for a measurement's hardware, one per metric and message size."""
+        stage, check = measurement["stage"], measurement["check"]
+        keys = self._keys.get(stage)
+        if keys is None:
+            return []
+        context = measurement.get("context") or {}
+        cache_key = (stage, check, repr([context.get(k) for k in keys]))
+        if cache_key not in self._cache:
+            self._cache[cache_key] = self._choose(stage, check, context)
+        return self._cache[cache_key]
+
+    def _choose(self, stage: str, check: str, context: dict[str, t.Any]) -> list[Chosen]:
+        best: dict[tuple[str, t.Any], tuple[tuple[t.Any, ...], Expectation]] = {}
+        for entry in self._by_stage[stage]:
+            if mismatch(entry.match, {**context, "stage": stage, "check": check}) is not None:
+                continue
+            # The stricter of two that are otherwise equal; the lint calls such a pair an error.
+            strict = entry.value if entry.better == "higher" else -entry.value
+            order = (entry.rank, len(entry.match), strict)
+            for size in entry.sizes:
+                slot = (entry.metric, size)
+                if slot not in best or order > best[slot][0]:
+                    best[slot] = (order, entry)
+        return [Chosen(entry, size) for (_metric, size), (_order, entry) in best.items()]
+
+    def dump(self) -> list[dict[str, t.Any]]:
+        """As it stands in plan.json."""
+        return [dataclasses.asdict(e) for e in self.entries]
+
+    @classmethod
+    def load(cls, dumped: list[dict[str, t.Any]]) -> Expectations:
+        """Back from plan.json."""
+        return cls(Expectation(**e) for e in dumped)
+
+
+def mismatch(match: dict[str, t.Any], found: dict[str, t.Any]) -> str | None:
+    """The first key of `match` (but `size`) that differs from what was found, None where all agree."""
+    for key, wanted in match.items():
+        if key == "size":
+            continue
+        value = found.get(key)
+        if not any(_same(value, one) for one in (wanted if isinstance(wanted, list) else [wanted])):
+            return key
+    return None
+
+
+def _same(value: t.Any, wanted: t.Any) -> bool:
+    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def read(path: pathlib.Path | str) -> tuple[list[dict[str, t.Any]], list[str]]:
+    """Entries of a file, and one line per proposal in it that is ignored. The file is a list of entries, or
+    {proposed: bool, expectations: [entries]} as playbooks/baseline.yml writes it."""
+    name = str(path)
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+    except OSError as error:
+        raise ExpectationError(f"{name}: {error.strerror}; expected a file with expectations") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        problem = " ".join(str(error).split())[:200]
+        raise ExpectationError(f"{name}: found no valid YAML ({problem}), expected a list of expectations") from error
+    if content is None:
+        content = []
+    if isinstance(content, dict):
+        extra = sorted(set(map(str, content)) - {"proposed", "expectations"})
+        if extra or not isinstance(content.get("expectations"), list):
+            found = f"unknown key {extra[0]!r}" if extra else "no list under 'expectations'"
+            raise ExpectationError(f"{name}: found {found}, expected {{proposed, expectations: [...]}} or a list")
+        if not isinstance(content.get("proposed", False), bool):
+            raise ExpectationError(f"{name}: proposed: found {content['proposed']!r}, expected true or false")
+        if content.get("proposed"):
+            count = len(content["expectations"])
+            return [], [f"{name}: {count} proposed expectations are ignored until 'proposed: true' is removed"]
+        content = content["expectations"]
+    if not isinstance(content, list):
+        raise ExpectationError(f"{name}: found {type(content).__name__}, expected a list of expectations")
+    return content, []
+
+
+@functools.lru_cache(maxsize=16)
+def shipped(overlays: tuple[str, ...] = ()) -> Expectations:
+    """The tables of the collection, and over them the chosen overlays, in order."""
+    paths = sorted((FILES / "expectations").glob("*.yml"))
+    known = sorted(p.stem for p in (FILES / "overlays").glob("*.yml"))
+    for name in overlays:
+        if name not in known:
+            raise ExpectationError(
+                f"acceptance_expectation_overlays: found {name!r}, expected one of {', '.join(known) or 'none'}"
+            )
+    base = [(0, path) for path in paths] + [(n, FILES / "overlays" / f"{o}.yml") for n, o in enumerate(overlays, 1)]
+    entries: dict[str, Expectation] = {}
+    ignored: list[str] = []
+    for rank, path in base:
+        content, unused = read(path)
+        found, proposed = _list(content, f"{path.parent.name}/{path.name}", "shipped", rank)
+        ignored += unused + proposed
+        twice = sorted(set(found) & set(entries))
+        if twice and rank == 0:
+            raise ExpectationError(f"{path}: id: found {twice[0]!r} in two tables, expected each id once")
+        entries.update(found)
+    return Expectations(entries.values(), ignored)
+
+
+# Layers --------------------------------------------------------------------------------------------------------------
+
+
+class Resolver:
+    """Resolves each distinct set of overrides once; 2,000 hosts share one or two."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Expectations] = {}
+
+    def resolve(self, layered: Layered, overlays: t.Iterable[str] = (), files: t.Iterable[str] = ()) -> Expectations:
+        """What one host is held to. `files` come right over the shipped tables and count as layer `group`.
+
+        ExpectationError where anything in it is invalid or above what physics allows.
+        """
+        overlays, files = tuple(overlays), tuple(files)
+        key = json.dumps([layered, overlays, files], default=str)
+        if key not in self._known:
+            self._known[key] = _resolve(layered, overlays, files)
+        return self._known[key]
+
+
+def resolve(layered: Layered, overlays: t.Iterable[str] = (), files: t.Iterable[str] = ()) -> Expectations:
+    """Resolver.resolve without its memory."""
+    return Resolver().resolve(layered, overlays, files)
+
+
+def _resolve(layered: Layered, overlays: tuple[str, ...], files: tuple[str, ...]) -> Expectations:
+    base = shipped(overlays)
+    entries = {e.id: e for e in base.entries}
+    ignored = list(base.ignored)
+    rank = len(overlays)
+    for path in files:
+        rank += 1
+        content, unused = read(path)
+        found, proposed = _list(content, str(path), "group", rank)
+        ignored += unused + proposed
+        entries.update(found)
+    for layer, value in layered:
+        rank += 1
+        if layer not in LAYERS:
+            raise ExpectationError(f"{VARIABLE}: found layer {layer!r}, expected one of {', '.join(LAYERS)}")
+        where = f"{VARIABLE} ({layer})"
+        if isinstance(value, list):
+            found, proposed = _list(value, where, layer, rank)
+            ignored += proposed
+            entries.update(found)
+        elif isinstance(value, dict):
+            _change(entries, value, where, layer, rank)
+        elif value is not None:
+            raise ExpectationError(
+                f"{where}: found {value!r}, expected a list of expectations or a dictionary of ids with what to change"
+            )
+    own = [e for e in entries.values() if e.rank > len(overlays)]
+    for finding in lint_own(own, base.entries):
+        raise ExpectationError(f"{finding.origin}: {finding.text}")
+    return Expectations(entries.values(), ignored)
+
+
+def lint_own(own: t.Sequence[Expectation], base: t.Iterable[Expectation]) -> list[physics.Finding]:
+    """What the lint calls an error in a user's expectations, seen beside the shipped ones."""
+    if not own:
+        return []
+    origins = {e.origin for e in own}
+    findings = physics.lint([*base, *own])
+    return [f for f in findings if f.level == "error" and f.origin in origins]
+
+
+def _list(raw: list[t.Any], where: str, layer: str, rank: int) -> tuple[dict[str, Expectation], list[str]]:
+    """Entries of one list by id, and a line per proposal among them."""
+    entries: dict[str, Expectation] = {}
+    ignored = []
+    for index, item in enumerate(raw):
+        entry = parse(item, f"{where}[{index}]", layer, rank)
+        if item.get("proposed"):
+            ignored.append(f"{where}: {entry.id} is ignored until its 'proposed: true' is removed")
+        elif entry.id in entries:
+            raise ExpectationError(f"{where}[{index}]: id: found {entry.id!r} a second time, expected each id once")
+        else:
+            entries[entry.id] = entry
+    return entries, ignored
+
+
+def _change(entries: dict[str, Expectation], changes: dict[t.Any, t.Any], where: str, layer: str, rank: int) -> None:
+    for name, change in changes.items():
+        if name not in entries:
+            near = sorted(i for i in entries if str(name).split("-", maxsplit=1)[0] in i)[:5]
+            hint = f"an id of a known expectation, like {', '.join(near)}" if near else "an id of a known expectation"
+            raise ExpectationError(f"{where}: found id {name!r}, expected {hint}")
+        if change is None:
+            del entries[name]
+            continue
+        if not isinstance(change, dict) or "id" in change:
+            raise ExpectationError(f"{where}: {name}: found {change!r}, expected keys to change, or null")
+        old = entries[name]
+        whole = {k: getattr(old, k) for k in (*REQUIRED, "better", "note") if getattr(old, k) != ""}
+        entries[name] = parse({**whole, **change}, f"{where}: {name}", layer, rank)
+
+
+# Validation ----------------------------------------------------------------------------------------------------------
+
+_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,127}$")
+_NAME = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
+_DATE = re.compile(r"^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")
+
+
+def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectation:
+    """One entry, strictly. `where` names the file or variable in the ExpectationError."""
+
+    def refuse(key: str, found: t.Any, expected: str) -> t.NoReturn:
+        raise ExpectationError(f"{where}: {key}: found {found!r}, expected {expected}")
+
+    if not isinstance(raw, dict):
+        refuse("entry", raw, f"a dictionary with {', '.join(REQUIRED)}")
+    if isinstance(raw.get("id"), str) and raw["id"] not in where:
+        where = f"{where} {raw['id'][:128]}"
+    for key in raw:
+        if key not in REQUIRED + OPTIONAL:
+            refuse(str(key), raw[key], f"no such key; the keys are {', '.join(REQUIRED + OPTIONAL)}")
+    for key in REQUIRED:
+        if raw.get(key) is None:
+            refuse(key, None, "a value; it is required")
+    for key in ("source", "note"):
+        if not isinstance(raw.get(key, ""), str) or (key == "source" and not raw[key].strip()):
+            refuse(key, raw[key], "text")
+    if not isinstance(raw["id"], str) or not _ID.match(raw["id"]):
+        refuse("id", raw["id"], "a short name without blanks")
+    if not isinstance(raw["metric"], str) or not _NAME.match(raw["metric"]):
+        refuse("metric", raw["metric"], "the name of a metric, like busbw")
+    if not number(raw["value"]) or raw["value"] <= 0:
+        refuse("value", raw["value"], "a positive number")
+    kind = METRIC_KINDS.get(raw["metric"])
+    units = [u for u, (k, _factor) in physics.UNITS.items() if kind in (None, k)]
+    if raw["unit"] not in units:
+        refuse("unit", raw["unit"], f"one of {', '.join(units)}")
+    better = raw.get("better", "lower" if kind == "time" else "higher")
+    if better not in ("higher", "lower"):
+        refuse("better", better, "higher or lower")
+    if kind is not None and (kind == "time") != (better == "lower"):
+        refuse("better", better, "lower for a time and higher for everything else")
+    if raw["confidence"] not in CONFIDENCE:
+        refuse("confidence", raw["confidence"], f"one of {', '.join(CONFIDENCE)}")
+    date = raw["date"].isoformat() if isinstance(raw["date"], datetime.date) else raw["date"]
+    if not isinstance(date, str) or not _DATE.match(date):
+        refuse("date", raw["date"], "YYYY-MM or YYYY-MM-DD in quotes")
+    if not isinstance(raw.get("proposed", False), bool):
+        refuse("proposed", raw["proposed"], "true or false")
+    return Expectation(
+        id=raw["id"],
+        match=_match(raw["match"], refuse),
+        metric=raw["metric"],
+        value=float(raw["value"]),
+        unit=raw["unit"],
+        source=raw["source"].strip(),
+        date=date,
+        confidence=raw["confidence"],
+        better=better,
+        note=raw.get("note", ""),
+        layer=layer,
+        rank=rank,
+        origin=where,
+    )
+
+
+def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dict[str, t.Any]:
+    if not isinstance(raw, dict) or not isinstance(raw.get("stage"), str) or not _NAME.match(raw["stage"]):
+        refuse("match", raw, "a dictionary with at least the stage")
+    allowed = ("stage", "check", "size", *CONTEXT_KEYS)
+    for key, value in raw.items():
+        if not isinstance(key, str) or not _NAME.match(key) or (raw["stage"] in SHIPPED_STAGES and key not in allowed):
+            refuse(f"match.{key}", value, f"no such key; the keys are {', '.join(allowed)}")
+        values = value if isinstance(value, list) else [value]
+        if not values or (key == "stage" and isinstance(value, list)):
+            refuse(f"match.{key}", value, "one value" if key == "stage" else "at least one value")
+        for one in values:
+            if key == "size":
+                if one != "plateau" and not (isinstance(one, int) and not isinstance(one, bool) and one > 0):
+                    refuse("match.size", one, "a number of bytes, or plateau")
+            elif not isinstance(one, (str, bool)) and not number(one):
+                refuse(f"match.{key}", one, "text, a number, true or false")
+    return dict(raw)
+
+
+def number(value: t.Any) -> bool:
+    """Whether it is a finite number; true and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,345 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the measurements of the stages `rdma_ports`, `rdma` and `rdma_again` say together, of pairs, ports, nodes and paths.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import ipaddress
+import statistics
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma import TIMETABLE
+
+Record = t.Dict[str, t.Any]
+# stage, check, variant, subject id
+Key = t.Tuple[str, str, str, str]
+# Of a node or pair, and the inventory host through which it was reached.
+Expected = t.Callable[[str, str], Expectations]
+
+# From so many values on their median says what a pair should give, where no expectation does.
+ENOUGH = 6
+# So many nodes, and most of them alike, say how the rails of the others should be.
+MAJORITY = 3
+
+
+@dataclasses.dataclass
+class Table:
+    """One kind of test in one realm, the name of a cluster or empty for machines behind SSH: the cells of its matrix, and a floor for
+    each rail; `known` where an expectation gives it."""
+
+    realm: str
+    check: str
+    variant: str
+    cells: list[Cell]
+    floors: dict[str, float]
+    known: bool
+    better: t.Literal["higher", "lower"]
+    unit: str
+    simulated: bool
+
+    def diagnose(self) -> Diagnosis | None:
+        """Who is bad; None where nothing says what is good."""
+        if not self.floors or not (self.known or sum(c.value is not None for c in self.cells) >= ENOUGH):
+            return None
+        return diagnose_matrix(self.cells, self.floors, better=self.better, unit=self.unit)
+
+
+def tables(records: t.Iterable[Record], expected: Expected) -> list[Table]:
+    """The matrix of each kind of test over all its attempts, with what `rdma_again` added."""
+    pairs: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
+    again: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
+    for record in records:
+        if record.get("stage") == "rdma" and record["subject"]["kind"] == "pair":
+            pairs[_realm(record), record["check"], record["variant"]].append(record)
+        elif record.get("stage") == "rdma_again":
+            for row in sides(record, "client"):
+                again[_realm(record), row["check"], row["variant"]].append(row)
+    return [_table(*key, found, again[key], expected) for key, found in sorted(pairs.items())]
+
+
+def _realm(record: Record) -> str:
+    """Pairs are measured among machines behind SSH, and among the nodes of one cluster."""
+    return str(record["target"]) if record.get("plane") == "kubernetes" else ""
+
+
+def rails_of(record: Record) -> list[Record]:
+    """What a pair's measurement says of its rails, as far as it has its form and is about this pair."""
+    rails = record["context"].get("rails")
+    found = [r for r in rails if _is_rail(r)] if isinstance(rails, list) else []
+    return [r for r in found if "|".join(sorted((node_of(r["a"]), node_of(r["b"])))) == record["subject"]["id"]]
+
+
+def sides(record: Record, role: str) -> list[Record]:
+    """The rows of a node's timetable in one role, as far as they have their form."""
+    words = ("check", "variant", "subject", "started_at")
+    return [
+        row
+        for row in record["series"]
+        if row.get("role") == role
+        and _is_rail(row)
+        and all(isinstance(row.get(word), str) for word in words)
+        and all(isinstance(row.get(name), list) and all(isinstance(r, dict) for r in row[name]) for name in ("rows", "changes"))
+        and number(row.get("round"))
+        and number(row.get("duration_s"))
+    ]
+
+
+def _is_rail(found: t.Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and all(isinstance(found.get(name), str) for name in ("rail", "a", "b", "outcome"))
+        and found["a"] != found["b"]
+        and isinstance(found.get("test") or {}, dict)
+    )
+
+
+def _table(realm: str, check: str, variant: str, pairs: list[Record], again: list[Record], expected: Expected) -> Table:
+    metric, better, unit = ("bandwidth", "higher", "Gb/s") if check.endswith("_bw") else ("latency", "lower", "us")
+    cells, floors, known = [], {}, False
+    for record in pairs:
+        rails = rails_of(record)
+        floor = _floor(record, expected(record["subject"]["id"], record["target"]), metric, unit) if rails else None
+        for rail in rails:
+            # A port within its own node, or with itself, is no path between two.
+            if node_of(rail["a"]) == node_of(rail["b"]):
+                continue
+            rows = [row for row in record["series"] if row.get("rail") == rail["rail"] and row.get("a") == rail["a"]]
+            cells.append(_cell(rail, rows, metric))
+            if floor is not None:
+                floors[rail["rail"]], known = floor, True
+    for row in again:
+        cells.append(dataclasses.replace(_cell(row, row["rows"], metric), again=True))
+    if not known:
+        for name in {cell.rail for cell in cells}:
+            values = [c.value for c in cells if c.rail == name and c.value]
+            if values:
+                floors[name] = bands.floors(statistics.median(values), better)[1]
+    cells = [cell for cell in cells if cell.rail in floors]
+    simulated = any(record["simulated"] for record in pairs)
+    return Table(realm, check, variant, cells, floors, known, t.cast("t.Literal['higher', 'lower']", better), unit, simulated)
+
+
+def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
+    """One rail of a pair. A link that broke in its test is bad; a test that failed otherwise says nothing of the link."""
+    value = rows[-1].get(metric) if rows and rail["outcome"] == "measured" else None
+    value = float(t.cast(float, value)) if number(value) else None
+    outcome = "measured" if value is not None else "failed" if rail.get("broke") and rail["outcome"] != "measured" else "unknown"
+    return Cell(rail["a"], rail["b"], rail["rail"], value, t.cast(t.Any, outcome), reason=str(rail.get("reason") or ""))
+
+
+def _floor(record: Record, expected: Expectations, metric: str, unit: str) -> float | None:
+    """The least (of a latency the most) that is no FAIL, for the size that was measured."""
+    sizes = {row["size"] for row in record["series"] if number(row.get("size"))}
+    for entry, size in expected.choose(record):
+        if entry.metric == metric and (size is None or size in sizes or not sizes):
+            return bands.floors(physics.convert(entry.value, entry.unit, unit), entry.better)[1]
+    return None
+
+
+def pictures(records: list[Record], expected: Expected) -> dict[str, list[Record]]:
+    """By stage what report/heatmap.py makes of its tables."""
+    found = []
+    for table in tables(records, expected):
+        if table.cells:
+            found.append(
+                heatmap.build(
+                    " ".join(filter(None, (table.realm, table.check, table.variant))), table.cells, table.floors,
+                    better=table.better, unit=table.unit, rounds=_rounds(records, table), simulated=table.simulated,
+                )
+            )  # fmt: skip
+    return {"rdma": found}
+
+
+def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
+    """The timetable as it was walked, by the clocks of the nodes."""
+    by_round: dict[int, list[Record]] = collections.defaultdict(list)
+    for record in records:
+        if record["stage"] == "rdma" and record["check"] == TIMETABLE and _realm(record) == table.realm:
+            for row in sides(record, "client"):
+                if (row["check"], row["variant"]) == (table.check, table.variant):
+                    by_round[row["round"]].append(row)
+    return [
+        {
+            "round": number,
+            "pairs": len({row["subject"] for row in rows}),
+            "started_at": min(row["started_at"] for row in rows),
+            "seconds": max(row["duration_s"] for row in rows),
+            "slowest": max(rows, key=lambda row: row["duration_s"])["subject"],
+        }
+        for number, rows in sorted(by_round.items())
+    ]
+
+
+# Opinions ------------------------------------------------------------------------------------------------------------
+
+
+def opinions(deciding: dict[Key, Record], records: list[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
+    """What the verdict engine adds to what each measurement says of itself. `deciding` is the attempt that counts of each key,
+    `records` are all, those of one key in the order of their attempts."""
+    yield from _ports(deciding)
+    yield from _both_sides(deciding, records)
+    for table in tables(records, expected):
+        found = table.diagnose()
+        for finding in found.findings if found else ():
+            yield from _finding(table, finding, deciding)
+
+
+def _finding(table: Table, finding: t.Any, deciding: dict[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+    convicted = finding.confidence == "convicted"
+    said = f"{finding.id}: {finding.reason} ({table.check}, {finding.confidence})"
+    if finding.kind in ("nic", "node"):
+        node = node_of(finding.members[0])
+        key = ("rdma", TIMETABLE, "", node)
+        if key in deciding:
+            yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
+    elif finding.kind == "pair" or (finding.kind == "switch" and convicted):
+        pairs = {"|".join(sorted(map(node_of, (e["a"], e["b"])))) for e in finding.evidence if _bad(e, table.better)}
+        for pair in sorted(pairs):
+            key = ("rdma", table.check, table.variant, pair)
+            if key in deciding:
+                yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
+
+
+def _bad(evidence: Record, better: str) -> bool:
+    if evidence["outcome"] != "measured" or evidence["value"] is None:
+        return evidence["outcome"] == "failed"
+    missed: bool = evidence["value"] < evidence["floor"] if better == "higher" else evidence["value"] > evidence["floor"]
+    return missed
+
+
+def _both_sides(deciding: dict[Key, Record], records: t.Iterable[Record]) -> t.Iterator[tuple[Key, Opinion]]:
+    """A number counts where the server saw the same test: it stands in the timetable of its node."""
+    served: dict[tuple[str, ...], Record] = {}
+    for record in records:  # a resumed timetable holds what was left: each attempt tells of its own tests
+        if record.get("stage") == "rdma" and record["check"] == TIMETABLE:
+            for row in sides(record, "server"):
+                if node_of(row["a"]) == record["subject"]["id"]:
+                    served[row["check"], row["variant"], row["subject"], row["a"], row["b"]] = row
+    for key, record in deciding.items():
+        if key[0] != "rdma" or record["subject"]["kind"] != "pair" or record["outcome"] != "measured":
+            continue
+        for rail in rails_of(record):
+            other = served.get((key[1], key[2], key[3], rail["a"], rail["b"]))
+            yield from ((key, opinion) for opinion in _compare(record, rail, other))
+
+
+def _compare(record: Record, rail: Record, row: Record | None) -> t.Iterator[Opinion]:
+    server = node_of(rail["a"])
+    where = f"rail {rail['rail']}"
+    if row is None or row["outcome"] != "measured":
+        why = row.get("reason") if row else "its timetable is missing"
+        yield Opinion("UNKNOWN", f"{where}: the client has a number, its server {server} has none: {why}", "incomplete")
+        return
+    mine, theirs = rail["test"] or {}, row["test"] or {}
+    differ = [
+        f"{name} {mine.get(name)} and {theirs.get(name)}"
+        for name in ("op", "kind", "qps", "mtu", "connection")
+        if mine.get(name) != theirs.get(name)
+    ]
+    crossed = (("local_gid", "remote_gid"), ("remote_gid", "local_gid"))
+    differ += [f"GIDs {mine.get(a)} and {theirs.get(b)}" for a, b in crossed if mine.get(a) != theirs.get(b)]
+    rows = [r for r in record["series"] if r.get("rail") == rail["rail"] and r.get("a") == rail["a"]]
+    counts = [[(r.get("size"), r.get("iterations")) for r in side] for side in (rows[-1:], row["rows"][-1:])]
+    if counts[0] != counts[1]:
+        differ.append(f"sizes and iterations {counts[0]} and {counts[1]}")
+    if differ:
+        yield Opinion("UNKNOWN", f"{where}: the two sides speak of different tests: {'; '.join(differ)}", "sides_differ")
+    if row.get("tool_version") != record["tool_version"]:
+        text = f"{where}: perftest is {record['tool_version']} here and {row.get('tool_version')} on {server}"
+        yield Opinion("WARN", text, "sides_differ")
+    if row["changes"]:
+        told = "; ".join(str(change.get("text")) for change in row["changes"][:4])
+        yield Opinion("WARN", f"{where}: during the test, on {server}: {told}", "evidence")
+
+
+# Ports of several nodes ----------------------------------------------------------------------------------------------
+
+
+def _ports(deciding: dict[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+    """What only shows beside other nodes: an identity that stands twice, and rails, MTU and firmware unlike most."""
+    nodes = {k: r for k, r in deciding.items() if k[0] == "rdma_ports" and r["outcome"] == "measured"}
+    owners: dict[str, list[tuple[Key, str]]] = collections.defaultdict(list)
+    for key, record in nodes.items():
+        devices, ports = _hardware(record)
+        for name, device in devices.items():
+            if str(device.get("guid") or "").strip("0:"):
+                owners[f"GUID {device['guid']}"].append((key, name))
+        for port in ports:
+            for address in {str(g.get("address")) for g in _dicts(port.get("gids")) if g.get("type") != "RoCE v1"}:
+                owners[f"GID {address}"].append((key, f"{port['device']} port {port.get('port')}"))
+    for identity, of in owners.items():
+        if len(of) > 1:
+            told = ", ".join(f"{key[3]} {what}" for key, what in of[:4])
+            for key in {key for key, _what in of}:
+                yield key, Opinion("FAIL", f"{identity} stands twice: {told}", "duplicate_identity")
+    yield from _unlike(nodes, "rail_order", "FAIL", _network)
+    yield from _unlike(nodes, "mtu", "FAIL", lambda port, _device: f"MTU {port['mtu']}" if port.get("mtu") else None)
+    yield from _unlike(nodes, "firmware", "WARN", _firmware)
+    count = collections.Counter(len(_hardware(r)[1]) for r in nodes.values())
+    usual, agree = count.most_common(1)[0] if count else (0, 0)
+    if _enough(agree, len(nodes)):
+        for key, record in nodes.items():
+            here = len(_hardware(record)[1])
+            if here != usual:
+                yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(nodes)} nodes have {usual}", "rail_order")
+
+
+def _network(port: Record, _device: Record) -> str | None:
+    """The network that a rail is in."""
+    gid = port.get("gid")
+    try:
+        address, prefix = (gid["address"], int(port["prefix"])) if isinstance(gid, dict) else ("", 0)
+        return f"network {ipaddress.IPv4Network((address, prefix), strict=False)}" if address else None
+    except (KeyError, TypeError, ValueError):  # no IPv4 address with a prefix
+        return None
+
+
+def _firmware(_port: Record, device: Record) -> str | None:
+    return f"firmware {device['firmware']} of board {device.get('board')}" if device.get("firmware") else None
+
+
+def _dicts(value: t.Any) -> list[Record]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _hardware(record: Record) -> tuple[dict[str, Record], list[Record]]:
+    """Devices by name, and the ports of those in the order of the rails."""
+    devices = {str(d.get("device")): d for d in _dicts(record["context"].get("devices"))}
+    return devices, [p for p in _dicts(record["context"].get("ports")) if str(p.get("device")) in devices]
+
+
+def _unlike(
+    nodes: dict[Key, Record], code: str, verdict: str, of: t.Callable[[Record, Record], str | None]
+) -> t.Iterator[tuple[Key, Opinion]]:
+    """Rails that differ from the same rail of most nodes."""
+    by_rail: dict[int, dict[Key, tuple[str, str]]] = collections.defaultdict(dict)
+    for key, record in nodes.items():
+        devices, ports = _hardware(record)
+        for rail, port in enumerate(ports):
+            value = of(port, devices[str(port["device"])])
+            if value is not None:
+                by_rail[rail][key] = (value, f"{port['device']} port {port.get('port')}")
+    for rail, found in by_rail.items():
+        usual, agree = collections.Counter(value for value, _where in found.values()).most_common(1)[0]
+        if not _enough(agree, len(found)):
+            continue
+        for key, (value, where) in found.items():
+            if value != usual:
+                text = f"rail {rail} ({where}) has {value}, {agree} of {len(found)} nodes have {usual}"
+                yield key, Opinion(verdict, text, code)
+
+
+def _enough(agree: int, of: int) -> bool:
+    return of >= MAJORITY and 2 * agree > of

@@ -1,0 +1,570 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The verdict engine: plan, measurements, expectations and waivers in, verdicts and acceptance out. It runs nothing.
+
+Of everything that speaks of one check the worst decides, in the order PASS, SKIPPED, WARN, KNOWN_FAIL, UNKNOWN, FAIL; a
+node's verdict includes those of its parts. What was not properly measured is never a PASS.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import json
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, drift, expectations, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import pairs as rdma_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, well_formed
+
+Record = dict[str, t.Any]
+Verdict = dict[str, t.Any]
+# stage, check, variant, subject id
+Key = tuple[str, str, str, str]
+
+
+# Stages whose checks are worth nothing without a number. Elsewhere a check without one passes by being done.
+NUMERIC = {"nccl_node", "gemm", "rdma", "nccl_fabric", "hccl"}
+# In such a stage, checks that are about a condition and not about a number.
+CONDITIONS = {"image", "member", "localise", "timetable"}
+# Evidence that is a defect by itself; any other change makes a PASS a WARN.
+FATAL_EVIDENCE = {"gpu_lost": "gpu_lost", "ecc": "ecc"}
+# Findings of a health check that are only worth a look.
+MILD_FINDINGS = ("foreign_process", "firmware", "floating_image")
+
+
+@dataclasses.dataclass
+class Judgement:
+    """What a run is worth. `why` is one sentence.
+
+    `verdicts` are verdict/v1 of everything, the worst first; `planned` those of the plan's items in its order;
+    `extras` those of what was measured and not planned. `nodes` is the worst verdict of each planned subject. `counts`
+    counts all verdicts. `coverage` is {"planned", "measured" (or not applicable), "skipped", "ratio", "unknown":
+    [text]}. `drift` is {node: deviating facts with their severity}.
+    """
+
+    verdicts: list[Verdict]
+    planned: list[Verdict]
+    extras: list[Verdict]
+    nodes: dict[str, str]
+    coverage: dict[str, t.Any]
+    accepted: bool
+    why: str
+    counts: dict[str, int]
+    partial: bool
+    notes: list[str]
+    drift: dict[str, list[dict[str, t.Any]]]
+
+
+def judge(
+    plan: dict[str, t.Any],
+    measurements: t.Iterable[t.Any],
+    expected: t.Callable[[str, str], Expectations],
+    waivers: t.Sequence[t.Any] | None = None,
+    warn: str = "accept",
+    stack: t.Mapping[str, dict[str, t.Any]] | None = None,
+    *,
+    today: datetime.date | None = None,
+    required_evidence: t.Mapping[str, t.Sequence[str]] | None = None,
+) -> Judgement:
+    """Judge a run.
+
+    `plan` has run_id, items ({stage, check, variant, subject, target}), partial, notes. `expected(node, target)` are the
+    expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/judging/waivers.py.
+    `stack[target]` is {"golden", "ignore", "drift"}. `today` is the day on which waivers must still hold.
+    `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. WaiverError for a waiver
+    that cannot be used.
+    """
+    court = _Court(plan, expected, stack or {}, required_evidence or {})
+    court.waivers = waivers_of(list(waivers or []))
+    court.today = (today or datetime.date.today()).isoformat()
+    court.warn = warn
+    court.hear(measurements)
+    return court.judge()
+
+
+def check_waivers(raw: list[t.Any]) -> None:
+    """WaiverError for the first waiver that cannot be used, before anything is measured."""
+    waivers_of(raw)
+
+
+class _Court:
+    """One judgement, step by step: attempts to one opinion, then fleet, siblings, drift, evidence, parts, waivers."""
+
+    def __init__(
+        self,
+        plan: dict[str, t.Any],
+        expected: t.Callable[[str, str], Expectations],
+        stack: t.Mapping[str, dict[str, t.Any]],
+        required_evidence: t.Mapping[str, t.Sequence[str]],
+    ) -> None:
+        self.plan = plan
+        self.expected = expected
+        self.stack = stack
+        self.required_evidence = required_evidence
+        self.waivers: list[Waiver] = []
+        self.today = ""
+        self.warn = "accept"
+        self.notes: list[str] = list(plan.get("notes") or [])
+        self.drift: dict[str, list[dict[str, t.Any]]] = {}
+        self.records: dict[Key, list[Record]] = collections.defaultdict(list)
+        self.deciding: dict[Key, Record] = {}
+        self.parts: dict[Key, list[Key]] = collections.defaultdict(list)
+
+    def hear(self, measurements: t.Iterable[t.Any]) -> None:
+        """Take the measurements in, by what they are about."""
+        for record in measurements:
+            self._take(record)
+        for key, attempts in self.records.items():
+            attempts.sort(key=lambda m: m["attempt"])
+            # The attempt that counts is the last that measured; where none did, the last.
+            done = [m for m in attempts if m["outcome"] == "measured"]
+            self.deciding[key] = (done or attempts)[-1]
+            node = node_of(key[3])
+            if node != key[3]:
+                self.parts[(*key[:3], node)].append(key)
+
+    def _take(self, record: t.Any) -> None:
+        wrong = None if well_formed(record) else problem(record) or "it has a number that is none"
+        if wrong is None and record["run_id"] != self.plan["run_id"]:
+            wrong = f"it is of run {record['run_id']}"
+        if wrong is None:
+            key = (record["stage"], record["check"], record["variant"], record["subject"]["id"])
+            self.records[key].append(record)
+            return
+        key_of = _key_of_bad(record)
+        if key_of is None:
+            self.notes.append(f"a record without stage, check and subject was left out: {wrong}")
+            return
+        attempt = record.get("attempt")
+        self.records[key_of].append(
+            {
+                **dict(zip(("stage", "check", "variant"), key_of, strict=False)),
+                "target": str(record.get("target") or node_of(key_of[3])),
+                "subject": {"kind": _kind(key_of[3]), "id": key_of[3], "members": []},
+                "attempt": attempt if isinstance(attempt, int) and not isinstance(attempt, bool) and attempt > 0 else 1,
+                "outcome": "error",
+                "reason_code": "bad_measurement",
+                "reason": f"the measurement is refused: {wrong}"[:2000],
+                "metrics": {},
+                "series": [],
+                "context": {},
+                "evidence": {},
+                "simulated": record.get("simulated") is True,
+            }
+        )
+
+    # Opinions ----------------------------------------------------------------------------------------------------
+
+    def judge(self) -> Judgement:
+        chosen: dict[Key, list[tuple[Expectation, bands.Reading]]] = {}
+        opinions: dict[Key, list[Opinion]] = {}
+        for key, record in self.deciding.items():
+            opinion, chosen[key] = self._own(key, record)
+            opinions[key] = [opinion]
+        for key, opinion in self._against_others(chosen):
+            opinions[key].append(opinion)
+        for key, opinion in self._drift():
+            opinions[key].append(opinion)
+        everything = [record for attempts in self.records.values() for record in attempts]
+        for key, opinion in rdma_matrix.opinions(self.deciding, everything, self.expected):
+            opinions[key].append(opinion)
+        settled = {key: self._settle(key, found) for key, found in opinions.items()}
+        return self._conclude(settled)
+
+    def _own(self, key: Key, record: Record) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
+        outcome, code, reason = record["outcome"], record["reason_code"], record["reason"]
+        if outcome == "measured":
+            if not record["metrics"] and (key[0] not in NUMERIC or key[1] in CONDITIONS):
+                return Opinion("PASS", f"{key[1]} was done and is as it should be"), []
+            return measured(key, record, self.expected(node_of(key[3]), record["target"]))
+        if outcome == "not_applicable" and code in reasons.SKIP_RULES:
+            return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
+        if outcome == "error" and code in reasons.FATAL:
+            return Opinion("FAIL", f"{reason} ({reasons.FATAL[code]})", code), []
+        return Opinion("UNKNOWN", str(reason), code), []
+
+    def _against_others(
+        self, chosen: dict[Key, list[tuple[Expectation, bands.Reading]]]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        """WARN and FAIL of those that are far worse than identical subjects, or than the other GPUs of their node."""
+        alike: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
+        nodes: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
+        for key, record in self.deciding.items():
+            if record["outcome"] != "measured" or record["context"].get("comparable") is False:
+                continue
+            look = hardware(record)
+            for metric, size, unit, better, value in _comparable(record, chosen[key]):
+                what = (*key[:3], metric, size, unit, better)
+                alike[(what, record["subject"]["kind"], look)].append((key, value))
+                if record["subject"]["kind"] == "gpu":
+                    nodes[(what, node_of(key[3]))].append((key, value))
+        for (what, _kind_of, _look), group in alike.items():
+            centre = bands.centre([value for _key, value in group])
+            if centre is None:
+                continue
+            for key, value in group:
+                verdict = bands.against_neighbours(value, centre, what[6])
+                if verdict:
+                    others = f"the median of {len(group)} identical subjects"
+                    yield key, _outlier(what, value, (verdict, centre.median), "below_neighbours", others)
+        for (what, _node), group in nodes.items():
+            if what[6] != "higher":
+                continue
+            for key, value in group:
+                found = bands.against_siblings(value, [v for k, v in group if k != key])
+                if found:
+                    yield key, _outlier(what, value, found, "below_siblings", "the median of its node's other GPUs")
+
+    def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
+        """Deviations of facts, among nodes with the same GPUs and under the same rules."""
+        groups: dict[str, dict[str, Key]] = collections.defaultdict(dict)
+        for key, record in self.deciding.items():
+            if record["outcome"] == "measured" and isinstance(record["context"].get("facts"), dict):
+                alike = [self.stack.get(record["target"]) or {}, record["context"].get("gpu")]
+                groups[json.dumps(alike, sort_keys=True, default=str)][key[3]] = key
+        for group in groups.values():
+            first, *_others = group.values()
+            rules = self.stack.get(self.deciding[first]["target"]) or {}
+            facts = {node: self.deciding[key]["context"]["facts"] for node, key in group.items()}
+            for node, found in drift.drift(facts, rules.get("golden"), rules.get("ignore") or ()).items():
+                items = [dict(item, severity=drift.severity(item, rules.get("drift"))) for item in found]
+                items = [item for item in items if item["severity"] != "ignore"]
+                if items:
+                    self.drift[node] = items
+                    yield group[node], deviations(items)
+
+    def _health(self, record: Record) -> t.Iterator[Opinion]:
+        """What a check found beside its numbers: findings of its own, and defects in the evidence."""
+        findings = record["context"].get("findings") or []
+        changes = record["evidence"].get("changes") or []
+        for finding in findings if isinstance(findings, list) else [{"text": "the findings are not of their form"}]:
+            code, text = _coded(finding)
+            known = code if code in reasons.ALL else "health"
+            yield Opinion("WARN" if code in MILD_FINDINGS else "FAIL", text, known)
+        for change in changes if isinstance(changes, list) else ():
+            code, text = _coded(change)
+            if code in FATAL_EVIDENCE:
+                yield Opinion("FAIL", f"{text} while the test ran", FATAL_EVIDENCE[code])
+
+    def _settle(self, key: Key, opinions: list[Opinion]) -> Opinion:
+        """One opinion of a check, with its attempts and its evidence."""
+        record = self.deciding[key]
+        if record["outcome"] == "measured":
+            opinions = [*opinions, *self._health(record)]
+        opinion = bands.worst(opinions)
+        attempts = self.records[key]
+        last = attempts[-1]
+        if last is not record and last["reason_code"] in reasons.FATAL and last["outcome"] == "error":
+            opinion = bands.worst([opinion, Opinion("FAIL", str(last["reason"]), last["reason_code"])])
+        if opinion.verdict == "PASS" and (len(attempts) > 1 or record["attempt"] > 1):
+            others = [m for m in attempts if m is not record]
+            said = "; ".join(f"attempt {m['attempt']}: {m['reason'] or m['outcome']}" for m in others) or "not recorded"
+            reason = f"it passed on attempt {record['attempt']} only ({said}): {opinion.reason}"
+            opinion = opinion.but("WARN", "later_attempt", reason)
+        opinion = self._with_evidence(key, record, opinion)
+        # A part's verdict can become its node's: say whose it is.
+        said = opinion.reason if opinion.reason.startswith(key[3]) else f"{key[3]}: {opinion.reason}"
+        return dataclasses.replace(opinion, reason=said)
+
+    def _with_evidence(self, key: Key, record: Record, opinion: Opinion) -> Opinion:
+        evidence = record["evidence"]
+        changes = evidence.get("changes") or []
+        unreadable = evidence.get("unreadable") or []
+        if not isinstance(changes, list) or not isinstance(unreadable, list):
+            changes, unreadable = [{"text": "the evidence is not of its form"}], ["evidence"]
+        texts = [_coded(change)[1] for change in changes]
+        if unreadable:
+            note = f"evidence that could not be read: {', '.join(map(str, unreadable))}"
+            opinion = dataclasses.replace(opinion, findings=[*opinion.findings, note])
+        if texts and opinion.verdict == "PASS":
+            opinion = opinion.but("WARN", "evidence", f"it passed, but during the test: {'; '.join(texts)}")
+        elif texts:
+            opinion = dataclasses.replace(opinion, findings=[*opinion.findings, *texts])
+        missing = [c for c in self.required_evidence.get(key[0], ()) if c in unreadable]
+        if missing and opinion.severity < bands.SEVERITY["UNKNOWN"] and record["outcome"] == "measured":
+            reason = f"the stage requires evidence that could not be read: {', '.join(missing)}; run it as root"
+            opinion = opinion.but("UNKNOWN", "evidence_unreadable", reason)
+        return opinion
+
+    # Conclusion --------------------------------------------------------------------------------------------------
+
+    def _conclude(self, settled: dict[Key, Opinion]) -> Judgement:
+        twice = duplicates(self.deciding.values())
+        final = {key: self._final(key, opinion, twice) for key, opinion in settled.items() if key not in self.parts}
+        for key in self.parts:
+            if key in settled:
+                parts = [final[part] for part in self.parts[key]]
+                final[key] = self._final(key, bands.worst([settled[key], *parts]), twice)
+        planned: dict[Key, Verdict] = {}
+        for item in self.plan["items"]:
+            key = (item["stage"], item["check"], item["variant"], item["subject"]["id"])
+            record = self.deciding.get(key)
+            opinion = final.get(key)
+            if opinion is None:
+                reason = f"{key[3]}: it is in the plan and was never measured; resume the run"
+                parts = [final[part] for part in self.parts.get(key, ())]
+                opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]), twice)
+            promised = {*item["subject"]["members"], *(record["subject"]["members"] if record else ())}
+            if item["subject"]["kind"] == "group":  # its members are who took part, not parts with numbers of their own
+                promised = set()
+            missing = sorted(promised - {part[3] for part in self.parts.get(key, ())})
+            if missing and record is not None and record["outcome"] == "measured":
+                some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+                reason = f"{key[3]}: it was not measured whole: nothing came from {some}"
+                opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, "incomplete")])
+            planned[key] = self._write(key, (record or item)["subject"], opinion)
+        covered = {*planned, *(part for key in planned for part in self.parts.get(key, ()))}
+        others, extras = [], []
+        for key, opinion in final.items():
+            if key in planned:
+                continue
+            others.append(self._write(key, self.deciding[key]["subject"], opinion))
+            if key not in covered:
+                others[-1]["findings"].append("it was not planned and cannot make the run accepted")
+                extras.append(others[-1])
+        return self._judgement(list(planned.values()), others, extras)
+
+    def _final(self, key: Key, opinion: Opinion, twice: dict[str, str]) -> Opinion:
+        """An opinion under its waivers, unless nobody knows which machine it is about."""
+        if opinion.verdict == "FAIL":
+            opinion = self._waive(key, opinion)
+        node = node_of(key[3])
+        if node in twice:
+            opinion = opinion.but("UNKNOWN", "duplicate_identity", twice[node])
+        if not opinion.findings:
+            return opinion
+        return dataclasses.replace(opinion, findings=list(dict.fromkeys(opinion.findings)))
+
+    def _waive(self, key: Key, opinion: Opinion) -> Opinion:
+        mine = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
+        if not mine:
+            return opinion
+        waiver = max(mine, key=lambda w: w.expires)
+        if waiver.expires < self.today:
+            reason = f"{opinion.reason}; its waiver {waiver.ticket} expired on {waiver.expires}"
+            changed = opinion.but("FAIL", "expired_waiver", reason)
+        else:
+            reason = f"known failure, {waiver.ticket}, until {waiver.expires}: {opinion.reason}"
+            changed = dataclasses.replace(opinion.but("KNOWN_FAIL", "waived", reason), of="FAIL")
+        return dataclasses.replace(changed, ticket=waiver.ticket, expires=waiver.expires)
+
+    def _write(self, key: Key, subject: dict[str, t.Any], opinion: Opinion) -> Verdict:
+        record = self.deciding.get(key)
+        related = [*([record] if record else []), *(self.deciding[part] for part in self.parts.get(key, ()))]
+        about = {
+            "run_id": self.plan["run_id"],
+            **dict(zip(("stage", "check", "variant"), key, strict=False)),
+            "subject": subject,
+            "attempt": record["attempt"] if record else None,
+            "simulated": any(m["simulated"] for m in related),
+        }
+        return opinion.write(about)
+
+    def _judgement(self, planned: list[Verdict], others: list[Verdict], extras: list[Verdict]) -> Judgement:
+        everything = sorted(
+            [*planned, *others],
+            key=lambda v: (-bands.SEVERITY[v["verdict"]], v["stage"], v["subject"]["id"], v["check"], v["variant"]),
+        )
+        counts = {word: sum(v["verdict"] == word for v in everything) for word in bands.SEVERITY}
+        mine = collections.Counter(v["verdict"] for v in planned)
+        nodes: dict[str, str] = {}
+        # A stage that was skipped takes nothing from one that passed.
+        order = {**bands.SEVERITY, "SKIPPED": -1}
+        for verdict in planned:
+            name, word = verdict["subject"]["id"], verdict["verdict"]
+            nodes[name] = max(nodes.get(name, word), word, key=lambda w: order[w])
+        for verdict in extras:  # what was found of a node beside the plan is the node's all the same
+            name, word = node_of(verdict["subject"]["id"]), verdict["verdict"]
+            if name in nodes:
+                nodes[name] = max(nodes[name], word, key=lambda w: order[w])
+        bad = sorted({node_of(v["subject"]["id"]) for v in planned if v["verdict"] in ("FAIL", "UNKNOWN")})
+        where = ", ".join(bad[:5]) + (" ..." if len(bad) > 5 else "")
+        bad_extras = sum(v["verdict"] == "FAIL" for v in extras)
+        refusals = [
+            (not planned, "the plan is empty: nothing was to be measured"),
+            (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks, on {where}"),
+            (bad_extras, f"{bad_extras} FAIL of checks that were not planned"),
+            (planned and not bad and not mine["PASS"], "no planned check is a PASS: nothing was shown to work"),
+            (self.warn != "accept" and counts["WARN"], f"{counts['WARN']} WARN, and acceptance_warn is {self.warn}"),
+        ]
+        refused = [text for refuses, text in refusals if refuses]
+        partial = bool(self.plan.get("partial"))
+        why = "; ".join(refused)
+        if not refused:
+            why = f"all {len(planned)} planned checks on {len(nodes)} nodes are acceptable"
+            why += f", {mine['WARN']} with a WARN to read" if mine["WARN"] else ""
+            why += f", {mine['KNOWN_FAIL']} under a waiver" if mine["KNOWN_FAIL"] else ""
+        if partial:
+            why += "; PARTIAL: this run left parts of the fleet or of the stages out"
+        done = sum(self._done(v) for v in planned)
+        return Judgement(
+            verdicts=everything,
+            planned=planned,
+            extras=extras,
+            nodes=nodes,
+            coverage={
+                "planned": len(planned),
+                "measured": done,
+                "skipped": mine["SKIPPED"],
+                "ratio": done / len(planned) if planned else 0.0,
+                "unknown": [
+                    f"{v['subject']['id']} {v['stage']} {v['check']}" for v in everything if v["verdict"] == "UNKNOWN"
+                ],
+            },
+            accepted=not refused,
+            why=why,
+            counts=counts,
+            partial=partial,
+            notes=self.notes,
+            drift=self.drift,
+        )
+
+    def _done(self, verdict: Verdict) -> bool:
+        record = self.deciding.get((verdict["stage"], verdict["check"], verdict["variant"], verdict["subject"]["id"]))
+        return record is not None and record["outcome"] in ("measured", "not_applicable")
+
+
+# Rules -----------------------------------------------------------------------------------------------------------
+
+
+def measured(
+    key: Key, record: Record, expected: Expectations
+) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
+    """A measured check against all expectations of its hardware: the worst decides. And what was compared."""
+    opinions: list[Opinion] = []
+    compared = []
+    chosen = expected.choose(record)
+    for expectation, size in chosen:
+        try:
+            found = bands.reading(record, expectation.metric, size)
+        except bands.Unusable as error:
+            opinions.append(Opinion("UNKNOWN", str(error), "bad_measurement", metric=expectation.metric))
+            continue
+        if found is not None:
+            opinions.append(bands.compare(found, expectation))
+            compared.append((expectation, found))
+    if opinions:
+        return bands.worst(opinions), compared
+    value: dict[str, t.Any] = {}
+    metric = primary(record)
+    if metric is not None:
+        found = bands.reading(record, metric, None)
+        if found:
+            value = {"metric": metric, "value": found.value, "unit": found.unit}
+    if chosen:
+        sizes = [row["size"] for row in record["series"] if number(row.get("size"))]
+        ends = f"the run ends at {bands.human(int(max(sizes)))}" if sizes else "the run has no message sizes"
+        ids = ", ".join(sorted({c.expectation.id for c in chosen})[:3])
+        reason = f"{ends} and has none of the sizes of {ids}: only its correctness was judged, its bandwidth is unknown"
+        return Opinion("UNKNOWN", reason, "no_expectation", **value), []
+    context = record["context"]
+    what = [f"{context['gpus']} x {context['gpu']}" if "gpu" in context and "gpus" in context else context.get("gpu")]
+    what += [f"{k} {context[k]}" for k in ("nodes", "nics", "nic_gbps", "nvls", "algorithm", "shape") if k in context]
+    on = f" on {', '.join(map(str, filter(None, what)))}" if any(what) else ""
+    name = " ".join(filter(None, key[:3]))
+    advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
+    return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
+
+
+def deviations(items: list[dict[str, t.Any]]) -> Opinion:
+    """An opinion of the facts in which a node deviates (plugin_utils/judging/drift.py), each with its severity."""
+    said = []
+    for item in sorted(items, key=lambda item: item["severity"] != "fail"):
+        basis = {"golden": "the golden value is", "majority": f"{item['agree']} of {item['of']} nodes have"}
+        text = f"{basis.get(item['basis'], 'expected')} {item['expected'][:80]}"
+        said.append(f"{item['item']} is {item['found'][:80]}, {text}")
+    shown = "; ".join(said[:4]) + (f"; and {len(said) - 4} more" if len(said) > 4 else "")
+    verdict = "FAIL" if any(item["severity"] == "fail" for item in items) else "WARN"
+    return Opinion(verdict, shown, "drift", findings=said[4:])
+
+
+def duplicates(records: t.Iterable[Record]) -> dict[str, str]:
+    """Nodes that share a GPU or a machine-id with another: {node: what is twice}."""
+    owners: dict[str, set[str]] = collections.defaultdict(set)
+    for record in records:
+        if record["subject"]["kind"] not in ("node", "gpu", "nic"):
+            continue
+        node = node_of(record["subject"]["id"])
+        uuids = record["context"].get("gpu_uuids")
+        for uuid in uuids if isinstance(uuids, list) else ():
+            owners[f"GPU {uuid}"].add(node)
+        if record["context"].get("machine_id"):
+            owners[f"machine-id {record['context']['machine_id']}"].add(node)
+    found: dict[str, str] = {}
+    for identity, nodes in owners.items():
+        if len(nodes) > 1:
+            names = ", ".join(sorted(nodes)[:4])
+            for node in nodes:
+                found.setdefault(node, f"{identity} stands under {names}: one machine would be measured twice")
+    return found
+
+
+def primary(record: Record) -> str | None:
+    """The metric that stands for a check."""
+    metrics = [name for name, m in record["metrics"].items() if isinstance(m, dict) and number(m.get("value"))]
+    found = [name for name in bands.PRIMARY if name in metrics]
+    return found[0] if found else metrics[0] if len(metrics) == 1 else None
+
+
+def hardware(record: Record) -> str:
+    """What makes subjects identical: everything that can select an expectation."""
+    context = record["context"]
+    return repr([record["simulated"], *(context.get(k) for k in expectations.CONTEXT_KEYS)])
+
+
+def _comparable(
+    record: Record, compared: list[tuple[Expectation, bands.Reading]]
+) -> t.Iterator[tuple[str, int | None, str, str, float]]:
+    """Numbers to lay beside the neighbours': those with an expectation, else the one that stands for the check."""
+    if compared:
+        for expectation, found in compared:
+            try:
+                value = physics.convert(found.value, found.unit, expectation.unit)
+            except ValueError:
+                continue
+            yield expectation.metric, found.size, expectation.unit, expectation.better, value
+        return
+    metric = primary(record)
+    if metric is not None:
+        found = record["metrics"][metric]
+        better = "lower" if physics.UNITS.get(found["unit"], ("",))[0] == "time" else "higher"
+        yield metric, None, found["unit"], better, float(found["value"])
+
+
+def _outlier(what: tuple[t.Any, ...], value: float, found: tuple[str, float], code: str, others: str) -> Opinion:
+    verdict, median = found
+    _stage, _check, _variant, metric, size, unit, better = what
+    at = f" at {bands.human(size)}" if size else ""
+    floor = bands.floors(median, better)[0]
+    reason = f"{metric} {value:.5g} {unit}{at} is {value / median:.3f} of {others}, {median:.5g}"
+    return Opinion(
+        verdict, reason, code, value, unit, floor, "fleet", others, "measured", metric=metric, expected=median
+    )
+
+
+def _kind(subject: str) -> str:
+    return "gpu" if "/gpu/" in subject else "nic" if "/nic/" in subject else "node"
+
+
+def _key_of_bad(record: t.Any) -> Key | None:
+    if not isinstance(record, dict) or not isinstance(record.get("subject"), dict):
+        return None
+    key = (record.get("stage"), record.get("check"), record.get("variant"), record["subject"].get("id"))
+    return t.cast(Key, key) if all(isinstance(word, str) for word in key) and key[3] else None
+
+
+def _coded(item: t.Any) -> tuple[str, str]:
+    """Code and text of a finding or a change."""
+    if not isinstance(item, dict):
+        return "", str(item)
+    return str(item.get("code") or ""), str(item.get("text") or item.get("code") or "something without a text")

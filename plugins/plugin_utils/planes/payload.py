@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What travels to a node: module_utils, a request, and the way both are unpacked there.
+
+Two forms of the same files. `archive()` is a zip that python3 runs, for a pod's volume. `program()` is one source text that
+unpacks itself in memory: it takes the place of Ansible's own wrapper, which compiles half of ansible.module_utils on every
+host, leaves no file on the node, and prints the same answer.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib
+import io
+import json
+import pathlib
+import typing as t
+import zipfile
+import zlib
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+
+PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.module_utils"
+HERE = collection.ROOT / "plugins" / "module_utils"
+
+# Every probe module, and its file in probes/.
+PROBES = {
+    "stack_facts": "stack", "nccl_tests": "nccl", "gemm": "gemm", "measure": "tool", "rdma_ports": "rdma_ports",
+    "perftest_rounds": "perftest", "nccl_fabric": "fabric",
+}  # fmt: skip
+
+# `sources` is base64 of zlib of the JSON of {module: source}: a module is compiled when it is imported. Its lines are short:
+# Python quotes the line in which a cut connection has ended it, and a long one would wait in a pipe that nobody reads any more.
+_UNPACKING = '''\
+import base64, importlib.machinery, json, sys, zlib
+SOURCES = json.loads(zlib.decompress(base64.b64decode("""{sources}""")))
+class Memory:
+    def find_spec(self, name, path=None, target=None):
+        if name in SOURCES or any(known.startswith(name + ".") for known in SOURCES):
+            return importlib.machinery.ModuleSpec(name, self, is_package=name not in SOURCES)
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        exec(compile(SOURCES.get(module.__name__, ""), module.__name__, "exec", 0, True), module.__dict__)
+    def get_source(self, name):
+        return SOURCES.get(name, "")
+sys.meta_path.insert(0, Memory())
+'''
+
+# Runs on the node. A script on standard input is read byte by byte, so its first line reads the rest in one piece.
+_PROGRAM = '''\
+import sys; sys.argv[0] in ("", "-") and exec(sys.stdin.buffer.read())
+{unpacking}
+from {package} import runner
+print(json.dumps(runner.answer(json.loads(base64.b64decode("""{request}""")))))
+'''
+
+
+def sources() -> dict[str, str]:
+    """Every module of module_utils by its full name."""
+    found = {}
+    for path in sorted(HERE.rglob("*.py")):
+        name = ".".join(path.relative_to(HERE).with_suffix("").parts)
+        found[f"{PACKAGE}.{name}"] = path.read_text(encoding="utf-8")
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def archive() -> bytes:
+    """A zip that python3 runs; the same bytes for the same files, whoever packs them."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        files = {name.replace(".", "/") + ".py": text for name, text in sources().items()}
+        files["__main__.py"] = f"from {PACKAGE} import pod\n\npod.main()\n"
+        # zipimport knows a package without __init__.py by its folder's own entry.
+        files.update({f"{folder}/": "" for name in list(files) for folder in map(str, pathlib.PurePosixPath(name).parents[:-1])})
+        for name, text in sorted(files.items()):
+            target.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), text, compress_type=zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def program(asked: dict[str, t.Any]) -> bytes:
+    """One Python source text that holds the same files and the request, and prints the answer as JSON."""
+    text = base64.encodebytes(json.dumps(asked).encode()).decode()
+    return _PROGRAM.format(unpacking=unpacking(), package=PACKAGE, request=text).encode()
+
+
+def unpacking() -> str:
+    """Python source after which module_utils can be imported from memory, whatever files there are."""
+    return _UNPACKING.format(sources=packed())
+
+
+@functools.lru_cache(maxsize=1)
+def packed() -> str:
+    """Every module of module_utils, as a program carries them."""
+    return base64.encodebytes(zlib.compress(json.dumps(sources()).encode(), 6)).decode()
+
+
+def options(module: str) -> dict[str, t.Any]:
+    """The argument spec of a probe module."""
+    door = importlib.import_module(f"ansible_collections.gpufleet.acceptance.plugins.modules.{module}")
+    return {**door.OPTIONS, **runner.COMMON}
+
+
+def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What a node needs to know to do the work of a probe module: {"probe", "params"}. ValueError names wrong arguments."""
+    validated = ArgumentSpecValidator(spec).validate({k: v for k, v in args.items() if v is not None})
+    if validated.error_messages:
+        raise ValueError("; ".join(validated.error_messages))
+    return {"probe": PROBES[module], "params": validated.validated_parameters}

@@ -1,0 +1,248 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a node's observations to measurement/v1.
+
+A node can send anything; what leaves here fits the schema or is an error that says so.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import typing as t
+import zlib
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError, file_name
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None  # require() says so before anything is measured
+
+SCHEMAS = collection.ROOT / "roles" / "common" / "files" / "schemas"
+RAW_LIMIT = 16 << 20
+# The facts of one node, the largest record there is, have some 50 KB.
+RECORD_LIMIT = 4 << 20
+_CHECK = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
+
+# What is planned for a target: (check, variant, subject id).
+Check = t.Tuple[str, str, str]
+
+
+def schema(name: str) -> dict[str, t.Any]:
+    """A schema of the collection: `measurement-v1` or `verdict-v1`."""
+    return t.cast("dict[str, t.Any]", json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
+
+
+_VALIDATOR = jsonschema.Draft202012Validator(schema("measurement-v1")) if jsonschema else None
+
+
+def require() -> None:
+    """RunError where the controller lacks what checks the nodes' answers."""
+    if _VALIDATOR is None:
+        raise RunError("the controller's Python lacks the package jsonschema; install the collection's requirements.txt")
+
+
+def problem(record: t.Any) -> str | None:
+    """Why a record is not a measurement/v1, or None."""
+    try:
+        size = len(json.dumps(record, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        return f"it cannot be written as JSON: {error}"[:300]
+    if size > RECORD_LIMIT:
+        return f"it has {size} bytes, more than {RECORD_LIMIT}"
+    if well_formed(record):
+        return None
+    if _VALIDATOR is None:
+        return "the controller lacks the Python package jsonschema"
+    wrong = next(_VALIDATOR.iter_errors(record), None)
+    if wrong is not None:
+        return f"{'.'.join(map(str, wrong.absolute_path)) or 'record'}: {wrong.message}"[:300]
+    code = record["reason_code"]
+    return f"reason_code: {code!r} is not in the list" if code is not None and code not in reasons.ALL else None
+
+
+class Completer:
+    """Turns one target's observations of one stage into measurements of a run.
+
+    `planned` is {(check, variant, subject id): item of the todo}. What is about a subject other than the one that sent it is taken only
+    where the plan wants it from this target, or where it is about nodes of a group that the plan wants from it: a finding. A finding
+    has a check of its own: whoever heads a group cannot do what the plan asked of its members.
+    """
+
+    def __init__(
+        self, run: Run, stage: str, target: str, plane: str, planned: dict[Check, dict[str, t.Any]], simulated: bool = False
+    ) -> None:
+        self.run = run
+        self.stage = stage
+        self.target = target
+        self.plane = plane
+        self.planned = planned
+        self.simulated = simulated
+        self._checks = {check for check, _variant, _subject in planned}
+        self._groups = [item["subject"] for item in planned.values() if item["subject"]["kind"] == "group"]
+
+    def complete(self, seen: t.Any, sender: str = "") -> dict[str, t.Any]:
+        """One observation -> one measurement. `sender` is the node that made it, where that is not the target itself."""
+        if not isinstance(seen, dict):
+            seen = {}
+        sender = sender or self.target
+        fields = {name: seen.get(name, default) for name, default in observation.FIELDS.items()}
+        subject = self._subject(sender, fields.pop("part"), fields.pop("members"), fields.pop("subject"))
+        check = (str(fields["check"]), str(fields["variant"]), str(subject["id"]))
+        item = self.planned.get(check) or self.planned.get((*check[:2], sender)) or {}
+        attempt = item.get("attempt", 1)
+        raw, digest = self._store(sender, fields, attempt, seen.get("raw_z"))
+        fields.pop("raw")
+        measurement = {
+            "schema": "measurement/v1",
+            "run_id": self.run.id,
+            "stage": self.stage,
+            "subject": subject,
+            "plane": self.plane,
+            "target": self.target,
+            "attempt": attempt,
+            "raw": raw,
+            "raw_sha256": digest,
+            **fields,
+        }
+        measurement["simulated"] = bool(fields["simulated"] or self.simulated)
+        wrong = problem(measurement)
+        finding = check[0] not in self._checks and wrong is None and self._in_a_group(subject)
+        if wrong is None and isinstance(seen.get("subject"), dict) and check not in self.planned and not finding:
+            wrong = f"{subject['kind']} {subject['id']} was not asked of it"
+        if wrong is None:
+            return measurement
+        check, variant = fields["check"], fields["variant"]
+        known = isinstance(check, str) and _CHECK.match(check) and isinstance(variant, str) and len(variant) <= 512
+        return self.failure(
+            (check, variant, sender) if known else ("unknown", "", sender),
+            "bad_measurement",
+            f"what {sender} sent is refused: {wrong}",
+        )
+
+    def _in_a_group(self, subject: dict[str, t.Any]) -> bool:
+        """Whether it is about members of a group that was asked of this target, and of nobody else."""
+        about = set(subject["members"]) if subject["kind"] in ("pair", "group", "switch") else {node_of(subject["id"])}
+        return bool(about) and any(about <= set(group["members"]) for group in self._groups)
+
+    def failure(
+        self, check: Check, reason_code: str, reason: str, outcome: str = "error", **fields: t.Any
+    ) -> dict[str, t.Any]:
+        """A measurement that the controller itself makes: nothing usable came from the node."""
+        if reason_code not in reasons.ALL:
+            reason_code = "bad_measurement"
+        subject = self.planned[check]["subject"] if check in self.planned else None
+        node = subject is None or subject["kind"] == "node"
+        seen = observation.failed(
+            check[0], reason_code, reason[:2000], outcome=outcome, variant=check[1], subject=None if node else subject, **fields
+        )
+        return self.complete(seen, check[2] if node else "")
+
+    def _subject(self, sender: str, part: t.Any, members: t.Any, other: t.Any) -> dict[str, t.Any]:
+        if isinstance(other, dict):
+            return {"kind": other.get("kind"), "id": other.get("id"), "members": other.get("members") or []}
+        kind = part.split("/")[0] if isinstance(part, str) and part else "node"
+        return {
+            "kind": kind,
+            "id": f"{sender}/{part}" if part else sender,
+            "members": [f"{sender}/{m}" for m in members] if isinstance(members, list) else members,
+        }
+
+    def _store(
+        self, sender: str, fields: dict[str, t.Any], attempt: int, packed: t.Any
+    ) -> tuple[str | None, str | None]:
+        """Raw output into a file of its own; returns its path below the run and its SHA-256."""
+        if not isinstance(packed, str):
+            return None, None
+        try:
+            data = zlib.decompressobj().decompress(base64.b64decode(packed), RAW_LIMIT)
+        except (ValueError, zlib.error):
+            return None, None
+        key = json.dumps([fields["check"], fields["variant"], attempt], default=str)
+        name = f"{fields['check']}-{hashlib.sha256(key.encode()).hexdigest()[:8]}-{attempt}.txt"
+        folder = self.run.dir / "raw" / file_name(sender)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.stage}-{file_name(name)}"
+        path.write_bytes(data)
+        return str(path.relative_to(self.run.dir)), hashlib.sha256(data).hexdigest()
+
+
+# The schema, by hand ---------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
+_TIME = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z$")
+_SHA = re.compile(r"^[0-9a-f]{64}$")
+_FIELDS = {
+    "schema", "run_id", "stage", "check", "variant", "subject", "plane", "target", "attempt", "outcome", "reason_code",
+    "reason", "metrics", "series", "context", "evidence", "command", "tool_version", "started_at", "duration_s", "raw",
+    "raw_sha256", "simulated",
+}  # fmt: skip
+
+
+def well_formed(m: t.Any) -> bool:
+    """Whether a record is a measurement/v1 beyond doubt: 30 times as fast as the schema, and never more lenient; what
+    it refuses is shown to the schema for its words."""
+    if not isinstance(m, dict) or set(m) != _FIELDS or m["schema"] != "measurement/v1":
+        return False
+    subject = m["subject"]
+    if not isinstance(subject, dict) or set(subject) != {"kind", "id", "members"}:
+        return False
+    code, why = m["reason_code"], m["reason"]
+    done = m["outcome"] == "measured"
+    return (
+        all(_text(m[k]) for k in ("run_id", "stage", "check", "variant", "target", "started_at"))
+        and all(m[k] is None or _text(m[k]) for k in ("reason_code", "reason", "tool_version", "raw", "raw_sha256"))
+        and bool(RUN_ID.match(m["run_id"]) and _NAME.match(m["stage"]) and _NAME.match(m["check"]) and m["target"])
+        and len(m["variant"]) <= 512
+        and subject["kind"] in ("node", "gpu", "nic", "pair", "group", "switch")
+        and _text(subject["id"])
+        and 0 < len(subject["id"]) <= 1024
+        and _texts(subject["members"])
+        and m["plane"] in ("ssh", "kubernetes")
+        and isinstance(m["attempt"], int)
+        and not isinstance(m["attempt"], bool)
+        and m["attempt"] >= 1
+        and m["outcome"] in ("measured", "error", "timeout", "missing", "not_applicable")
+        and (code is None if done else code in reasons.ALL and bool(why))
+        and (why is None or len(why) <= 2000)
+        and isinstance(m["metrics"], dict)
+        and all(_text(k) and _metric(v) for k, v in m["metrics"].items())
+        and isinstance(m["series"], list)
+        and all(isinstance(row, dict) for row in m["series"])
+        and isinstance(m["context"], dict)
+        and isinstance(m["evidence"], dict)
+        and _texts(m["command"])
+        and bool(_TIME.match(m["started_at"]))
+        and number(m["duration_s"])
+        and m["duration_s"] >= 0
+        and (m["raw_sha256"] is None or bool(_SHA.match(m["raw_sha256"])))
+        and isinstance(m["simulated"], bool)
+    )
+
+
+def _text(value: t.Any) -> bool:
+    return isinstance(value, str) and not value.endswith("\n")
+
+
+def _texts(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)
+
+
+def _metric(value: t.Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == {"value", "unit"}
+        and (value["value"] is None or number(value["value"]))
+        and _text(value["unit"])
+        and bool(value["unit"])
+    )

@@ -1,0 +1,89 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A stage that is a manifest: a plain Job or DaemonSet whose exit status or framed result is judged.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+ROLE = "gpufleet.acceptance.manifest"
+JOB, DAEMONSET = "Job", "DaemonSet"
+_API = {JOB: "batch/v1", DAEMONSET: "apps/v1"}
+# What the container hears of us by its environment.
+ENVIRONMENT = ("GPUFLEET_SECRET", "GPUFLEET_POD_UID", "GPUFLEET_NODE", "GPUFLEET_NONCE")
+# A manifest with this annotation, `framed`, prints its result; without it its exit status is the result.
+RESULT = "gpufleet.acceptance/result"
+FRAMED = "framed"
+TIMEOUT_S = 600.0
+
+Object = t.Dict[str, t.Any]
+
+
+def load(given: t.Any, where: str) -> Object:
+    """The manifest itself, of a path or of what was loaded before. RunError names what it may not be."""
+    if isinstance(given, str):
+        path = pathlib.Path(given).expanduser()
+        try:
+            given = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            words = " ".join(str(error).split())
+            raise RunError(f"{where}: manifest {path.absolute()}: {words}; expected a file with one Job or DaemonSet") from error
+        where = f"{where}: manifest {path.absolute()}"
+    check(given, where)
+    return t.cast(Object, given)
+
+
+def check(given: t.Any, where: str) -> None:
+    """RunError names what we cannot put on nodes, or what is ours to say."""
+    kind = given.get("kind") if isinstance(given, dict) else None
+    if kind not in _API or given.get("apiVersion") != _API[kind]:
+        found = f"{given.get('apiVersion')} {kind}" if isinstance(given, dict) else type(given).__name__
+        raise RunError(f"{where}: found {found}, expected a Job of batch/v1 or a DaemonSet of apps/v1")
+    metadata = given.get("metadata") or {}
+    if metadata.get("namespace"):
+        raise RunError(f"{where}: metadata.namespace: found {metadata['namespace']!r}, expected none: see acceptance_kube_namespace")
+    said = (metadata.get("annotations") or {}).get(RESULT, FRAMED)
+    if said != FRAMED:
+        raise RunError(f"{where}: annotation {RESULT}: found {said!r}, expected {FRAMED}, or none where the exit status is the result")
+    pod = ((given.get("spec") or {}).get("template") or {}).get("spec") or {}
+    containers = pod.get("containers")
+    if not isinstance(containers, list) or not containers or not all(isinstance(one, dict) and one.get("image") for one in containers):
+        raise RunError(f"{where}: spec.template.spec.containers: expected containers with images, the first of which is judged")
+    placed = [field for field in ("nodeName", "nodeSelector") if pod.get(field)]
+    placed += ["affinity.nodeAffinity"] if (pod.get("affinity") or {}).get("nodeAffinity") else []
+    if placed:
+        raise RunError(f"{where}: spec.template.spec.{placed[0]} is not for the manifest to say: see acceptance_nodes")
+    for one in containers:
+        taken = [item["name"] for item in one.get("env") or [] if item.get("name") in ENVIRONMENT]
+        if taken:
+            raise RunError(f"{where}: env {taken[0]} is not for the manifest to say")
+
+
+def options(stage: str) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Default values and argument specs of such a stage's variables."""
+    defaults = {f"{stage}_timeout": TIMEOUT_S, f"{stage}_checks": [{"check": stage, "variant": ""}]}
+    specs = {
+        f"{stage}_timeout": {"type": "float"},
+        f"{stage}_checks": {"type": "list", "elements": "dict"},
+        f"{stage}_sample": {"type": "dict"},
+        f"{stage}_check_seconds": {"type": "float"},
+    }
+    return defaults, specs
+
+
+def image(manifest: Object) -> str:
+    """The image of the container that is judged."""
+    return str(manifest["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def framed(manifest: Object) -> bool:
+    """Whether the manifest prints a result."""
+    return RESULT in ((manifest.get("metadata") or {}).get("annotations") or {})

@@ -1,0 +1,414 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The stage `rdma`: which pairs are planned, and the timetable that each node walks.
+
+A pair is planned as a whole; the rails that it has are known when the stage `rdma_ports` was measured. Rails are numbered by the
+ports of a node in the order of their devices' names.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.pairing import pair_rounds
+
+Record = t.Dict[str, t.Any]
+TIMETABLE = "timetable"
+SCOPES = ("ring", "sample", "all_pairs", "pairs", "loopback")
+# Speeds of links, in Gb/s, for which the plan says how long it takes.
+SPEEDS = (400, 200, 100)
+# A kubelet that has missed a change of a pod looks again after at most so many seconds.
+KUBELET_S = 90
+# Rails that are measured together: (port of the server, port of the client).
+Step = t.List[t.Tuple[int, int]]
+
+
+# The plan ------------------------------------------------------------------------------------------------------------
+
+
+def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Record], list[str]]:
+    """What the plan lists: the timetable of each node, and each pair with each kind of test; and what to say of it."""
+    found: list[Record] = []
+    notes: list[str] = []
+    for machines, wanted, rounds in _plans(nodes, settings, notes):
+        here = _taking_part(rounds, machines)
+        found += [_item(TIMETABLE, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in here]
+        tests = kinds(wanted)
+        for pairs in rounds:
+            for server, client in pairs:
+                subject = {"kind": "pair", "id": subject_of(server, client), "members": []}
+                found += [_item(kind["check"], kind["variant"], subject, nodes[client]) for kind in tests]
+        notes += estimate(rounds, tests, wanted)
+    return found, notes
+
+
+def realms(nodes: dict[str, str], settings: dict[str, Record]) -> list[list[str]]:
+    """Nodes among which pairs are measured: the machines behind SSH, and the nodes of each cluster."""
+    found: dict[str, list[str]] = {}
+    for node, target in nodes.items():
+        found.setdefault(target if on_cluster(settings[target]) else "", []).append(node)
+    return list(found.values())
+
+
+def on_cluster(wanted: Record) -> bool:
+    return wanted.get("acceptance_plane") == "kubernetes"
+
+
+def _plans(nodes: dict[str, str], settings: dict[str, Record], notes: list[str]) -> t.Iterator[tuple[list[str], Record, list[t.Any]]]:
+    """(nodes, settings, rounds) of each realm that has pairs; what is left out goes to `notes`."""
+    several = realms(nodes, settings)
+    if len(several) > 1:
+        notes.append("rdma: no pair is measured between two clusters, or between a cluster and a machine behind SSH")
+    for machines in several:
+        wanted = settings[nodes[machines[0]]]
+        if wanted["rdma_scope"] == "pairs" and len(several) > 1:
+            within = [pair for pair in wanted["rdma_pairs"] if any(set(pair) <= set(realm) for realm in several)]
+            notes += [f"rdma: pair {pair} is not measured: no realm has both" for pair in wanted["rdma_pairs"] if pair not in within]
+            wanted = {**wanted, "rdma_pairs": [pair for pair in within if set(pair) <= set(machines)]}
+            if not wanted["rdma_pairs"]:
+                continue
+        alone = len(machines) == 1 and wanted["rdma_scope"] != "loopback"
+        if alone and (len(several) > 1 or on_cluster(wanted)):
+            notes.append(f"rdma: no pair is measured with {machines[0]}, which is alone")
+            continue
+        yield machines, wanted, rounds_of(machines, wanted)
+
+
+def _item(check: str, variant_: str, subject: Record, target: str) -> Record:
+    return {"check": check, "variant": variant_, "subject": subject, "target": target}
+
+
+def _taking_part(rounds: list[t.Any], machines: list[str]) -> list[str]:
+    here = {node for pairs in rounds for pair in pairs for node in pair}
+    return [node for node in machines if node in here]
+
+
+def subject_of(a: str, b: str) -> str:
+    """The id of a pair: both, sorted."""
+    return "|".join(sorted((a, b)))
+
+
+def rounds_of(machines: list[str], wanted: Record) -> list[t.Any]:
+    """Rounds of [server, client] over the machines; RunError for settings that make none."""
+    scope = wanted["rdma_scope"]
+    if scope == "loopback":
+        return [[[node, node] for node in machines]]
+    if len(machines) < 2:
+        raise RunError(f"rdma_scope {scope}: found {len(machines)} machine, expected at least two, or the scope loopback")
+    try:
+        if scope == "pairs":
+            given = wanted["rdma_pairs"]
+            strangers = sorted({str(n) for pair in given for n in pair} - set(machines))
+            if strangers or not given:
+                raise ValueError(f"found {strangers or given}, expected pairs of hosts of this run")
+            return list(pair_rounds(given, "pairs"))
+        count = min(wanted["rdma_partners"], len(machines) - 1) if scope == "sample" else None
+        return list(pair_rounds(machines, scope, k=count, seed=wanted["rdma_seed"]))
+    except ValueError as error:
+        raise RunError(f"rdma_scope {scope}: {error}") from error
+
+
+def kinds(wanted: Record) -> list[Record]:
+    """The kinds of tests: check and variant, the tool and its options, the same on both sides, and what must stand in its output."""
+    found = []
+    for test in wanted["rdma_tests"]:
+        op, kind = test.split("_")
+        bandwidth = kind == "bw"
+        size = wanted["rdma_size"] if bandwidth else wanted["rdma_latency_size"]
+        count = wanted["rdma_iterations"] if bandwidth else wanted["rdma_latency_iterations"]
+        qps = wanted["rdma_qps"] if bandwidth else 1
+        both = bandwidth and wanted["rdma_bidirectional"]
+        options = [] if op == "atomic" else ["-s", str(size)]
+        options += ["-D", str(wanted["rdma_duration"])] if wanted["rdma_duration"] else ["-n", str(count)]
+        options += ["-q", str(qps), "--noPeak", "--report_gbits"] if bandwidth else []
+        options += ["-b"] if both else []
+        found.append(
+            {
+                "check": test,
+                "variant": variant(size=size, qps=qps if bandwidth else None, bidirectional="true" if both else None),
+                "tool": f"ib_{test}",
+                "options": options + wanted["rdma_extra_args"],
+                "op": op,
+                "kind": kind,
+                "bytes": None if op == "atomic" else size,
+                "iterations": None if wanted["rdma_duration"] else count,
+                "qps": qps if bandwidth else None,
+                "context": {"op": op, "bidirectional": bool(both), "qps": qps},
+            }
+        )
+    return found
+
+
+def estimate(rounds: list[t.Any], tests: list[Record], wanted: Record) -> list[str]:
+    """What the rounds will take, from the bytes that they move, in words."""
+    pairs = sum(len(pairs) for pairs in rounds)
+    rest = [pairs for pairs in rounds if pairs]
+    said = [f"rdma: {len(rest)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail"]
+    for kind in tests:
+        if _counted(kind):
+            moved = _bytes(kind)
+            told = ", ".join(f"{_seconds(kind, wanted, speed):.3g} s at {speed} Gb/s" for speed in SPEEDS)
+            said.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail: {told}")
+    least = ", ".join(f"{_human(expected_seconds(len(rest), tests, wanted, speed))} at {speed} Gb/s" for speed in SPEEDS)
+    slot = wanted["rdma_test_timeout"] + wanted["rdma_patience"]
+    most = _human(len(rest) * len(tests) * slot)
+    said.append(f"rdma: all rounds about {least}, for each rail where rails go one by one; {most} at most")
+    return said
+
+
+def _counted(kind: Record) -> bool:
+    return kind["kind"] == "bw" and bool(kind["bytes"]) and bool(kind["iterations"])
+
+
+def _bytes(kind: Record) -> int:
+    """What a test moves: each QP does all iterations."""
+    return int(kind["bytes"] * kind["iterations"] * kind["qps"])
+
+
+def _seconds(kind: Record, wanted: Record, speed: float) -> float:
+    """Of one test on a link of `speed` Gb/s."""
+    if _counted(kind):
+        return float(_bytes(kind) * 8 / (speed * 1e9))
+    return float(wanted["rdma_duration"] or 2)
+
+
+def expected_seconds(rounds: int, tests: list[Record], wanted: Record, speed: float) -> float:
+    """Of all rounds; a second a test for the rendezvous and the start of the tool."""
+    return rounds * sum(_seconds(kind, wanted, speed) + 1 for kind in tests)
+
+
+def question(nodes: dict[str, str], settings: dict[str, Record]) -> str | None:
+    """What to ask a person before a run that takes longer than the limit, by links of 400 Gb/s."""
+    for _machines, wanted, rounds in _plans(nodes, settings, []):
+        seconds = expected_seconds(sum(map(bool, rounds)), kinds(wanted), wanted, SPEEDS[0])
+        limit = wanted["rdma_confirm_above"]
+        if limit and seconds > limit:
+            return f"The rounds of stage rdma take about {_human(seconds)} or more"
+    return None
+
+
+def _human(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def complete(plan: Record, todo: dict[str, Record]) -> None:
+    """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too. And what the matrix asked for
+    is asked anew."""
+    open_pairs = [i for of in todo.values() for i in of.get("rdma", ()) if i["subject"]["kind"] == "pair"]
+    needed = {node for item in open_pairs for node in item["subject"]["id"].split("|")}
+    for item in plan["items"]:
+        again = item["stage"] == "rdma_again" and bool(needed)
+        if again or (item["stage"] == "rdma" and item["check"] == TIMETABLE and item["subject"]["id"] in needed):
+            of = todo.setdefault(item["target"], {}).setdefault(item["stage"], [])
+            if not any(i["check"] == TIMETABLE and i["subject"]["id"] == item["subject"]["id"] for i in of):
+                of.append({**{name: item[name] for name in ("check", "variant", "subject")}, "attempt": 2})
+
+
+# The timetable -------------------------------------------------------------------------------------------------------
+
+
+def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
+    """The arguments of each target for what is left of the plan."""
+    settings = {target: todo["settings"] for target, todo in todos.items()}
+    left = {
+        (item["check"], item["variant"], item["subject"]["id"])
+        for todo in todos.values()
+        for item in todo["stages"].get("rdma", ())
+        if item["subject"]["kind"] == "pair"
+    }
+    nodes = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma" and i["check"] == TIMETABLE}
+    nodes = {node: target for node, target in nodes.items() if target in settings}
+    target_of_pair = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma" and i["subject"]["kind"] == "pair"}
+    ports = ports_of(run.journal.read()[0])
+    told: dict[str, Record] = {}
+    for members in realms(nodes, settings):
+        tests = kinds(settings[nodes[members[0]]])
+        book = Timetable({node: nodes[node] for node in members}, settings, ports, tests)
+        for packed in _rounds_again(list(target_of_pair), book.nodes, target_of_pair):
+            for number, kind in enumerate(tests):
+                book.add([(number, a, b, s) for a, b, s in packed if (kind["check"], kind["variant"], s) in left])
+        told.update(book.write())
+    return told
+
+
+def _rounds_again(pairs: list[str], nodes: dict[str, str], client_of: dict[str, str]) -> list[list[tuple[str, str, str]]]:
+    """The plan's pairs in its order as rounds of (server, client, subject): each into the first in which both are free."""
+    rounds: list[list[tuple[str, str, str]]] = []
+    free: dict[str, int] = {}
+    for subject in pairs:
+        first, second = subject.split("|")
+        if first in nodes and second in nodes:
+            client = first if nodes[first] == client_of[subject] else second
+            server = second if client == first else first
+            number = max(free.get(first, 0), free.get(second, 0))
+            while len(rounds) <= number:
+                rounds.append([])
+            rounds[number].append((server, client, subject))
+            free[first] = free[second] = number + 1
+    return rounds
+
+
+def ports_of(records: t.Iterable[Record]) -> dict[str, list[Record]]:
+    """The ports of each node, as the stage `rdma_ports` saw them last: their place in the list is their rail."""
+    found = {}
+    for record in records:
+        if record.get("stage") == "rdma_ports" and record.get("outcome") == "measured":
+            kinds_of = {d["device"]: d.get("type") or d.get("driver") for d in record["context"]["devices"]}
+            found[record["subject"]["id"]] = [{**p, "nic": kinds_of.get(p["device"])} for p in record["context"]["ports"]]
+    return found
+
+
+class Timetable:
+    """Rounds of tests, written down for each node."""
+
+    def __init__(self, nodes: dict[str, str], settings: dict[str, Record], ports: dict[str, list[Record]], tests: list[Record]) -> None:
+        self.nodes = nodes
+        self.settings = settings
+        self.ports = ports
+        self.tests = tests
+        self.wanted = settings[next(iter(nodes.values()))]
+        self.number = 0
+        self.rounds: dict[str, list[Record]] = {node: [] for node in nodes}
+        self.absent: dict[str, list[Record]] = {node: [] for node in nodes}
+        first, last = (int(word) for word in str(self.wanted["rdma_tcp_ports"]).split("-"))
+        self.first, self.span = first, last - first + 1
+
+    def add(self, pairs: list[tuple[int, str, str, str]]) -> None:
+        """One round of (kind, server, client, subject), or as many as it takes where rails go one by one."""
+        rounds: list[list[tuple[int, str, str, str, Step]]] = []
+        for kind, server, client, subject in pairs:
+            refused = self._refused(server, client)
+            if refused:
+                kind_of = {name: self.tests[kind][name] for name in ("check", "variant")}
+                pair = {"kind": "pair", "id": subject, "members": []}
+                self.absent[client].append({**kind_of, "subject": pair, **refused})
+                continue
+            for place, step in enumerate(self._steps(server, client)):
+                while len(rounds) <= place:
+                    rounds.append([])
+                rounds[place].append((kind, server, client, subject, step))
+        for tests in rounds:
+            self.add_round(tests)
+
+    def add_round(self, tests: list[tuple[int, str, str, str, Step]]) -> None:
+        """One round of (kind, server, client, subject, rails); a test without a subject speaks for no pair."""
+        here: dict[str, list[Record]] = {}
+        for kind, server, client, subject, step in tests:
+            for place, rails in enumerate(step):
+                for node, test in self._sides(kind, server, client, subject, rails, place):
+                    here.setdefault(node, []).append(test)
+        for node, sides in here.items():
+            self.rounds[node].append({"round": self.number, "tests": sides})
+        self.number += 1
+
+    def _refused(self, server: str, client: str) -> Record | None:
+        for node in (server, client):
+            if not self.ports.get(node):
+                return {"reason_code": "partner", "reason": f"{node}: its RDMA ports are not known, see the stage rdma_ports"}
+        if not any(True for step in self._steps(server, client) for _rails in step):
+            said = "; ".join(f"{n}: " + ", ".join(f"{p['device']} {p['state']}" for p in self.ports[n]) for n in (server, client))
+            return {"reason_code": "port_down", "reason": f"no rail has an active port with a GID on both sides ({said})"}
+        return None
+
+    def _usable(self, node: str, rail: int) -> bool:
+        port = self.ports[node][rail]
+        return port["state"] == "ACTIVE" and (port["gid"] is not None or port["link_layer"] == "InfiniBand")
+
+    def _steps(self, server: str, client: str) -> list[Step]:
+        """Rails (of the server, of the client) of a pair, in steps of what runs together."""
+        mine, other = (range(len(self.ports[n])) for n in (server, client))
+        if server == client:
+            steps = [[pair] for pair in itertools.combinations(mine, 2)] or [[(rail, rail)] for rail in mine]
+        elif self.wanted["rdma_crossed"]:
+            most = max(len(mine), len(other))
+            steps = [[(i, (i + shift) % most) for i in mine if (i + shift) % most in other] for shift in range(most)]
+        else:
+            steps = [[(i, i) for i in mine if i in other]]
+        steps = [[r for r in step if self._usable(server, r[0]) and self._usable(client, r[1])] for step in steps]
+        if not self.wanted["rdma_rails_together"]:
+            steps = [[rails] for step in steps for rails in step]
+        return [step for step in steps if step]
+
+    def _sides(
+        self, kind: int, server: str, client: str, subject: str, rails: tuple[int, int], place: int
+    ) -> t.Iterator[tuple[str, Record]]:
+        """The two sides of one test, each with the node it belongs to."""
+        serving, asking = self.ports[server][rails[0]], self.ports[client][rails[1]]
+        gids = self._gids(serving, asking)
+        rates = [p["rate_gbps"] for p in (serving, asking) if p["rate_gbps"]]
+        widest = max(len(p) for p in self.ports.values()) ** (2 if self.wanted["rdma_crossed"] else 1)
+        common = {
+            "kind": kind,
+            "subject": subject,
+            "rail": str(rails[0]) if rails[0] == rails[1] else f"{rails[0]}-{rails[1]}",
+            "a": f"{server}/nic/{serving['device']}/{serving['port']}",
+            "b": f"{client}/nic/{asking['device']}/{asking['port']}",
+            # No round shares a port with its neighbours, in which somebody may still be late.
+            "tcp_port": self.first + (self.number * widest + place) % self.span,
+            "peer": self.address(server, gids[0].get("address") or serving["address"]),
+            "context": {
+                "nic_gbps": min(rates) if rates else None,
+                "link_layer": serving["link_layer"],
+                "nic": serving["nic"],
+                # Soft-RoCE is as fast as the processor just lets it be: its neighbours say nothing of it.
+                "comparable": "rdma_rxe" not in (serving["nic"], asking["nic"]),
+            },
+        }
+        for node, port, role, partner, (own, theirs) in (
+            (server, serving, "server", client, gids),
+            (client, asking, "client", server, gids[::-1]),
+        ):
+            yield (
+                node,
+                {
+                    **common,
+                    "role": role,
+                    "partner": partner,
+                    "device": port["device"],
+                    "port": port["port"],
+                    "gid_index": own.get("index"),
+                    "gid": own.get("address"),
+                    "peer_gid": theirs.get("address"),
+                },
+            )
+
+    def _gids(self, serving: Record, asking: Record) -> tuple[Record, Record]:
+        """The GIDs of both sides, in one network where there are such; nothing on InfiniBand."""
+        if not serving["gid"] or not asking["gid"]:
+            return serving["gid"] or {}, asking["gid"] or {}
+        ours, theirs = ([port["gid"], *port.get("gid_others", ())] for port in (serving, asking))
+        return gid.of_one_network(ours, theirs, serving.get("prefix"))
+
+    def address(self, node: str, own: str) -> str:
+        """Where a node's servers listen: as given, else on the rail itself. A node of a cluster by its name: the address of its pod
+        is known, and told, when it runs."""
+        wanted = self.settings[self.nodes[node]]
+        if on_cluster(wanted):
+            return node
+        given = wanted.get("acceptance_fabric_address")
+        return str(given or own)
+
+    def write(self) -> dict[str, Record]:
+        """The module's arguments for each target; of a cluster with those of each node under "nodes"."""
+        window = (self.wanted["rdma_start_window"] or 30 + len(self.nodes)) + (KUBELET_S if on_cluster(self.wanted) else 0)
+        slot = self.wanted["rdma_test_timeout"] + self.wanted["rdma_patience"]
+        common = {
+            "kinds": self.tests,
+            "slot": slot,
+            "test_timeout": self.wanted["rdma_test_timeout"],
+            "timeout": window + (self.number + 1) * slot + self.wanted["rdma_test_timeout"] + 60,
+        }
+        own = {node: {"rounds": self.rounds[node], "absent": self.absent[node]} for node in self.rounds}
+        if on_cluster(self.wanted):  # its window begins when all pods stand, see kube/meeting.py
+            return {self.nodes[next(iter(own))]: {**common, "begins_in": float(window), "nodes": own}}
+        # One moment for all, by the controller's clock; each target is told how far away it is.
+        return {self.nodes[node]: {**common, "begins_at": time.time() + window, **args} for node, args in own.items()}

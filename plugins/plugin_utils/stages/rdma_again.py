@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The stage `rdma_again`: what the matrix of the stage `rdma` still needs before somebody is convicted.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import pairs as rdma_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
+
+Record = t.Dict[str, t.Any]
+
+
+def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Record], list[str]]:
+    """The timetable of each node that can be asked again, which stays empty where nothing is suspicious."""
+    if any("rdma_scope" not in settings[target] for target in nodes.values()):
+        raise RunError("acceptance_stages: found rdma_again without rdma, expected rdma_ports, rdma and rdma_again in this order")
+    return [
+        {"check": rdma.TIMETABLE, "variant": "", "subject": {"kind": "node", "id": node, "members": []}, "target": target}
+        for node, target in nodes.items()
+    ], []
+
+
+def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
+    """Rounds for what the diagnosis asks; an answer without contact for everybody else."""
+    settings = {target: todo["settings"] for target, todo in todos.items()}
+    nodes = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma_again" and i["target"] in settings}
+    if not nodes:
+        return {}
+    records = run.journal.read()[0]
+    ports = rdma.ports_of(records)
+    told: dict[str, Record] = {}
+    for members in rdma.realms(nodes, settings):
+        wanted = settings[nodes[members[0]]]
+        book = rdma.Timetable({node: nodes[node] for node in members}, settings, ports, rdma.kinds(wanted))
+        place = {
+            f"{node}/nic/{port['device']}/{port['port']}": (node, rail) for node in members for rail, port in enumerate(ports.get(node, ()))
+        }
+        for tests in _rounds(_asked(records, plan, book.tests), place)[: wanted["rdma_again_limit"]]:
+            book.add_round(tests)
+        shared = {name: wanted[f"rdma_{name}"] for name in ("governor", "binary_dir")}
+        for target, args in book.write().items():
+            asked = args.get("rounds") or any(own["rounds"] for own in args.get("nodes", {}).values())
+            told[target] = {**shared, **args} if asked else {"answer": nothing()}
+    return told
+
+
+def nothing() -> Record:
+    """The answer of a node of which nothing is asked."""
+    said = "nothing had to be measured again here"
+    return {"state": "done", "end": "done", "observations": [observation.measured(rdma.TIMETABLE, context={"note": said})]}
+
+
+def _asked(records: list[Record], plan: Record, tests: list[Record]) -> list[tuple[int, str, str]]:
+    """(kind, port, port) of every test that a diagnosis still needs."""
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude as judging  # which reads our matrix
+
+    number = {(kind["check"], kind["variant"]): place for place, kind in enumerate(tests)}
+    asked = []
+    for table in rdma_matrix.tables(records, judging.expected(plan["judging"])):
+        found = table.diagnose()
+        if found and (table.check, table.variant) in number:
+            asked += [(number[table.check, table.variant], a, b) for a, b, _rail in found.again]
+    return asked
+
+
+def _rounds(asked: list[tuple[int, str, str]], place: dict[str, tuple[str, int]]) -> list[list[tuple[int, str, str, str, rdma.Step]]]:
+    """Each test into the first round in which both nodes are free."""
+    rounds: list[list[tuple[int, str, str, str, rdma.Step]]] = []
+    busy: list[set[str]] = []
+    for kind, a, b in asked:
+        if a not in place or b not in place:
+            continue
+        (server, mine), (client, other) = place[a], place[b]
+        taken = {node_of(a), node_of(b)}
+        number = next((i for i, nodes in enumerate(busy) if not nodes & taken), len(rounds))
+        if number == len(rounds):
+            rounds.append([])
+            busy.append(set())
+        rounds[number].append((kind, server, client, "", [(mine, other)]))
+        busy[number] |= taken
+    return rounds

@@ -1,0 +1,147 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The public filter `bandwidth_verdict`: many forms in, one verdict/v1 out, never a PASS by accident."""
+
+from __future__ import annotations
+
+import typing as t
+
+import jsonschema
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.filter.bandwidth_verdict import FilterModule
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import shipped
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import schema
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+GIB = 1 << 30
+judge = FilterModule().filters()["bandwidth_verdict"]
+SCHEMA = jsonschema.Draft202012Validator(schema("verdict-v1"))
+EXPECTED = {"value": 360, "unit": "GB/s"}
+
+
+def word(measurement: t.Any, expectation: t.Any) -> tuple[str, str | None]:
+    found = judge(measurement, expectation)
+    assert not list(SCHEMA.iter_errors(found)), found
+    return found["verdict"], found["reason_code"]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "wanted"),
+    [
+        (354, "GB/s", "PASS"),
+        (342, "GB/s", "PASS"),
+        (341, "GB/s", "WARN"),
+        (323, "GB/s", "FAIL"),
+        (354 * 8, "Gb/s", "PASS"),
+        (354, "Gb/s", "FAIL"),
+        (354e9 / 2**20, "MiB/s", "PASS"),
+    ],
+)
+def test_bare_numbers(value: float, unit: str, wanted: str) -> None:
+    assert word({"value": value, "unit": unit}, EXPECTED)[0] == wanted
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        None, "", "354", 354, True, [], {}, [354], {"value": 354}, {"value": "354", "unit": "GB/s"},
+        {"value": True, "unit": "GB/s"}, {"value": float("nan"), "unit": "GB/s"}, {"value": None, "unit": "GB/s"},
+        {"value": float("inf"), "unit": "GB/s"}, {"value": 354, "unit": None}, {"value": 354, "unit": "TFLOPS"},
+        {"value": 354, "unit": "GBps"}, {"value": 354, "unit": ["GB/s"]}, {"value": -354, "unit": "GB/s"},
+        {"outcome": "measured"}, {"outcome": "measured", "metrics": {}}, {"outcome": "done", "value": 354, "unit": "GB/s"},
+        {"outcome": None, "value": 354, "unit": "GB/s"}, {"outcome": "measured", "metrics": {"busbw": 354}},
+        {"outcome": "error", "value": 354, "unit": "GB/s"}, {"outcome": "measured", "reason_code": "timeout",
+                                                             "value": 354, "unit": "GB/s"},
+    ],
+)  # fmt: skip
+def test_measurements_that_are_none(measurement: t.Any) -> None:
+    assert word(measurement, EXPECTED)[0] == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        None, "", 360, True, [], {}, {"value": 360}, {"unit": "GB/s"}, {"value": 0, "unit": "GB/s"},
+        {"value": True, "unit": "GB/s"}, {"value": "360", "unit": "GB/s"}, {"value": float("nan"), "unit": "GB/s"},
+        {"value": 360, "unit": "TFLOPS"}, {"value": 360, "unit": "GBps"}, {"value": -1, "unit": "GB/s"},
+        {"value": 360, "unit": "GB/s", "size": "1G"}, {"value": 360, "unit": "GB/s", "matches": {}},
+        {"value": 360, "unit": "GB/s", "match": 3}, {"value": 360, "unit": "GB/s", "better": "more"},
+        {"value": 360, "unit": "GB/s", "layer": "mine", "id": ""}, {"value": 360, "unit": "GB/s", "size": GIB},
+    ],
+)  # fmt: skip
+def test_expectations_that_are_none(expectation: t.Any) -> None:
+    assert word({"value": 354, "unit": "GB/s"}, expectation) == ("UNKNOWN", "no_expectation")
+
+
+def test_latency_is_better_low() -> None:
+    latency = {"value": 2.0, "unit": "us", "metric": "latency"}
+    assert word({"value": 2.0, "unit": "us"}, latency)[0] == "PASS"
+    assert word({"value": 0.0021, "unit": "ms"}, latency)[0] == "PASS"
+    assert word({"value": 2.15, "unit": "us"}, latency)[0] == "WARN"
+    assert word({"value": 3.0, "unit": "us"}, latency)[0] == "FAIL"
+    assert word({"value": 0, "unit": "us"}, latency)[0] == "UNKNOWN"
+
+
+def test_outcomes() -> None:
+    for code, wanted in (("wrong_results", "FAIL"), ("gpu_lost", "FAIL"), ("ecc", "FAIL"), ("timeout", "UNKNOWN")):
+        assert word({"outcome": "error", "reason_code": code, "reason": "x"}, EXPECTED) == (wanted, code)
+    skipped = {"outcome": "not_applicable", "reason_code": "single_gpu", "reason": "x"}
+    assert word(skipped, EXPECTED) == ("SKIPPED", "single_gpu")
+    assert word({**skipped, "reason_code": "unsupported"}, EXPECTED)[0] == "UNKNOWN"
+    assert word({"outcome": "error"}, EXPECTED) == ("UNKNOWN", "bad_measurement")
+
+
+def test_what_the_nccl_tests_filter_returns(fixtures: t.Any) -> None:
+    healthy = nccl_tests.parse((fixtures / "h200-x4/nccl-v2.19.6-all_reduce-g4.txt").read_text())
+    shipped_entry = next(e for e in shipped().dump() if e["id"] == "h200-4-all_reduce-1g")
+    found = judge(healthy, shipped_entry)
+    assert (found["verdict"], found["value"], found["layer"]) == ("PASS", 354.06, "shipped")
+    assert found["check"] == "all_reduce"
+    assert word(healthy, {"value": 354, "unit": "GB/s", "size": GIB})[0] == "PASS"
+    assert word(healthy, {"value": 354, "unit": "GB/s"})[0] == "PASS"
+    assert word(healthy, {"value": 367, "unit": "GB/s", "size": "plateau"}) == ("UNKNOWN", "no_expectation")
+    broken = nccl_tests.parse((fixtures / "h200-x4/nccl-v2.19.6-all_reduce-p2pdisabled-g4.txt").read_text())
+    assert word(broken, {"value": 340, "unit": "GB/s", "size": GIB >> 2})[0] == "FAIL"
+    wrong = nccl_tests.parse((fixtures / "h200-x4/nccl-v2.19.6-hypercube-g4.txt").read_text(), rc=7)
+    assert word(wrong, EXPECTED) == ("FAIL", "wrong_results")
+    cut = nccl_tests.parse((fixtures / "h200-x4/nccl-truncated-killed.txt").read_text())
+    assert word(cut, EXPECTED)[0] == "UNKNOWN"
+
+
+def test_an_expectation_for_other_hardware() -> None:
+    seen = {
+        "outcome": "measured", "stage": "nccl_node", "check": "all_reduce", "context": {"gpu": "NVIDIA H100"},
+        "metrics": {"busbw": {"value": 354, "unit": "GB/s"}},
+    }  # fmt: skip
+    other = {**EXPECTED, "match": {"stage": "nccl_node", "gpu": "NVIDIA H200"}}
+    assert word(seen, other) == ("UNKNOWN", "no_expectation")
+    assert word(seen, {**EXPECTED, "match": {"check": "all_gather"}})[0] == "UNKNOWN"
+    assert word(seen, {**EXPECTED, "match": {"stage": "nccl_node", "gpu": "NVIDIA H100"}})[0] == "PASS"
+
+
+anything: st.SearchStrategy[t.Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 500) | st.floats() | st.text(max_size=6) | st.just("GB/s"),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(
+            [
+                "value", "unit", "outcome", "metrics", "series", "rows", "peak_busbw", "busbw", "size", "context",
+                "subject", "id", "kind", "members", "attempt", "stage", "check", "op", "reason", "reason_code", "metric",
+                "match", "gpu", "layer", "better", "out_of_place", "in_place", "units", "note", "date", "source",
+            ]
+        ),
+        inner,
+        max_size=6,
+    ),
+    max_leaves=15,
+)
+
+
+@given(anything, anything)
+@settings(max_examples=600, deadline=None)
+def test_anything_gives_a_valid_verdict(measurement: t.Any, expectation: t.Any) -> None:
+    word(measurement, expectation)
+    word(measurement, EXPECTED)
+    word({"value": 354, "unit": "GB/s"}, expectation)

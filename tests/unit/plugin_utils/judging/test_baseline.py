@@ -1,0 +1,79 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Proposed expectations: the healthy median, ignored until confirmed, then what judges the next run."""
+
+from __future__ import annotations
+
+import typing as t
+
+import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.baseline import propose
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import resolve
+
+RUN = "20261121T000000Z-0a1b2c"
+GIB = 1 << 30
+CONTEXT = {"gpu": "NVIDIA X1", "gpus": 2, "nvls": False, "algorithm": "auto", "series_units": {"busbw": "GB/s"}}
+
+
+def nccl(subject: str, busbw: float, **fields: t.Any) -> dict[str, t.Any]:
+    return {
+        "schema": "measurement/v1", "run_id": RUN, "stage": "nccl_node", "check": "all_reduce", "variant": "",
+        "subject": {"kind": "node", "id": subject, "members": []}, "plane": "ssh", "target": subject, "attempt": 1,
+        "outcome": "measured", "reason_code": None, "reason": None,
+        "metrics": {"busbw": {"value": busbw, "unit": "GB/s"}},
+        "series": [{"size": s, "busbw": busbw} for s in (1 << 23, GIB, 16 * GIB)], "context": CONTEXT, "evidence": {},
+        "command": [], "tool_version": None, "started_at": "2026-11-21T00:00:00Z", "duration_s": 1.0, "raw": None,
+        "raw_sha256": None, "simulated": False, **fields,
+    }  # fmt: skip
+
+
+def entries(text: str) -> list[dict[str, t.Any]]:
+    content = yaml.safe_load(text)
+    assert content["proposed"] is True
+    return content["expectations"]
+
+
+def test_the_median_without_outliers_nor_those_with_errors() -> None:
+    fleet = [nccl(f"n{i}", 300.0 + i) for i in range(9)] + [nccl("slow", 200.0)]
+    fleet.append(nccl("odd", 100.0, evidence={"changes": [{"code": "xid", "text": "Xid 63"}]}))
+    found = {e["match"]["size"]: e for e in entries(propose(fleet, RUN, "2026-11-21"))}
+    assert set(found) == {GIB, "plateau"}
+    assert found[GIB]["value"] == 304 and found[GIB]["confidence"] == "measured"
+    assert RUN in found[GIB]["source"] and found[GIB]["date"] == "2026-11-21"
+
+
+def test_too_few_are_left_out_unless_fewer_are_asked_for() -> None:
+    text = propose([nccl(f"n{i}", 300.0) for i in range(4)], RUN, "2026-11-21")
+    assert entries(text) == [] and "measured on 4, expected at least 5" in text
+    assert len(entries(propose([nccl("n1", 300.0)], RUN, "2026-11-21", minimum=1))) == 2
+
+
+def test_what_is_no_measurement_does_not_count() -> None:
+    broken = [nccl(f"n{i}", 300.0, outcome="error", reason_code="timeout", reason="x") for i in range(9)]
+    assert entries(propose([*broken, None, {}], RUN, "2026-11-21")) == []
+
+
+def test_nothing_above_physics_is_proposed() -> None:
+    fleet = [nccl(f"n{i}", 500.0, context={**CONTEXT, "gpu": "NVIDIA H200"}) for i in range(6)]
+    text = propose(fleet, RUN, "2026-11-21")
+    assert entries(text) == [] and "at most 450" in text
+
+
+def test_measured_in_one_run_and_judged_in_another(tmp_path: t.Any) -> None:
+    path = tmp_path / "fleet.yml"
+    path.write_text(propose([nccl(f"n{i}", 300.0) for i in range(5)], RUN, "2026-11-21"))
+    items = [{"stage": "nccl_node", "check": "all_reduce", "variant": "", "target": "n9", "subject": nccl("n9", 0)["subject"]}]
+
+    def word(busbw: float) -> str:
+        expected = resolve([], files=[str(path)])
+        return verdict.judge({"run_id": RUN, "items": items}, [nccl("n9", busbw)], lambda _node, _target: expected).nodes["n9"]
+
+    assert word(300.0) == "UNKNOWN", "a proposal is ignored"
+    path.write_text(path.read_text().replace("proposed: true\n", ""))
+    assert [word(v) for v in (300.0, 280.0, 200.0)] == ["PASS", "WARN", "FAIL"]
+
+
+def test_simulated_numbers_say_so() -> None:
+    found = entries(propose([nccl(f"n{i}", 300.0, simulated=True) for i in range(5)], RUN, "2026-11-21"))
+    assert all(e["source"].startswith("SIMULATED") for e in found)

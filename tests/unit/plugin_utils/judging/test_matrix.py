@@ -1,0 +1,267 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Reading pair matrices. `ACCEPTANCE_TRIALS=10000` runs more random trials than the usual 500."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import ENOUGH_PASSES, Cell, diagnose_matrix, may_flap
+from rigs.simulated.rails import FLOOR, KINDS, SLOW, WIRE, Fault, Rails, pairs, port, trial
+
+NODES = [f"h{i:02d}" for i in range(12)]
+BAD = WIRE * SLOW
+
+
+def matrix(fabric: Rails, rails: int = 2, partners: int | None = None, nodes: list[str] = NODES) -> list[Cell]:
+    return [fabric.measure(*each) for each in pairs(nodes, rails, partners=partners)]
+
+
+def a_port(node: str, rail: int) -> Fault:
+    return Fault("port", frozenset([port(node, rail)]), ("nic", port(node, rail)))
+
+
+def a_node(node: str, rails: int = 2) -> Fault:
+    return Fault("node", frozenset(port(node, r) for r in range(rails)), ("node", node))
+
+
+def a_path(a: str, b: str, rail: int = 0, share: float = 1.0) -> Fault:
+    ends = sorted((port(a, rail), port(b, rail)))
+    return Fault("path", frozenset(ends), ("pair", "|".join(ends)), share=share)
+
+
+def convicted(findings) -> set[tuple[str, str]]:
+    return {(f.kind, f.id) for f in findings if f.confidence == "convicted"}
+
+
+def test_random_trials():
+    trials = [trial(seed) for seed in range(int(os.environ.get("ACCEPTANCE_TRIALS", "500")))]
+    wrong = [(t.seed, t.missed, t.innocent) for t in trials if not t.right]
+    assert len(wrong) <= len(trials) // 100, wrong
+    assert len([w for w in wrong if w[2]]) <= max(1, len(trials) // 500), wrong
+    assert max(t.readings for t in trials) <= 8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sampled", [False, True])
+def test_every_kind_of_fault(kind, sampled):
+    for seed in range(12):
+        t = trial(seed, kinds=[kind], sampled=sampled)
+        assert t.right, (seed, t.missed, t.innocent)
+
+
+def test_a_clean_matrix_has_no_findings():
+    diagnosis = diagnose_matrix(matrix(Rails([])), FLOOR)
+    assert diagnosis.clean and not diagnosis.again
+
+
+def test_the_matrix_alone_convicts_nobody():
+    cells = matrix(Rails([a_port("h03", 1), a_path("h05", "h06")]))
+    diagnosis = diagnose_matrix(cells, FLOOR)
+    assert {f.confidence for f in diagnosis.findings} == {"suspected"}
+    asked = [(a, b) for a, b, _unused in diagnosis.again if port("h03", 1) in (a, b)]
+    assert len({p for pair in asked for p in pair} - {port("h03", 1)}) == 2  # two different partners
+
+
+def test_bad_on_one_rail_is_the_port_and_on_all_the_node():
+    fabric = Rails([a_port("h03", 1), a_node("h07")])
+    findings, _unused, readings = fabric.settle(matrix(fabric))
+    assert convicted(findings) == {("nic", port("h03", 1)), ("node", "h07")}
+    assert readings == 2
+    reasons = {f.id: f.reason for f in findings}
+    assert "bad rows on all its 2 ports" in reasons["h07"]
+    assert "10 of 10 cells with good partners" in reasons[port("h03", 1)]
+    assert "1 other ports of the node meet it" in reasons[port("h03", 1)]
+    assert json.dumps([f.as_dict() for f in findings])
+
+
+def test_with_one_rail_the_port_is_not_told_from_its_node():
+    fabric = Rails([a_node("h07", rails=1)])
+    findings, _unused, _unused = fabric.settle(matrix(fabric, rails=1))
+    assert convicted(findings) == {("nic", port("h07", 0))}
+    assert [o["id"] for o in findings[0].indistinguishable] == ["h07"]
+
+
+def test_a_port_whose_siblings_were_not_measured_may_be_its_node():
+    fabric = Rails([a_port("h03", 0)], dead=[port("h03", 1)])
+    findings, _unused, _unused = fabric.settle(matrix(fabric))
+    (bad,) = [f for f in findings if f.confidence == "convicted"]
+    assert bad.id == port("h03", 0) and [o["id"] for o in bad.indistinguishable] == ["h03"]
+    assert port("h03", 1) in {f.id for f in findings if f.confidence == "unresolved"}
+
+
+def test_a_single_bad_cell_is_a_path():
+    fabric = Rails([a_path("h05", "h06")])
+    cells = matrix(fabric)
+    first = diagnose_matrix(cells, FLOOR)
+    assert (port("h05", 0), port("h06", 0), "rail0") in first.again
+    ends = {p for a, b, _unused in first.again for p in (a, b)} - {port("h05", 0), port("h06", 0)}
+    assert len(ends) == 2
+    findings, _unused, _unused = fabric.settle(cells)
+    assert convicted(findings) == {fabric.faults[0].subject}
+    assert "meets it again with" in findings[0].reason
+
+
+@pytest.mark.parametrize("kind", ["switch", "uplink"])
+def test_a_bad_block_of_one_leaf_is_its_switch(kind):
+    topology = {n: f"leaf-{i // 4}" for i, n in enumerate(NODES)}
+    ports = frozenset(port(n, 0) for n in NODES[4:8])
+    by_port = {port(n, r): f"{leaf}-{r}" for n, leaf in topology.items() for r in range(2)}
+    fabric = Rails([Fault(kind, ports, ("switch", "leaf-1-0"))])
+    findings, _unused, _unused = fabric.settle(matrix(fabric), by_port)
+    assert convicted(findings) == {("switch", "leaf-1-0")}
+    assert set(findings[0].members) == ports
+    assert f"within the leaf {0 if kind == 'switch' else 6} meet it" in findings[0].reason
+
+
+def test_a_topology_by_node():
+    topology = {n: f"leaf-{i // 4}" for i, n in enumerate(NODES)}
+    ports = frozenset(port(n, r) for n in NODES[4:8] for r in range(2))
+    fabric = Rails([Fault("uplink", ports, ("switch", "leaf-1"))])
+    findings, _unused, _unused = fabric.settle(matrix(fabric), topology)
+    assert convicted(findings) == {("switch", "leaf-1")}
+
+
+def test_a_bad_block_between_two_leaves_is_the_path_between_their_switches():
+    topology = {n: f"leaf-{i // 3}" for i, n in enumerate(NODES)}
+    left, right = (frozenset(port(n, 0) for n in NODES[s]) for s in (slice(0, 3), slice(3, 6)))
+    fabric = Rails([Fault("block", left, ("switch", "leaf-0|leaf-1"), right)])
+    findings, _unused, _unused = fabric.settle(matrix(fabric, rails=1), topology)
+    assert convicted(findings) == {("switch", "leaf-0|leaf-1")}
+
+
+def test_two_leaves_cannot_be_told_apart():
+    topology = {n: f"leaf-{i // 6}" for i, n in enumerate(NODES)}
+    fabric = Rails([Fault("uplink", frozenset(port(n, 0) for n in NODES[:6]), ("switch", "leaf-0"))])
+    findings, _unused, _unused = fabric.settle(matrix(fabric, rails=1), topology)
+    assert not convicted(findings)
+    assert {o["id"] for o in findings[0].indistinguishable} == {"leaf-0", "leaf-1", "leaf-0|leaf-1"}
+
+
+def test_a_link_that_breaks_is_bad_and_one_that_cannot_be_measured_is_not():
+    breaks = Fault("port", frozenset([port("h03", 0)]), ("nic", port("h03", 0)), breaks=True)
+    fabric = Rails([breaks], dead=[port("h09", 1)])
+    findings, _unused, _unused = fabric.settle(matrix(fabric))
+    assert convicted(findings) == {("nic", port("h03", 0))}
+    (silent,) = [f for f in findings if f.confidence == "unresolved"]
+    assert silent.id == port("h09", 1) and "none of its 11 cells could be measured: connection refused" in silent.reason
+
+
+def test_unmeasured_cells_are_never_good():
+    cells = matrix(Rails([]))
+    cells[5] = Cell(cells[5].a, cells[5].b, cells[5].rail, None, "unknown", reason="deadline passed")
+    cells[9] = Cell(cells[9].a, cells[9].b, cells[9].rail, None)  # a number that is not there
+    cells[12] = Cell(cells[12].a, cells[12].b, cells[12].rail, math.nan)
+    diagnosis = diagnose_matrix(cells, FLOOR)
+    assert not diagnosis.clean
+    (finding,) = diagnosis.findings
+    assert finding.confidence == "unresolved" and "3 of 132 cells were not measured" in finding.reason
+
+
+def test_nothing_measured_convicts_nobody_and_ends():
+    fabric = Rails([], unmeasured=1.0)
+    findings, _unused, readings = fabric.settle(matrix(fabric))
+    assert readings == 1 and {f.id for f in findings} == {port(n, r) for n in NODES for r in range(2)}
+    assert {f.confidence for f in findings} == {"unresolved"}
+
+
+def test_a_suspect_that_cannot_be_measured_again_stays_unresolved():
+    fabric = Rails([a_port("h03", 0)])
+    cells = matrix(fabric)
+    for _unused in range(20):
+        diagnosis = diagnose_matrix(cells, FLOOR)
+        if not diagnosis.again:
+            break
+        cells += [Cell(a, b, rail, None, "unknown", again=True) for a, b, rail in diagnosis.again]
+    assert not diagnosis.again and not convicted(diagnosis.findings)
+    assert port("h03", 0) in {f.id for f in diagnosis.findings if f.confidence == "unresolved"}
+
+
+def test_one_good_test_does_not_clear_a_bad_cell():
+    """Best of several tries must not hide a link that flaps."""
+    a, b = port("h01", 0), port("h02", 0)
+    cells = [c for c in matrix(Rails([])) if {c.a, c.b} != {a, b}]
+    cells += [Cell(a, b, "rail0", BAD), *(Cell(a, b, "rail0", WIRE, again=True) for _unused in range(ENOUGH_PASSES - 1))]
+    diagnosis = diagnose_matrix(cells, FLOOR)
+    assert [f.confidence for f in diagnosis.findings] == ["suspected"]
+    cells.append(Cell(a, b, "rail0", WIRE, again=True))
+    (finding,) = diagnose_matrix(cells, FLOOR).findings
+    assert finding.confidence == "unresolved" and "not cleared" in finding.reason
+
+
+def test_two_nodes_convict_nobody():
+    cells = [Cell(port("a", 0), port("b", 0), "rail0", BAD)]
+    for _unused in range(10):
+        diagnosis = diagnose_matrix(cells, FLOOR)
+        if not diagnosis.again:
+            break
+        cells += [Cell(x, y, rail, BAD, again=True) for x, y, rail in diagnosis.again]
+    (finding,) = diagnosis.findings
+    assert finding.confidence == "unresolved"
+    assert {o["id"] for o in finding.indistinguishable} == {port("a", 0), port("b", 0)}
+
+
+def test_latency_is_better_lower():
+    cells = [Cell(c.a, c.b, c.rail, 2.0) for c in matrix(Rails([]))]
+    assert diagnose_matrix(cells, 4.0, better="lower").clean
+    slow = [Cell(c.a, c.b, c.rail, 9.0 if port("h03", 1) in (c.a, c.b) else 2.0) for c in cells]
+    assert {f.id for f in diagnose_matrix(slow, 4.0, better="lower").findings} == {port("h03", 1)}
+    zero = [Cell(c.a, c.b, c.rail, 0.0) for c in cells]
+    assert {f.confidence for f in diagnose_matrix(zero, 4.0, better="lower").findings} == {"unresolved"}
+
+
+def test_floors_by_rail():
+    cells = matrix(Rails([]))
+    assert diagnose_matrix(cells, {"rail0": FLOOR, "rail1": FLOOR}).clean
+    with pytest.raises(ValueError, match="rail1"):
+        diagnose_matrix(cells, {"rail0": FLOOR})
+    with pytest.raises(ValueError):
+        diagnose_matrix(cells, math.nan)
+    with pytest.raises(ValueError):
+        diagnose_matrix([Cell("a", "a", "rail0", 1.0)], FLOOR)
+
+
+def test_what_may_flap():
+    assert may_flap(0, 6) and not may_flap(0, 7)
+    assert may_flap(2, 4) and not may_flap(2, 21)
+    assert may_flap(10, 0)
+
+
+def test_a_large_matrix_is_read_in_seconds():
+    nodes = [f"h{i:03d}" for i in range(128)]
+    fabric = Rails([a_port("h005", 3), a_node("h077", rails=8), a_path("h010", "h020")])
+    findings, cells, _unused = fabric.settle(matrix(fabric, rails=8, nodes=nodes))
+    assert len(cells) > 65_000
+    assert convicted(findings) == {fault.subject for fault in fabric.faults}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_comes_back_the_readings_end(seed):
+    """Results without rhyme: nothing is asked for ever, and a port is convicted only by two different partners."""
+    rng = random.Random(seed)
+    nodes = NODES[: rng.randint(2, 12)]
+    topology = {n: f"leaf-{i // 3}" for i, n in enumerate(nodes)} if rng.random() < 0.5 else None
+    weights = rng.choice([(6, 2, 1, 1), (1, 6, 1, 1), (3, 3, 0, 3), (9, 1, 0, 0)])
+
+    def measure(a: str, b: str, rail: str, again: bool = False) -> Cell:
+        (value, outcome) = rng.choices(
+            [(WIRE, "measured"), (BAD, "measured"), (None, "failed"), (None, "unknown")], weights
+        )[0]
+        return Cell(a, b, rail, value, outcome, again)
+
+    cells = [measure(*each) for each in pairs(nodes, 2, partners=rng.choice([None, 3]), seed=seed)]
+    for _unused in range(60):
+        diagnosis = diagnose_matrix(cells, FLOOR, topology=topology)
+        if not diagnosis.again:
+            break
+        cells += [measure(*each, again=True) for each in diagnosis.again]
+    assert not diagnosis.again, [f.reason for f in diagnosis.findings if f.confidence == "suspected"]
+    for finding in diagnosis.findings:
+        assert finding.confidence != "suspected"
+        if finding.kind == "nic" and finding.confidence == "convicted":
+            against = [e for e in finding.evidence if e["again"] and e["value"] != WIRE and e["outcome"] != "unknown"]
+            assert len({p for e in against for p in (e["a"], e["b"])} - {finding.id}) >= 2

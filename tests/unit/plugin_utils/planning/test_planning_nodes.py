@@ -1,0 +1,59 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Settings that hold for some nodes of a cluster only."""
+
+from __future__ import annotations
+
+import types
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import prepare as planning
+
+ENTRY = {
+    "id": "own", "match": {"stage": "gemm", "check": "bf16"}, "metric": "tflops", "value": 600, "unit": "TFLOPS", "source": "ours",
+    "date": "2026-11", "confidence": "measured",
+}  # fmt: skip
+
+
+def inputs(node_vars: t.Any) -> dict[str, t.Any]:
+    values = {
+        "acceptance_expectation_overlays": [], "acceptance_expectation_files": [], "acceptance_waivers": [], "acceptance_warn": "accept",
+        "acceptance_node_vars": node_vars,
+    }  # fmt: skip
+    planner = types.SimpleNamespace(layers=types.SimpleNamespace(of=lambda _host, _name: []), template=lambda _host, value: value)
+    return planning.judging_inputs(t.cast("plan.Planner", planner), {"lab": values})
+
+
+def test_a_node_has_its_own_expectations_and_waivers() -> None:
+    waiver = {"stage": "gemm", "ticket": "OPS-1", "expires": "2099-01-01"}
+    made = inputs([{"names": ["a"], "expectations": [ENTRY], "waivers": [waiver]}, {"names": ["b"], "expectations": []}])
+    assert made["of"]["lab"] == made["of"]["lab/b"] != made["of"]["lab/a"]
+    assert [entry["layer"] for entry in made["sets"][made["of"]["lab/a"]] if entry["id"] == "own"] == ["host"]
+    assert made["waivers"] == [{**waiver, "subject": "lab/a"}]
+
+
+@pytest.mark.parametrize("wrong", ["a", {"names": ["a"], "selector": "x=y"}, {"expectations": []}, {"names": ["a"], "vars": {}}])
+def test_what_it_may_not_hold_is_named(wrong: t.Any) -> None:
+    with pytest.raises(plan.PlanError, match=r"lab: acceptance_node_vars\[0\]: found .*, expected \{names or selector"):
+        inputs([wrong])
+
+
+def test_nodes_and_stages_that_the_run_does_not_have_are_a_note() -> None:
+    made = inputs([{"names": ["a", "b"]}])
+    written = {"items": [{"subject": {"id": "lab/a"}}], "stages": [{"name": "ours"}], "judging": made}
+    settings = {"lab": {"acceptance_plane": "kubernetes", "acceptance_kube_gpu_stages": ["gemm", "ours", "gem"]}, "m": {}}
+    assert planning.without_effect(written, settings) == [
+        "acceptance_node_vars: not among the nodes of this run: lab/b",
+        "lab: acceptance_kube_gpu_stages: no stage of this run: gem",
+    ]
+
+
+def test_an_entry_that_speaks_of_no_node_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import inventory
+
+    monkeypatch.setattr(inventory, "select", lambda *_given: [])
+    assert inputs([{"selector": "rack=9"}])["notes"] == ["lab: acceptance_node_vars[0]: no node is known that rack=9 matches"]

@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pair matrices in the report: every pair is in it, and none that missed its floor or was not measured is hidden."""
+
+from __future__ import annotations
+
+import pytest
+import report_samples as samples
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, heatmap, model, page
+
+
+def test_each_pair_is_a_cell_and_each_bad_one_is_marked() -> None:
+    made = heatmap.build("read_bw", samples.pairs(12), 380.0)
+    assert [r["rail"] for r in made["rails"]] == ["0", "1"]
+    rail = made["rails"][0]
+    # Eleven of the slow port, one bad path, one link that broke.
+    assert (rail["tests"], rail["below"], rail["failed"], rail["unknown"]) == (66, 13, 1, 1)
+    grid = rail["grid"]
+    assert grid["rows"] == [f"n{n:04}" for n in range(12)]
+    assert grid["values"][5][9] == grid["values"][9][5] == 300.0
+    assert all(grid["values"][i][i] is None for i in range(12))
+    assert len(grid["bad"]) == 2 * 13
+    assert [mark[2] for mark in grid["unknown"]] == ["<b>partner never came</b>"] * 2
+    assert sum(rail["histogram"]["counts"]) == 64
+
+
+def test_the_worst_pairs_are_told_the_broken_ones_first_and_the_unmeasured_last() -> None:
+    worst = heatmap.build("read_bw", samples.pairs(12), 380.0)["worst"]
+    words = [p["word"] for p in worst]
+    assert words[:2] == ["the link broke"] * 2
+    assert words[-2:] == ["not measured"] * 2
+    assert [p["value"] for p in worst[2:-2]] == sorted(p["value"] for p in worst[2:-2])
+
+
+def test_of_two_tests_of_a_pair_the_worse_is_shown() -> None:
+    a, b = "a/nic/m/1", "b/nic/m/1"
+    unknown = Cell(a, b, "0", None, "unknown")
+    cells = [Cell(a, b, "0", 390.0), Cell(b, a, "0", 200.0, again=True), unknown]
+    for order in (cells, cells[::-1]):
+        assert heatmap.build("bw", order, 380.0)["rails"][0]["grid"]["values"][0][1] == 200.0
+        assert heatmap.build("lat", order, 380.0, better="lower")["rails"][0]["grid"]["values"][0][1] == 390.0
+    assert heatmap.build("bw", [*cells, Cell(a, b, "0", None, "failed")], 380.0)["rails"][0]["failed"] == 1
+
+
+def test_each_rail_has_its_own_floor() -> None:
+    made = heatmap.build("bw", samples.pairs(6), {"0": 100.0, "1": 380.0})
+    assert [r["below"] for r in made["rails"]] == [1, 1]
+    with pytest.raises(KeyError):
+        heatmap.build("bw", samples.pairs(6), {"0": 100.0})
+
+
+def test_a_large_rail_is_blocks_of_which_every_bad_one_can_be_opened() -> None:
+    made = heatmap.build("read_bw", samples.pairs(512, rails=1), 380.0)
+    rail = made["rails"][0]
+    assert rail["tests"] == 512 * 511 // 2
+    assert rail["size"] == 8
+    assert len(rail["grid"]["rows"]) == 64
+    # Node 3 is bad in all 64 blocks of its row, in one of which lies the path; the broken link is in the last block.
+    assert len(rail["blocks"]) + rail["more_blocks"] == 65
+    assert sum(len(b["grid"]["bad"]) for b in rail["blocks"]) > 0
+    assert all(b["grid"]["bad"] or b["grid"]["unknown"] for b in rail["blocks"])
+    assert rail["grid"]["values"][0][63] == 190.0
+
+
+def test_figures_are_what_plotly_takes() -> None:
+    plotly = pytest.importorskip("plotly.graph_objects")
+    for better, unit, floor in (("higher", "Gb/s", 380.0), ("lower", "us", 3.0)):
+        for rail in heatmap.build("t", samples.pairs(12), floor, better=better, unit=unit)["rails"]:
+            plotly.Figure(heatmap.figure(rail["grid"], floor, unit, better))
+            plotly.Figure(heatmap.distribution(rail, unit))
+    silent = [Cell("a/nic/m/1", "b/nic/m/1", "0", None, "unknown")]
+    assert heatmap.distribution(heatmap.build("t", silent, 1.0)["rails"][0], "us") is None
+
+
+def test_the_page_and_the_json_show_them() -> None:
+    rounds = [{"round": 1, "pairs": 6, "started_at": None, "seconds": 5.2, "slowest": "<i>a</i>"}]
+    matrix = heatmap.build("read_bw <script>", samples.pairs(12), 380.0, rounds=rounds, simulated=True)
+    made = model.build(*samples.fleet(12, 1), matrices={"stage0": [matrix]})
+    text = page.render(made)
+    assert "read_bw &lt;script&gt;" in text
+    assert "&lt;b&gt;partner never came&lt;/b&gt;" in text
+    assert "&lt;i&gt;a&lt;/i&gt;" in text
+    assert text.count('"type":"heatmap"') == 2
+    assert "the link broke" in formats.as_json(made)

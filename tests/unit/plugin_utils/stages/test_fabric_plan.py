@@ -1,0 +1,195 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which groups are planned, what head and members are told, and what of a head's findings is believed."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation, runner
+from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric
+
+ROLE = collection.ROOT / "roles" / "nccl_fabric"
+DEFAULTS = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+NODES = {f"gpu-{n:02d}": f"gpu-{n:02d}" for n in range(1, 7)}
+
+
+def settings(**changes: t.Any) -> dict[str, dict[str, t.Any]]:
+    """What the inventory says of each node; a change that is a list is one value a node."""
+    found = {}
+    for number, node in enumerate(NODES):
+        own = {k: v[number] if isinstance(v, tuple) else v for k, v in changes.items()}
+        found[node] = {**DEFAULTS, "acceptance_plane": "ssh", "acceptance_fabric_address": f"10.0.0.{number + 1}", **own}
+    return found
+
+
+def groups(items: list[dict[str, t.Any]]) -> dict[str, tuple[str, list[str]]]:
+    return {i["subject"]["id"]: (i["target"], i["subject"]["members"]) for i in items if i["subject"]["kind"] == "group"}
+
+
+def test_one_group_and_every_node_a_member() -> None:
+    items, notes = nccl_fabric.items(NODES, settings(nccl_fabric_ops=["all_reduce", "broadcast"]))
+    assert groups(items) == {"nccl_fabric": ("gpu-01", list(NODES))} and not notes
+    variant = "gpus=all sizes=8M:auto type=float"
+    assert [(i["check"], i["variant"]) for i in items[:2]] == [("all_reduce", variant), ("broadcast", variant)]
+    assert [(i["check"], i["target"]) for i in items[2:]] == [("member", node) for node in NODES]
+
+
+def test_groups_by_name_and_nodes_in_none() -> None:
+    items, _notes = nccl_fabric.items(NODES, settings(nccl_fabric_group=("h200", "h100", "h200", "h100", "", "")))
+    assert groups(items) == {
+        "nccl_fabric/h200": ("gpu-01", ["gpu-01", "gpu-03"]),
+        "nccl_fabric/h100": ("gpu-02", ["gpu-02", "gpu-04"]),
+    }
+
+
+def test_the_nodes_of_a_cluster_are_a_group_of_their_own() -> None:
+    nodes = {"gpu-01": "gpu-01", "gpu-02": "gpu-02", "k8s/a": "k8s", "k8s/b": "k8s"}
+    wanted = {**settings(), "k8s": {**DEFAULTS, "acceptance_plane": "kubernetes"}}
+    items, _notes = nccl_fabric.items(nodes, wanted)
+    assert groups(items) == {"nccl_fabric": ("gpu-01", ["gpu-01", "gpu-02"]), "nccl_fabric/k8s": ("k8s", ["k8s/a", "k8s/b"])}
+    assert [i["target"] for i in items if i["check"] == "member"] == ["gpu-01", "gpu-02", "k8s", "k8s"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 6),
+        ({"nccl_fabric_node_count": 4}, 4),
+        ({"nccl_fabric_world_size": 16, "acceptance_gpu_count": 8}, 2),
+        ({"nccl_fabric_world_size": 8, "nccl_fabric_gpus": ["2"]}, 4),
+    ],
+)
+def test_how_many_nodes(changes: dict[str, t.Any], count: int) -> None:
+    items, notes = nccl_fabric.items(NODES, settings(**changes))
+    assert len(groups(items)["nccl_fabric"][1]) == count and bool(notes) == (count < 6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nccl_fabric_node_count": 7}, "7 nodes were asked for and 6"),
+        ({"nccl_fabric_node_count": 1}, "at least two"),
+        ({"nccl_fabric_world_size": 15, "acceptance_gpu_count": 8}, "a multiple of the 8"),
+        ({"nccl_fabric_world_size": 16}, "needs acceptance_gpu_count"),
+        ({"nccl_fabric_world_size": 32, "acceptance_gpu_count": 8, "nccl_fabric_node_count": 2}, "found 32"),
+        ({"nccl_fabric_world_size": 800, "acceptance_gpu_count": 8}, "100 nodes were asked for"),
+        ({"acceptance_fabric_address": ""}, "set acceptance_fabric_address"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_before_anything_runs(changes: dict[str, t.Any], words: str) -> None:
+    with pytest.raises(RunError, match=words):
+        nccl_fabric.items(NODES, settings(**changes))
+
+
+def test_addresses() -> None:
+    seen = ["192.168.7.3", "10.1.30.43", "fd00::3"]
+    assert nccl_fabric.address({"acceptance_fabric_address": "ib0.gpu-03"}, seen) == ("ib0.gpu-03", None)
+    assert nccl_fabric.address({}, seen) == ("192.168.7.3", None)
+    assert nccl_fabric.address({"acceptance_fabric_network": "10.1.0.0/16"}, seen) == ("10.1.30.43", None)
+    assert nccl_fabric.address({"acceptance_fabric_network": "fd00::/64"}, seen) == ("fd00::3", None)
+    assert "no address in" in str(nccl_fabric.address({"acceptance_fabric_network": "10.9.0.0/16"}, seen)[1])
+    assert "not known" in str(nccl_fabric.address({}, [])[1])
+
+
+@pytest.fixture
+def acting(tmp_path: pathlib.Path) -> Run:
+    run = Run(tmp_path, "20260101T000000Z-0a1b2c")
+    run.make()
+    return run
+
+
+def planned(**changes: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    wanted = settings(**changes)
+    items = [{"stage": "nccl_fabric", **item} for item in nccl_fabric.items(NODES, wanted)[0]]
+    plan = {"items": items, "judging": {"sets": [expectations.shipped().dump()], "of": dict.fromkeys(NODES, 0)}}
+    todos = {
+        node: {"settings": wanted[node], "stages": {"nccl_fabric": [i for i in items if i["target"] == node]}} for node in NODES
+    }
+    return plan, todos
+
+
+def test_what_head_and_members_are_told(acting: Run) -> None:
+    acting.lose("gpu-05", "unreachable", "gpu-05 cannot be reached: no route")
+    told = nccl_fabric.work(acting, *planned(nccl_fabric_leaf=("a", "a", "b", "b", "", "")))
+    head = told.pop("gpu-01")
+    for args in (head, *told.values()):
+        assert not ArgumentSpecValidator({**OPTIONS, **runner.COMMON}).validate({**args, "checks": []}).error_messages
+    assert [(m["name"], m["address"], m["local"]) for m in head["members"]][:2] == [
+        ("gpu-01", "10.0.0.1", True), ("gpu-02", "10.0.0.2", False)
+    ]  # fmt: skip
+    assert [m["name"] for m in head["members"] if m["problem"]] == ["gpu-05"]
+    assert head["topology"] == {"gpu-01": "a", "gpu-02": "a", "gpu-03": "b", "gpu-04": "b"} and head["floors"]
+    assert "OPENSSH PRIVATE KEY" in head["key"]["private"] and set(head["key"]) == {"private"}
+    for args in told.values():
+        assert args["token"] == head["token"] and set(args) == {"token", "key", "timeout"} and args["timeout"] > 3600
+        assert "private" not in args["key"]
+        assert 'from="10.0.0.1"' in member.authorization(args["key"]["public"], args["key"]["from"], args["key"]["seconds"])
+
+
+def test_with_the_ssh_that_is_there_no_key_is_made(acting: Run) -> None:
+    told = nccl_fabric.work(acting, *planned(nccl_fabric_ssh="existing"))
+    assert all(args["key"] is None for args in told.values())
+
+
+def test_a_group_is_repeated_whole() -> None:
+    plan, _todos = planned()
+    left: dict[str, t.Any] = {"gpu-03": {"nccl_fabric": [i for i in plan["items"] if i["subject"]["id"] == "gpu-03"]}}
+    nccl_fabric.complete(plan, left)
+    assert {i["subject"]["id"] for of in left.values() for i in of["nccl_fabric"]} == {"nccl_fabric", *NODES}
+    nothing: dict[str, t.Any] = {}
+    nccl_fabric.complete(plan, nothing)
+    assert nothing == {}
+
+
+@pytest.mark.parametrize(
+    ("subject", "taken"),
+    [
+        ({"kind": "node", "id": "gpu-02", "members": ["gpu-02"]}, True),
+        ({"kind": "gpu", "id": "gpu-02/gpu/GPU-x", "members": ["gpu-02"]}, True),
+        ({"kind": "pair", "id": "gpu-02|gpu-03", "members": ["gpu-02", "gpu-03"]}, True),
+        ({"kind": "switch", "id": "leaf-1", "members": ["gpu-02", "gpu-03"]}, True),
+        ({"kind": "node", "id": "stranger", "members": ["gpu-02"]}, False),
+        ({"kind": "gpu", "id": "stranger/gpu/GPU-x", "members": ["gpu-02"]}, False),
+        ({"kind": "pair", "id": "gpu-02|stranger", "members": ["gpu-02", "stranger"]}, False),
+        ({"kind": "switch", "id": "leaf-1", "members": []}, False),
+    ],
+)
+def test_findings_are_taken_of_the_heads_own_group_only(acting: Run, subject: dict[str, t.Any], taken: bool) -> None:
+    plan, _todos = planned()
+    mine = {(i["check"], i["variant"], i["subject"]["id"]): i for i in plan["items"] if i["target"] == "gpu-01"}
+    completer = measurement.Completer(acting, "nccl_fabric", "gpu-01", "ssh", mine)
+    seen = observation.measured("localise", subject=subject, context={"findings": [{"code": "localised", "text": "slow"}]})
+    found = completer.complete(seen)
+    assert (found["outcome"] == "measured") == taken and measurement.problem(found) is None
+    own = {(i["check"], i["variant"], i["subject"]["id"]): i for i in plan["items"] if i["target"] == "gpu-02"}
+    assert measurement.Completer(acting, "nccl_fabric", "gpu-02", "ssh", own).complete(seen)["outcome"] == "error", "it is no head"
+
+
+def test_a_finding_is_a_fail_of_its_node_and_a_member_without_numbers_a_pass(acting: Run) -> None:
+    plan, _todos = planned()
+    plan = {**plan, "run_id": acting.id, "partial": False, "notes": []}
+    mine = {(i["check"], i["variant"], i["subject"]["id"]): i for i in plan["items"]}
+    records = []
+    for node in NODES:
+        completer = measurement.Completer(acting, "nccl_fabric", node, "ssh", mine)
+        records.append(completer.complete(observation.measured("member")))
+        if node == "gpu-01":
+            subject = {"kind": "node", "id": "gpu-04", "members": ["gpu-04"]}
+            findings = {"findings": [{"code": "localised", "text": "node gpu-04: it fails with good partners"}]}
+            records.append(completer.complete(observation.measured("localise", subject=subject, context=findings)))
+    judged = verdict.judge(plan, records, lambda *_who: expectations.Expectations([]))
+    said = {(v["subject"]["id"], v["check"]): (v["verdict"], v["reason_code"]) for v in judged.verdicts}
+    assert said[("gpu-04", "localise")] == ("FAIL", "localised") and said[("gpu-04", "member")][0] == "PASS"
+    assert judged.nodes["gpu-04"] == "FAIL" and judged.nodes["gpu-03"] == "PASS" and not judged.accepted

@@ -1,0 +1,199 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the stage rdma plans, and the timetables that it writes."""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma, rdma_again
+from hypothesis import given
+from hypothesis import strategies as st
+
+SETTINGS: dict[str, t.Any] = {
+    "rdma_scope": "all_pairs", "rdma_partners": 2, "rdma_seed": 0, "rdma_pairs": [], "rdma_tests": ["read_bw"], "rdma_size": 65536,
+    "rdma_latency_size": 2, "rdma_iterations": 500000, "rdma_latency_iterations": 1000, "rdma_qps": 8, "rdma_bidirectional": False,
+    "rdma_duration": 0, "rdma_extra_args": [], "rdma_test_timeout": 60, "rdma_patience": 10, "rdma_crossed": False,
+    "rdma_rails_together": True, "rdma_confirm_above": 3600, "rdma_start_window": 0, "rdma_tcp_ports": "18515-19026",
+}  # fmt: skip
+
+
+def names(count: int) -> list[str]:
+    return [f"n{i:03d}" for i in range(count)]
+
+
+def ports(number: int, rails: int, down: t.Collection[int] = ()) -> list[dict[str, t.Any]]:
+    return [
+        {
+            "device": f"mlx5_{rail}", "port": 1, "state": "DOWN" if rail in down else "ACTIVE", "link_layer": "Ethernet",
+            "rate_gbps": 400.0, "nic": "MT4129", "address": None,
+            "gid": {"index": 3, "address": f"10.{rail}.{number // 256}.{number % 256}"},
+        }
+        for rail in range(rails)
+    ]  # fmt: skip
+
+
+def timetables(count: int, rails: int = 2, known: dict[str, t.Any] | None = None, **settings: t.Any) -> dict[str, t.Any]:
+    nodes = names(count)
+    own = {**SETTINGS, **settings}
+    items, _notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, own))
+    items = [{**item, "stage": "rdma"} for item in items]
+    todos = {n: {"settings": own, "stages": {"rdma": [i for i in items if i["target"] == n]}} for n in nodes}
+    book = {n: ports(i, rails) for i, n in enumerate(nodes)} if known is None else known
+    records = [
+        {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": p}}
+        for n, p in book.items()
+    ]
+    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+    return rdma.work(run, {"items": items}, todos)
+
+
+def test_the_plan_lists_pairs_and_says_what_they_take() -> None:
+    nodes = names(64)
+    settings = {**SETTINGS, "rdma_tests": ["read_bw", "send_lat"]}
+    items, notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, settings))
+    subjects = collections.Counter(item["subject"]["kind"] for item in items)
+    assert subjects == {"node": 64, "pair": 2 * 2016}
+    assert all(item["target"] in item["subject"]["id"].split("|") for item in items)
+    text = " ".join(notes)
+    assert "63 rounds, 2016 pairs" in text
+    assert "262.1 GB" in text and "5.24 s at 400 Gb/s, 10.5 s at 200 Gb/s, 21 s at 100 Gb/s" in text
+
+
+@given(st.integers(2, 24), st.integers(1, 4), st.booleans(), st.booleans())
+def test_both_sides_have_the_same_rounds(count: int, rails: int, together: bool, crossed: bool) -> None:
+    found = timetables(count, rails, rdma_rails_together=together, rdma_crossed=crossed)
+    sides: dict[tuple[t.Any, ...], list[tuple[str, dict[str, t.Any]]]] = collections.defaultdict(list)
+    met = set()
+    for node, args in found.items():
+        for planned in args["rounds"]:
+            assert len({test["partner"] for test in planned["tests"]}) == 1  # one partner a round
+            for test in planned["tests"]:
+                sides[planned["round"], test["a"], test["b"]].append((node, test))
+                met.add(test["subject"])
+    assert len(met) == count * (count - 1) // 2
+    for both in sides.values():
+        (one, a), (other, b) = both
+        assert {a["role"], b["role"]} == {"server", "client"} and (a["partner"], b["partner"]) == (other, one)
+        assert all(a[name] == b[name] for name in ("kind", "tcp_port", "peer", "rail", "subject"))
+        assert (a["gid"], a["peer_gid"]) == (b["peer_gid"], b["gid"])
+    used = collections.Counter((number, a.split("/")[0], both[0][1]["tcp_port"]) for (number, a, _b), both in sides.items())
+    assert set(used.values()) == {1}  # no server has a TCP port twice in a round
+    assert len(sides) == len(met) * (rails * rails if crossed else rails)
+
+
+def test_options_are_equal_and_never_endless() -> None:
+    found = timetables(2, rdma_tests=["write_bw", "read_lat"], rdma_bidirectional=True)
+    assert found["n000"]["kinds"] == found["n001"]["kinds"]
+    bandwidth, latency = found["n000"]["kinds"]
+    assert bandwidth["options"] == ["-s", "65536", "-n", "500000", "-q", "8", "--noPeak", "--report_gbits", "-b"]
+    assert (bandwidth["iterations"], bandwidth["qps"], bandwidth["bytes"]) == (500_000, 8, 65536)
+    assert latency["options"] == ["-s", "2", "-n", "1000"]
+    assert "run_infinitely" not in str(found)
+
+
+def test_of_several_gids_the_one_in_the_network_of_the_partner() -> None:
+    """Each port's best GID is in a network that the other does not have: both take the one that both are in."""
+    known = {f"n{i:03d}": ports(i, 1) for i in range(3)}
+    for node, best, other in (("n000", "192.0.2.1", "10.9.0.1"), ("n001", "10.9.0.2", "192.0.3.2"), ("n002", "192.0.3.3", "fd00::3")):
+        known[node][0]["gid"] = {"index": 3, "address": best}
+        known[node][0]["gid_others"] = [{"index": 5, "address": other}]
+    tests = [test for args in timetables(3, known=known).values() for planned in args["rounds"] for test in planned["tests"]]
+    chosen = {(test["subject"], test["a"][:4] if test["role"] == "server" else test["b"][:4]): test for test in tests}
+    assert {key: (test["gid_index"], test["gid"]) for key, test in chosen.items()} == {
+        ("n000|n001", "n000"): (5, "10.9.0.1"), ("n000|n001", "n001"): (3, "10.9.0.2"),
+        ("n000|n002", "n000"): (3, "192.0.2.1"), ("n000|n002", "n002"): (3, "192.0.3.3"),
+        ("n001|n002", "n001"): (5, "192.0.3.2"), ("n001|n002", "n002"): (3, "192.0.3.3"),
+    }  # fmt: skip
+    for test in tests:
+        server = test["a"][:4]
+        assert test["peer"] == chosen[test["subject"], server]["gid"]
+
+
+def test_ports_that_are_down_and_nodes_that_are_unknown() -> None:
+    known = {"n000": ports(0, 2), "n001": ports(1, 2, down=[0]), "n002": ports(2, 2, down=[0, 1])}
+    found = timetables(4, known=known)
+    tests = {test["subject"]: test["rail"] for args in found.values() for planned in args["rounds"] for test in planned["tests"]}
+    assert tests == {"n000|n001": "1"}
+    absent = {item["subject"]["id"]: item["reason_code"] for args in found.values() for item in args["absent"]}
+    assert absent == {
+        "n000|n002": "port_down", "n001|n002": "port_down", "n000|n003": "partner", "n001|n003": "partner", "n002|n003": "partner",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"rdma_scope": "pairs"}, "expected pairs of hosts of this run"),
+        ({"rdma_scope": "pairs", "rdma_pairs": [["n000", "elsewhere"]]}, "elsewhere"),
+        ({"rdma_scope": "pairs", "rdma_pairs": [["n000", "n000"]]}, "expected a pair of two nodes"),
+    ],
+)
+def test_pairs_that_cannot_be(settings: dict[str, t.Any], words: str) -> None:
+    with pytest.raises(RunError, match=words):
+        timetables(3, **settings)
+
+
+def test_one_machine_is_no_pair() -> None:
+    with pytest.raises(RunError, match="at least two"):
+        timetables(1)
+    assert timetables(1, rdma_scope="loopback")["n000"]["rounds"][0]["tests"][0]["rail"] == "0-1"
+
+
+def test_pairs_stay_within_the_machines_and_within_each_cluster() -> None:
+    cluster = {**SETTINGS, "acceptance_plane": "kubernetes"}
+    settings = {"n0": SETTINGS, "n1": SETTINGS, "k8s": cluster, "away": cluster}
+    nodes = {"n0": "n0", "n1": "n1", "k8s/a": "k8s", "k8s/b": "k8s", "away": "away"}
+    items, notes = rdma.items(nodes, settings)
+    assert {i["subject"]["id"]: i["target"] for i in items if i["subject"]["kind"] == "pair"} == {"n0|n1": "n0", "k8s/a|k8s/b": "k8s"}
+    assert "between two clusters" in notes[0] and any("away, which is alone" in note for note in notes)
+    chosen = {**SETTINGS, "rdma_scope": "pairs", "rdma_pairs": [["k8s/b", "k8s/a"], ["n0", "k8s/a"]]}
+    items, notes = rdma.items(nodes, {name: {**one, **chosen, **_plane(one)} for name, one in settings.items()})
+    assert {i["subject"]["id"] for i in items if i["subject"]["kind"] == "pair"} == {"k8s/a|k8s/b"}
+    assert any("['n0', 'k8s/a'] is not measured" in note for note in notes)
+
+
+def _plane(settings: dict[str, t.Any]) -> dict[str, t.Any]:
+    return {name: value for name, value in settings.items() if name == "acceptance_plane"}
+
+
+def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
+    own = {**SETTINGS, "acceptance_plane": "kubernetes"}
+    nodes = {"k8s/a": "k8s", "k8s/b": "k8s"}
+    items = [{**item, "stage": "rdma"} for item in rdma.items(nodes, {"k8s": own})[0]]
+    records = [
+        {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": ports(i, 1)}}
+        for i, n in enumerate(nodes)
+    ]
+    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+    told = rdma.work(run, {"items": items}, {"k8s": {"settings": own, "stages": {"rdma": items}}})["k8s"]
+    assert "begins_at" not in told and told["begins_in"] == 32.0 + rdma.KUBELET_S and set(told["nodes"]) == set(nodes)
+    sides = {node: part["rounds"][0]["tests"][0] for node, part in told["nodes"].items()}
+    assert {side["role"] for side in sides.values()} == {"server", "client"}
+    (server,) = [node for node, side in sides.items() if side["role"] == "server"]
+    assert {side["peer"] for side in sides.values()} == {server}  # its address is told when its pod runs
+
+
+def test_a_pair_measured_again_brings_its_server() -> None:
+    nodes = names(3)
+    items = [{**item, "stage": "rdma"} for item in rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))[0]]
+    left = next(item for item in items if item["subject"]["id"] == "n000|n001")
+    todo: dict[str, t.Any] = {left["target"]: {"rdma": [{**left, "attempt": 2}]}}
+    rdma.complete({"items": items}, todo)
+    assert {target for target, of in todo.items() if any(i["check"] == "timetable" for i in of["rdma"])} == {"n000", "n001"}
+
+
+def test_again_needs_the_stage_before() -> None:
+    with pytest.raises(RunError, match="rdma_again without rdma"):
+        rdma_again.items({"n0": "n0"}, {"n0": {}})
+
+
+def test_long_rounds_are_a_question() -> None:
+    settings = {n: {**SETTINGS, "rdma_confirm_above": 600} for n in names(128)}
+    asked = rdma.question({n: n for n in settings}, settings)
+    assert asked and "13 min" in asked
+    assert rdma.question({n: n for n in names(12)}, settings) is None
