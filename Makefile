@@ -59,7 +59,7 @@ drill-rdma: setup ## Parts of a running rdma probe are killed: the governors of 
 	@$(PYTHON) tests/drills/rdma.py --kills $(RDMA_KILLS)
 
 INPUTS ?= 50000
-fuzz: setup ## Broken input for every reader of tools: make fuzz INPUTS=1000000
+fuzz: setup ## Broken input and lies for every reader of tools: make fuzz INPUTS=1000000
 	@$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS)
 
 FIGURE ?=

@@ -144,7 +144,7 @@ def pairs(nodes: int, rails: int = 2, seed: int = 1) -> list[Cell]:
                     value = 190.0
                 elif (i, j) == (5, 9):
                     value = 300.0
-                cells.append(Cell(a, ports[j], str(rail), value))
-        cells[-1] = Cell(*ports[-2:], str(rail), None, "failed", reason="the client lost its link")
-        cells[-2] = Cell(ports[-3], ports[-1], str(rail), None, "unknown", reason="<b>partner never came</b>")
+                cells.append(Cell(a, ports[j], str(rail), value, floor=380.0))
+        cells[-1] = Cell(*ports[-2:], str(rail), None, "failed", reason="the client lost its link", floor=380.0)
+        cells[-2] = Cell(ports[-3], ports[-1], str(rail), None, "unknown", reason="<b>partner never came</b>", floor=380.0)
     return cells

@@ -3,11 +3,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Broken input for the readers of tools: `run.py [--target NAME] [--inputs N] [--seed S]`.
+"""Broken input and lies for the readers of tools: `run.py [--target NAME] [--inputs N] [--lies N] [--seed S]`.
 
 A target (targets/*.py) has SEEDS, a list of healthy texts, and check(text, healthy), which raises AssertionError where a
 reader does wrong. Inputs are healthy texts that were cut, spliced, repeated, or had characters changed, and pure junk.
-Without a target the inputs are shared among all. The last line is JSON.
+
+A lie is a text of the right form whose meaning was changed, so that it must not count as the measurement that it says it is. A target
+that knows some has
+    LIES      {class: function(healthy text, random) -> lying text, or None where this text offers nothing to change}
+    accepts   function(lying text, healthy text) -> whether the reader takes it; not where it reads from both the very same
+    TRUTHS    the healthy texts that are lied about, all of them measured (default: SEEDS)
+    UNSEEN    {class of LIES: why no reader can see it}; these are counted by themselves
+More than one accepted lie in 1,000 of a target fails the run; the first of each class is kept in a file.
+
+Without a target the inputs are shared among all, and the lies among those that have some. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -89,7 +98,39 @@ def run(name: str, inputs: int, seed: int) -> dict[str, t.Any]:
         if sys.stderr.isatty() and number % 50000 == 0:
             print(f"{name}: {number} of {inputs}", file=sys.stderr)
     seconds = time.monotonic() - begin
-    return {"target": name, "inputs": inputs, "per_second": round(inputs / seconds), "failed": 0}
+    return {"target": name, "inputs": inputs, "per_second": round(inputs / max(seconds, 1e-9)), "failed": 0}
+
+
+def lie(name: str, lies: int, seed: int) -> dict[str, t.Any] | None:
+    """Counts of lies, as many of each class: {class: [told, accepted]}. None where the target has none."""
+    target = load(name)
+    classes = getattr(target, "LIES", None)
+    if not classes:
+        return None
+    truths, unseen = getattr(target, "TRUTHS", target.SEEDS), getattr(target, "UNSEEN", {})
+    counts: dict[str, list[int]] = {}
+    for kind, change in classes.items():
+        source = random.Random(f"{name}:{kind}:{seed}")
+        told = accepted = 0
+        for number in range(-(-lies // len(classes))):
+            healthy = source.choice(truths)
+            text = change(healthy, source)
+            if text is None or text == healthy:
+                continue
+            told += 1
+            if target.accepts(text, healthy):
+                accepted += 1
+                if accepted == 1 and kind not in unseen:
+                    path = pathlib.Path(f"lie-{name}-{kind}-{seed}-{number}.txt")
+                    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+                    print(f"{name}: accepted lie, {kind}; it is in {path}", file=sys.stderr)
+        counts[kind] = [told, accepted]
+    total, wrong = (sum(count[i] for kind, count in counts.items() if kind not in unseen) for i in (0, 1))
+    return {
+        "target": name, "lies": total, "accepted": wrong, "holds": wrong * 1000 <= total > 0,
+        "classes": {kind: count for kind, count in counts.items() if kind not in unseen},
+        "unseen": {kind: [*counts[kind], why] for kind, why in unseen.items()},
+    }  # fmt: skip
 
 
 def main() -> int:
@@ -97,14 +138,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", choices=known)
     parser.add_argument("--inputs", type=int, default=50000)
+    parser.add_argument("--lies", type=int, help="default: as many as inputs")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
     targets = [chosen.target] if chosen.target else known
+    liars = [name for name in targets if getattr(load(name), "LIES", None)]
+    lies = chosen.inputs if chosen.lies is None else chosen.lies
     results = [run(name, chosen.inputs // len(targets), chosen.seed) for name in targets]
-    for result in results:
+    told = [found for name in liars if lies and (found := lie(name, lies // len(liars), chosen.seed))]
+    for result in [*results, *told]:
         print(json.dumps(result))
-    print(json.dumps({"inputs": sum(r["inputs"] for r in results), "failed": 0}))
-    return 0
+    total, wrong = sum(r["lies"] for r in told), sum(r["accepted"] for r in told)
+    print(json.dumps({"inputs": sum(r["inputs"] for r in results), "failed": 0, "lies": total, "accepted": wrong}))
+    return 0 if all(found["holds"] for found in told) else 1
 
 
 if __name__ == "__main__":

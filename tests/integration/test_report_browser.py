@@ -47,7 +47,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
         made[name] = folder / f"{name}.html"
         made[name].write_text(page.render(model.build(*run)), encoding="utf-8")
     rounds = [{"round": i, "pairs": 6, "started_at": None, "seconds": 5.0, "slowest": samples.HOSTILE[0]} for i in range(11)]
-    matrices = [heatmap.build(f"{n} nodes", samples.pairs(n), 380.0, rounds=rounds, simulated=n == 12) for n in (12, 100, 300)]
+    matrices = [heatmap.build(f"{n} nodes", samples.pairs(n), rounds=rounds, simulated=n == 12) for n in (12, 100, 300)]
     made["pairs"] = folder / "pairs.html"
     made["pairs"].write_text(page.render(model.build(*samples.fleet(12, 1), matrices={"stage0": matrices})), encoding="utf-8")
     return made

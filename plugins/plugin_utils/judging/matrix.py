@@ -12,10 +12,10 @@ Pure. A cell is one test between two ports. What speaks for what:
 The matrix alone convicts nobody: `Diagnosis.again` names the tests that are still needed, with other good partners, and
 their cells (`again=True`) are added to the matrix before it is read once more:
 
-    diagnosis = diagnose_matrix(cells, floor=380)
+    diagnosis = diagnose_matrix(cells)
     while diagnosis.again:
         cells += [measure(a, b, rail) for a, b, rail in diagnosis.again]      # again=True
-        diagnosis = diagnose_matrix(cells, floor=380)
+        diagnosis = diagnose_matrix(cells)
 
 A port is convicted when it misses the floor again with two different good partners, a path when it misses it again
 while both ends meet it again with others. A cell that was not measured is neither good nor bad: a port without a good
@@ -45,7 +45,8 @@ Confidence = Literal["convicted", "suspected", "unresolved"]
 class Cell:
     """One test between the ports `a` and `b` (`NODE/nic/DEVICE/PORT`).
 
-    `rail` names which rails met. `failed`: the test began and the link broke, which is as bad as a low number.
+    `floor`: the least it should give (of a latency the most), by what its own two ports can do; None where nobody knows, and then a
+    number says nothing. `rail` names which rails met. `failed`: the test began and the link broke, which is as bad as a low number.
     `unknown`: it could not be measured. `again`: asked for by an earlier diagnosis.
     """
 
@@ -56,6 +57,7 @@ class Cell:
     outcome: Literal["measured", "failed", "unknown"] = "measured"
     again: bool = False
     reason: str = ""
+    floor: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,17 +75,16 @@ class Diagnosis:
 
 def diagnose_matrix(
     cells: Iterable[Cell],
-    floor: float | Mapping[str, float],
     *,
     better: Literal["higher", "lower"] = "higher",
     topology: Mapping[str, str] | None = None,
     unit: str = "Gb/s",
 ) -> Diagnosis:
-    """Reads the cells against `floor` (one number, or one for each rail), a limit where `better` is lower (latency).
+    """Reads each cell against its own floor, a limit where `better` is lower (latency).
 
-    `topology`: leaf switch by port id or by node. Raises ValueError for a rail without a floor or a cell of one port.
+    `topology`: leaf switch by port id or by node. Raises ValueError for a cell of one port, or a floor that is no number.
     """
-    return _Reading(list(cells), floor, better, topology or {}, unit).diagnose()
+    return _Reading(list(cells), better, topology or {}, unit).diagnose()
 
 
 def node_of(port: str) -> str:
@@ -135,12 +136,10 @@ class _Reading:
     def __init__(
         self,
         cells: list[Cell],
-        floor: float | Mapping[str, float],
         better: str,
         topology: Mapping[str, str],
         unit: str,
     ) -> None:
-        self.floor = floor
         self.better = better
         self.unit = unit
         self.tests: dict[tuple[str, str], list[Cell]] = defaultdict(list)
@@ -158,6 +157,8 @@ class _Reading:
         for cell in cells:
             if cell.a == cell.b:
                 raise ValueError(f"a cell needs two ports: {cell.a}")
+            if cell.floor is not None and not math.isfinite(cell.floor):
+                raise ValueError(f"found the floor {cell.floor} of {cell.a} and {cell.b}, expected a number or none")
             self._add(cell)
         for (a, b), tests in self.tests.items():
             states = {self._judge(cell) for cell in tests}
@@ -199,21 +200,14 @@ class _Reading:
             else:
                 self.again_unknown[port] += 1
 
-    def _floor(self, rail: str) -> float:
-        floor = self.floor.get(rail) if isinstance(self.floor, Mapping) else self.floor
-        if floor is None or not math.isfinite(floor):
-            raise ValueError(f"no floor for rail {rail!r}")
-        return floor
-
     def _judge(self, cell: Cell) -> Literal["good", "bad", "unknown"]:
-        floor = self._floor(cell.rail)
         if cell.outcome == "failed":
             return "bad"
-        if cell.outcome != "measured" or cell.value is None or not math.isfinite(cell.value):
+        if cell.outcome != "measured" or cell.value is None or not math.isfinite(cell.value) or cell.floor is None:
             return "unknown"
         if self.better == "lower" and cell.value <= 0:
             return "unknown"  # no latency is
-        meets = cell.value >= floor if self.better == "higher" else cell.value <= floor
+        meets = cell.value >= cell.floor if self.better == "higher" else cell.value <= cell.floor
         return "good" if meets else "bad"
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -366,7 +360,7 @@ class _Reading:
                 "outcome": c.outcome,
                 "value": c.value,
                 "unit": self.unit,
-                "floor": self._floor(c.rail),
+                "floor": c.floor,
                 "again": c.again,
                 "reason": c.reason,
             }
@@ -530,9 +524,8 @@ class _Reading:
 
     def _why(self, cells: Iterable[tuple[str, str]]) -> str:
         """The most frequent reason of tests without a measurement."""
-        reasons = Counter(
-            c.reason or "no result" for pair in cells for c in self.tests[pair] if self._judge(c) == "unknown"
-        )
+        without = [c for pair in cells for c in self.tests[pair] if self._judge(c) == "unknown"]
+        reasons = Counter(c.reason or ("no result" if c.value is None else "no floor is known") for c in without)
         return reasons.most_common(1)[0][0]
 
 

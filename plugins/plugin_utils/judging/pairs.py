@@ -36,24 +36,22 @@ MAJORITY = 3
 
 @dataclasses.dataclass
 class Table:
-    """One kind of test in one realm, the name of a cluster or empty for machines behind SSH: the cells of its matrix, and a floor for
-    each rail; `known` where an expectation gives it."""
+    """One kind of test in one realm, the name of a cluster or empty for machines behind SSH: the cells of its matrix, each
+    with the floor that is known of it."""
 
     realm: str
     check: str
     variant: str
     cells: list[Cell]
-    floors: dict[str, float]
-    known: bool
     better: t.Literal["higher", "lower"]
     unit: str
     simulated: bool
 
     def diagnose(self) -> Diagnosis | None:
         """Who is bad; None where nothing says what is good."""
-        if not self.floors or not (self.known or sum(c.value is not None for c in self.cells) >= ENOUGH):
+        if all(cell.floor is None for cell in self.cells):
             return None
-        return diagnose_matrix(self.cells, self.floors, better=self.better, unit=self.unit)
+        return diagnose_matrix(self.cells, better=self.better, unit=self.unit)
 
 
 def tables(records: t.Iterable[Record], expected: Expected) -> list[Table]:
@@ -107,7 +105,9 @@ def _is_rail(found: t.Any) -> bool:
 
 def _table(realm: str, check: str, variant: str, pairs: list[Record], again: list[Record], expected: Expected) -> Table:
     metric, better, unit = ("bandwidth", "higher", "Gb/s") if check.endswith("_bw") else ("latency", "lower", "us")
-    cells, floors, known = [], {}, False
+    cells: list[Cell] = []
+    floors: dict[tuple[str, ...], float] = {}
+    of_port: dict[str, set[float]] = collections.defaultdict(set)
     for record in pairs:
         rails = rails_of(record)
         floor = _floor(record, expected(record["subject"]["id"], record["target"]), metric, unit) if rails else None
@@ -116,19 +116,24 @@ def _table(realm: str, check: str, variant: str, pairs: list[Record], again: lis
             if node_of(rail["a"]) == node_of(rail["b"]):
                 continue
             rows = [row for row in record["series"] if row.get("rail") == rail["rail"] and row.get("a") == rail["a"]]
-            cells.append(_cell(rail, rows, metric))
+            cells.append(dataclasses.replace(_cell(rail, rows, metric), floor=floor))
             if floor is not None:
-                floors[rail["rail"]], known = floor, True
+                floors[tuple(sorted((rail["a"], rail["b"])))] = floor
+                of_port[rail["a"]].add(floor)
+                of_port[rail["b"]].add(floor)
     for row in again:
-        cells.append(dataclasses.replace(_cell(row, row["rows"], metric), again=True))
-    if not known:
-        for name in {cell.rail for cell in cells}:
-            values = [c.value for c in cells if c.rail == name and c.value]
-            if values:
-                floors[name] = bands.floors(statistics.median(values), better)[1]
-    cells = [cell for cell in cells if cell.rail in floors]
+        floor = floors.get(tuple(sorted((row["a"], row["b"]))))
+        if floor is None and of_port[row["a"]] and of_port[row["b"]]:  # a pair that was not planned: what the slower of both ports can
+            ends = of_port[row["a"]], of_port[row["b"]]
+            floor = min(map(max, ends)) if better == "higher" else max(map(min, ends))
+        cells.append(dataclasses.replace(_cell(row, row["rows"], metric), again=True, floor=floor))
+    for name in {cell.rail for cell in cells}:
+        values = [c.value for c in cells if c.rail == name and c.value and c.floor is None]
+        if len(values) >= ENOUGH:
+            usual = bands.floors(statistics.median(values), better)[1]
+            cells = [dataclasses.replace(c, floor=usual) if c.rail == name and c.floor is None else c for c in cells]
     simulated = any(record["simulated"] for record in pairs)
-    return Table(realm, check, variant, cells, floors, known, t.cast("t.Literal['higher', 'lower']", better), unit, simulated)
+    return Table(realm, check, variant, cells, t.cast("t.Literal['higher', 'lower']", better), unit, simulated)
 
 
 def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
@@ -155,7 +160,7 @@ def pictures(records: list[Record], expected: Expected) -> dict[str, list[Record
         if table.cells:
             found.append(
                 heatmap.build(
-                    " ".join(filter(None, (table.realm, table.check, table.variant))), table.cells, table.floors,
+                    " ".join(filter(None, (table.realm, table.check, table.variant))), table.cells,
                     better=table.better, unit=table.unit, rounds=_rounds(records, table), simulated=table.simulated,
                 )
             )  # fmt: skip
@@ -215,6 +220,8 @@ def _finding(table: Table, finding: t.Any, deciding: dict[Key, Record]) -> t.Ite
 def _bad(evidence: Record, better: str) -> bool:
     if evidence["outcome"] != "measured" or evidence["value"] is None:
         return evidence["outcome"] == "failed"
+    if evidence["floor"] is None:
+        return False
     missed: bool = evidence["value"] < evidence["floor"] if better == "higher" else evidence["value"] > evidence["floor"]
     return missed
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, node_of
@@ -31,7 +32,6 @@ COLOURS = ("#8c1d04", "#d1501f", "#f3b48f", "#f4f2ee", "#a9c8e2", "#2f6da3")
 def build(
     title: str,
     cells: t.Iterable[Cell],
-    floor: float | t.Mapping[str, float],
     *,
     better: str = "higher",
     unit: str = "Gb/s",
@@ -40,9 +40,9 @@ def build(
 ) -> Record:
     """What the page and report.json show of one test between pairs (one check and variant).
 
-    `cells` are those of plugin_utils/judging/matrix.py; a pair that was tested more than once shows its worst test. `floor` is one
-    number or one for each rail, a limit where `better` is `lower`. `rounds` are `{"round", "pairs", "started_at",
-    "seconds", "slowest"}`, the last three None where not known. KeyError for a rail without a floor.
+    `cells` are those of plugin_utils/judging/matrix.py, each with its own floor, a limit where `better` is `lower`; a pair that was
+    tested more than once shows its worst test. `rounds` are `{"round", "pairs", "started_at", "seconds", "slowest"}`, the
+    last three None where not known.
     """
     rails: dict[str, dict[tuple[str, str], Cell]] = {}
     for cell in cells:
@@ -55,40 +55,38 @@ def build(
         "unit": unit,
         "better": better,
         "simulated": simulated,
-        "rails": [_rail(name, rails[name], _floor(floor, name), better) for name in sorted(rails)],
-        "worst": _worst(rails, floor, better),
+        "rails": [_rail(name, rails[name], better) for name in sorted(rails)],
+        "worst": _worst(rails, better),
         "rounds": [dict(r) for r in rounds],
     }
 
 
-def _floor(floor: float | t.Mapping[str, float], rail: str) -> float:
-    return floor if isinstance(floor, (int, float)) else floor[rail]
-
-
 def _badness(cell: Cell, better: str) -> float:
-    """The more the worse: a link that broke before any number, and any number before what was not measured."""
+    """The more the worse, above 1 what misses its floor: a link that broke before any number, and any number before what was
+    not measured."""
     if cell.outcome == "failed":
         return math.inf
     if cell.value is None or cell.outcome != "measured":
         return -math.inf
-    return -cell.value if better == "higher" else cell.value
+    share = cell.value / (cell.floor or 1.0)
+    return share if better == "lower" else 1 / share if share > 0 else sys.float_info.max
 
 
-def _misses(cell: Cell, floor: float, better: str) -> bool:
-    return cell.outcome != "unknown" and _badness(cell, better) > (-floor if better == "higher" else floor)
+def _misses(cell: Cell, better: str) -> bool:
+    return cell.outcome == "failed" or (cell.floor is not None and _badness(cell, better) > 1)
 
 
-def _rail(name: str, tests: dict[tuple[str, str], Cell], floor: float, better: str) -> Record:
+def _rail(name: str, tests: dict[tuple[str, str], Cell], better: str) -> Record:
     ports = sorted({port for pair in tests for port in pair})
     nodes = [node_of(port) for port in ports]
     values = [c.value for c in tests.values() if c.outcome == "measured" and c.value is not None]
     rail: Record = {
         "rail": name,
-        "floor": floor,
+        "floors": sorted({c.floor for c in tests.values() if c.floor is not None}),
         # One port of each node: its name says enough.
         "ports": nodes if len(set(nodes)) == len(nodes) else ports,
         "tests": len(tests),
-        "below": sum(_misses(c, floor, better) for c in tests.values()),
+        "below": sum(_misses(c, better) for c in tests.values()),
         "failed": sum(c.outcome == "failed" for c in tests.values()),
         "unknown": sum(c.outcome == "unknown" for c in tests.values()),
         "spread": {"min": min(values), "median": statistics.median(values), "max": max(values)} if values else None,
@@ -100,18 +98,20 @@ def _rail(name: str, tests: dict[tuple[str, str], Cell], floor: float, better: s
     place = {port: i for i, port in enumerate(ports)}
     if len(ports) <= PORTS:
         every = range(len(ports))
-        return {**rail, "grid": _grid(rail["ports"], rail["ports"], place, tests, floor, better, every, every)}
+        return {**rail, "grid": _grid(rail["ports"], rail["ports"], place, tests, better, every, every)}
     size = math.ceil(len(ports) / BLOCKS)
     of_block: dict[tuple[int, int], list[Cell]] = {}
     for (a, b), cell in tests.items():
         of_block.setdefault((place[a] // size, place[b] // size), []).append(cell)
     count = math.ceil(len(ports) / size)
-    values_of: Grid = [[None] * count for _unused in range(count)]
+    values_of, floors_of = _empty(count, count), _empty(count, count)
     for (i, j), members in of_block.items():
-        values_of[i][j] = values_of[j][i] = max(members, key=lambda c: _badness(c, better)).value
+        worst = max(members, key=lambda c: _badness(c, better))
+        values_of[i][j] = values_of[j][i] = worst.value
+        floors_of[i][j] = floors_of[j][i] = worst.floor
     spans = [range(i * size, min((i + 1) * size, len(ports))) for i in range(count)]
     names = [f"{rail['ports'][s[0]]} to {rail['ports'][s[-1]]}" for s in spans]
-    bad = {key: sum(_misses(c, floor, better) for c in members) for key, members in of_block.items()}
+    bad = {key: sum(_misses(c, better) for c in members) for key, members in of_block.items()}
     unmeasured = {key: sum(c.outcome == "unknown" for c in members) for key, members in of_block.items()}
     marks = [[i, j, f"{bad[i, j]} of {len(of_block[i, j])} pairs miss the floor"] for i, j in sorted(bad) if bad[i, j]]
     unknown = [[i, j, f"{n} pairs were not measured"] for (i, j), n in sorted(unmeasured.items()) if n and not bad[i, j]]
@@ -121,10 +121,14 @@ def _rail(name: str, tests: dict[tuple[str, str], Cell], floor: float, better: s
         inside = {(c.a, c.b): c for c in of_block[i, j]}
         rows, columns = ([rail["ports"][n] for n in spans[k]] for k in (i, j))
         told = f"{bad[i, j]} miss the floor, {unmeasured[i, j]} not measured, of {len(inside)}"
-        grid = _grid(rows, columns, place, inside, floor, better, spans[i], spans[j])
+        grid = _grid(rows, columns, place, inside, better, spans[i], spans[j])
         blocks.append({"name": f"{names[i]} with {names[j]}: {told}", "grid": grid})
-    whole = {"rows": names, "columns": names, "values": values_of, "bad": marks, "unknown": unknown}
+    whole = {"rows": names, "columns": names, "values": values_of, "floors": floors_of, "bad": marks, "unknown": unknown}
     return {**rail, "grid": whole, "size": size, "blocks": blocks, "more_blocks": max(0, len(opened) - OPEN)}
+
+
+def _empty(rows: int, columns: int) -> Grid:
+    return [[None] * columns for _unused in range(rows)]
 
 
 def _grid(
@@ -132,52 +136,46 @@ def _grid(
     columns: list[str],
     place: dict[str, int],
     tests: t.Mapping[t.Any, Cell],
-    floor: float,
     better: str,
     row_span: range,
     column_span: range,
 ) -> Record:
-    """Values by row and column (None: not tested or without a number), and the marks [row, column, text] upon them."""
-    values: Grid = [[None] * len(columns) for _unused in rows]
+    """Values and floors by row and column (None: not tested or without a number), and the marks [row, column, text] upon them."""
+    values, floors = _empty(len(rows), len(columns)), _empty(len(rows), len(columns))
     bad, unknown = [], []
     for cell in tests.values():
         for a, b in ((place[cell.a], place[cell.b]), (place[cell.b], place[cell.a])):
             if a in row_span and b in column_span:
                 i, j = a - row_span.start, b - column_span.start
-                values[i][j] = cell.value
-                if _misses(cell, floor, better):
+                values[i][j], floors[i][j] = cell.value, cell.floor
+                if _misses(cell, better):
                     bad.append([i, j, "the link broke" if cell.outcome == "failed" else "misses the floor"])
                 elif cell.outcome == "unknown" or cell.value is None:
                     unknown.append([i, j, cell.reason or "not measured"])
-    return {"rows": rows, "columns": columns, "values": values, "bad": sorted(bad), "unknown": sorted(unknown)}
+    return {"rows": rows, "columns": columns, "values": values, "floors": floors, "bad": sorted(bad), "unknown": sorted(unknown)}
 
 
-def _worst(rails: dict[str, dict[tuple[str, str], Cell]], floor: float | t.Mapping[str, float], better: str) -> list[Record]:
+def _worst(rails: dict[str, dict[tuple[str, str], Cell]], better: str) -> list[Record]:
     """The worst pairs of all rails: those that miss the floor, the furthest first, then those without a measurement."""
-    found = [
-        (c, _floor(floor, rail))
-        for rail, tests in rails.items()
-        for c in tests.values()
-        if c.outcome == "unknown" or _misses(c, _floor(floor, rail), better)
-    ]
-
-    def order(of: tuple[Cell, float]) -> tuple[float, str, str]:
-        cell, limit = of
-        if cell.outcome != "measured" or cell.value is None:
-            return (-math.inf if cell.outcome == "failed" else math.inf, cell.a, cell.b)
-        return (cell.value / limit if better == "higher" else limit / cell.value if cell.value else 0.0, cell.a, cell.b)
-
+    found = [c for tests in rails.values() for c in tests.values() if c.outcome == "unknown" or _misses(c, better)]
+    found.sort(key=lambda c: (-_badness(c, better), c.a, c.b))
     return [
         {
-            "a": c.a, "b": c.b, "rail": c.rail, "value": c.value, "floor": limit, "reason": c.reason,
+            "a": c.a, "b": c.b, "rail": c.rail, "value": c.value, "floor": c.floor, "reason": c.reason,
             "word": {"measured": "misses the floor", "failed": "the link broke", "unknown": "not measured"}[c.outcome],
         }
-        for c, limit in sorted(found, key=order)[:WORST]
+        for c in found[:WORST]
     ]  # fmt: skip
 
 
-def figure(grid: Record, floor: float, unit: str, better: str) -> charts.Figure:
-    """A heat map of a grid, in which bad cells are crossed and unmeasured ones are diamonds."""
+def figure(grid: Record, floors: list[float], unit: str, better: str) -> charts.Figure:
+    """A heat map of a grid, in which bad cells are crossed and unmeasured ones are diamonds. Where the cells of its rail have several
+    floors, its colours are shares of each cell's own."""
+    values, floor, shown, title = grid["values"], (floors or [1.0])[0], "%{z:.4g}", charts.label(unit)
+    if len(floors) > 1:
+        pairs = [list(zip(*rows, strict=True)) for rows in zip(grid["values"], grid["floors"], strict=True)]
+        values = [[v / f if f and v is not None else None for v, f in row] for row in pairs]
+        floor, shown, title = 1.0, "%{customdata:.4g}", "of the floor"
     rows, columns = ([charts.label(name) for name in grid[side]] for side in ("rows", "columns"))
     low, high = (0.5 * floor, 1.2 * floor) if better == "higher" else (0.6 * floor, 2 * floor)
     middle = (floor - low) / (high - low)
@@ -189,10 +187,11 @@ def figure(grid: Record, floor: float, unit: str, better: str) -> charts.Figure:
     scale += [[middle + (1 - middle) * i / 2, colour] for i, colour in enumerate(above)]
     data: list[charts.Figure] = [
         {
-            "type": "heatmap", "x": columns, "y": rows, "z": grid["values"], "zmin": low, "zmax": high, "colorscale": scale,
+            "type": "heatmap", "x": columns, "y": rows, "z": values, "zmin": low, "zmax": high, "colorscale": scale,
+            "customdata": grid["values"],
             "xgap": 1 if len(rows) <= 64 else 0, "ygap": 1 if len(rows) <= 64 else 0, "hoverongaps": False,
-            "hovertemplate": f"%{{y}}<br>%{{x}}<br>%{{z:.4g}} {charts.label(unit)}<extra></extra>",
-            "colorbar": {"thickness": 10, "title": {"text": charts.label(unit), "side": "right"}},
+            "hovertemplate": f"%{{y}}<br>%{{x}}<br>{shown} {charts.label(unit)}<extra></extra>",
+            "colorbar": {"thickness": 10, "title": {"text": title, "side": "right"}},
         }
     ]  # fmt: skip
     for kind, name, symbol, meta in (("bad", "misses the floor", "x-thin", "mark"), ("unknown", "not measured", "diamond-open", "UNKNOWN")):
@@ -215,4 +214,4 @@ def figure(grid: Record, floor: float, unit: str, better: str) -> charts.Figure:
 
 def distribution(rail: Record, unit: str) -> charts.Figure | None:
     """How many pairs of a rail have which value."""
-    return charts.bars(rail["histogram"], [rail["floor"]], unit, "pairs") if rail["histogram"] else None
+    return charts.bars(rail["histogram"], rail["floors"], unit, "pairs") if rail["histogram"] else None

@@ -60,22 +60,22 @@ class Rails:
     def measure(self, a: str, b: str, rail: str, again: bool = False) -> Cell:
         self.tests += 1
         if self.dead & {a, b} or (not again and self._random.random() < self.unmeasured):
-            return Cell(a, b, rail, None, "unknown", again, "connection refused")
+            return Cell(a, b, rail, None, "unknown", again, "connection refused", FLOOR)
         value = WIRE * self._random.uniform(0.99, 1.0)
         for fault in self.faults:
             if fault.exercised(a, b) and self._random.random() < fault.share:
                 self.struck.add(fault.subject)
                 if fault.breaks:
-                    return Cell(a, b, rail, None, "failed", again, "the link broke in mid-run")
+                    return Cell(a, b, rail, None, "failed", again, "the link broke in mid-run", FLOOR)
                 value *= SLOW
-        return Cell(a, b, rail, value, again=again)
+        return Cell(a, b, rail, value, again=again, floor=FLOOR)
 
     def settle(
         self, cells: list[Cell], topology: Mapping[str, str] | None = None
     ) -> tuple[tuple[Finding, ...], list[Cell], int]:
         """Reads the matrix and measures what is asked for until nothing more is: findings, all cells, readings."""
         for reading in itertools.count(1):
-            diagnosis = diagnose_matrix(cells, FLOOR, topology=topology)
+            diagnosis = diagnose_matrix(cells, topology=topology)
             if not diagnosis.again:
                 return diagnosis.findings, cells, reading
             assert reading < 30, [(f.kind, f.id, f.reason) for f in diagnosis.findings if f.confidence == "suspected"]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -34,6 +35,10 @@ def a_path(a: str, b: str, rail: int = 0, share: float = 1.0) -> Fault:
     return Fault("path", frozenset(ends), ("pair", "|".join(ends)), share=share)
 
 
+def a_test(a: str, b: str, value: float, again: bool = False) -> Cell:
+    return Cell(a, b, "rail0", value, again=again, floor=FLOOR)
+
+
 def convicted(findings) -> set[tuple[str, str]]:
     return {(f.kind, f.id) for f in findings if f.confidence == "convicted"}
 
@@ -55,13 +60,13 @@ def test_every_kind_of_fault(kind, sampled):
 
 
 def test_a_clean_matrix_has_no_findings():
-    diagnosis = diagnose_matrix(matrix(Rails([])), FLOOR)
+    diagnosis = diagnose_matrix(matrix(Rails([])))
     assert diagnosis.clean and not diagnosis.again
 
 
 def test_the_matrix_alone_convicts_nobody():
     cells = matrix(Rails([a_port("h03", 1), a_path("h05", "h06")]))
-    diagnosis = diagnose_matrix(cells, FLOOR)
+    diagnosis = diagnose_matrix(cells)
     assert {f.confidence for f in diagnosis.findings} == {"suspected"}
     asked = [(a, b) for a, b, _unused in diagnosis.again if port("h03", 1) in (a, b)]
     assert len({p for pair in asked for p in pair} - {port("h03", 1)}) == 2  # two different partners
@@ -97,7 +102,7 @@ def test_a_port_whose_siblings_were_not_measured_may_be_its_node():
 def test_a_single_bad_cell_is_a_path():
     fabric = Rails([a_path("h05", "h06")])
     cells = matrix(fabric)
-    first = diagnose_matrix(cells, FLOOR)
+    first = diagnose_matrix(cells)
     assert (port("h05", 0), port("h06", 0), "rail0") in first.again
     ends = {p for a, b, _unused in first.again for p in (a, b)} - {port("h05", 0), port("h06", 0)}
     assert len(ends) == 2
@@ -155,8 +160,8 @@ def test_unmeasured_cells_are_never_good():
     cells = matrix(Rails([]))
     cells[5] = Cell(cells[5].a, cells[5].b, cells[5].rail, None, "unknown", reason="deadline passed")
     cells[9] = Cell(cells[9].a, cells[9].b, cells[9].rail, None)  # a number that is not there
-    cells[12] = Cell(cells[12].a, cells[12].b, cells[12].rail, math.nan)
-    diagnosis = diagnose_matrix(cells, FLOOR)
+    cells[12] = Cell(cells[12].a, cells[12].b, cells[12].rail, math.nan, floor=FLOOR)
+    diagnosis = diagnose_matrix(cells)
     assert not diagnosis.clean
     (finding,) = diagnosis.findings
     assert finding.confidence == "unresolved" and "3 of 132 cells were not measured" in finding.reason
@@ -173,7 +178,7 @@ def test_a_suspect_that_cannot_be_measured_again_stays_unresolved():
     fabric = Rails([a_port("h03", 0)])
     cells = matrix(fabric)
     for _unused in range(20):
-        diagnosis = diagnose_matrix(cells, FLOOR)
+        diagnosis = diagnose_matrix(cells)
         if not diagnosis.again:
             break
         cells += [Cell(a, b, rail, None, "unknown", again=True) for a, b, rail in diagnosis.again]
@@ -185,44 +190,52 @@ def test_one_good_test_does_not_clear_a_bad_cell():
     """Best of several tries must not hide a link that flaps."""
     a, b = port("h01", 0), port("h02", 0)
     cells = [c for c in matrix(Rails([])) if {c.a, c.b} != {a, b}]
-    cells += [Cell(a, b, "rail0", BAD), *(Cell(a, b, "rail0", WIRE, again=True) for _unused in range(ENOUGH_PASSES - 1))]
-    diagnosis = diagnose_matrix(cells, FLOOR)
+    cells += [a_test(a, b, BAD), *(a_test(a, b, WIRE, again=True) for _unused in range(ENOUGH_PASSES - 1))]
+    diagnosis = diagnose_matrix(cells)
     assert [f.confidence for f in diagnosis.findings] == ["suspected"]
-    cells.append(Cell(a, b, "rail0", WIRE, again=True))
-    (finding,) = diagnose_matrix(cells, FLOOR).findings
+    cells.append(a_test(a, b, WIRE, again=True))
+    (finding,) = diagnose_matrix(cells).findings
     assert finding.confidence == "unresolved" and "not cleared" in finding.reason
 
 
 def test_two_nodes_convict_nobody():
-    cells = [Cell(port("a", 0), port("b", 0), "rail0", BAD)]
+    cells = [a_test(port("a", 0), port("b", 0), BAD)]
     for _unused in range(10):
-        diagnosis = diagnose_matrix(cells, FLOOR)
+        diagnosis = diagnose_matrix(cells)
         if not diagnosis.again:
             break
-        cells += [Cell(x, y, rail, BAD, again=True) for x, y, rail in diagnosis.again]
+        cells += [a_test(x, y, BAD, again=True) for x, y, _unused in diagnosis.again]
     (finding,) = diagnosis.findings
     assert finding.confidence == "unresolved"
     assert {o["id"] for o in finding.indistinguishable} == {port("a", 0), port("b", 0)}
 
 
 def test_latency_is_better_lower():
-    cells = [Cell(c.a, c.b, c.rail, 2.0) for c in matrix(Rails([]))]
-    assert diagnose_matrix(cells, 4.0, better="lower").clean
-    slow = [Cell(c.a, c.b, c.rail, 9.0 if port("h03", 1) in (c.a, c.b) else 2.0) for c in cells]
-    assert {f.id for f in diagnose_matrix(slow, 4.0, better="lower").findings} == {port("h03", 1)}
-    zero = [Cell(c.a, c.b, c.rail, 0.0) for c in cells]
-    assert {f.confidence for f in diagnose_matrix(zero, 4.0, better="lower").findings} == {"unresolved"}
+    cells = [Cell(c.a, c.b, c.rail, 2.0, floor=4.0) for c in matrix(Rails([]))]
+    assert diagnose_matrix(cells, better="lower").clean
+    slow = [dataclasses.replace(c, value=9.0 if port("h03", 1) in (c.a, c.b) else 2.0) for c in cells]
+    assert {f.id for f in diagnose_matrix(slow, better="lower").findings} == {port("h03", 1)}
+    zero = [dataclasses.replace(c, value=0.0) for c in cells]
+    assert {f.confidence for f in diagnose_matrix(zero, better="lower").findings} == {"unresolved"}
 
 
-def test_floors_by_rail():
-    cells = matrix(Rails([]))
-    assert diagnose_matrix(cells, {"rail0": FLOOR, "rail1": FLOOR}).clean
-    with pytest.raises(ValueError, match="rail1"):
-        diagnose_matrix(cells, {"rail0": FLOOR})
+def test_each_cell_has_its_own_floor():
+    """The ports of h03 run at half the rate, and its cells are held to that."""
+    slow = port("h03", 0), port("h03", 1)
+    cells = [dataclasses.replace(c, value=BAD, floor=FLOOR / 2) if {c.a, c.b} & {*slow} else c for c in matrix(Rails([]))]
+    assert diagnose_matrix(cells).clean
+    cells = [dataclasses.replace(c, floor=FLOOR) if slow[0] in (c.a, c.b) else c for c in cells]
+    assert {f.id for f in diagnose_matrix(cells).findings} == {slow[0]}
     with pytest.raises(ValueError):
-        diagnose_matrix(cells, math.nan)
+        diagnose_matrix([a_test("a", "b", 1.0), Cell("a", "b", "rail0", 1.0, floor=math.nan)])
     with pytest.raises(ValueError):
-        diagnose_matrix([Cell("a", "a", "rail0", 1.0)], FLOOR)
+        diagnose_matrix([a_test("a", "a", 1.0)])
+
+
+def test_a_number_without_a_floor_says_nothing():
+    cells = [dataclasses.replace(c, floor=None) if port("h03", 0) in (c.a, c.b) else c for c in matrix(Rails([]))]
+    (finding,) = diagnose_matrix(cells).findings
+    assert (finding.id, finding.confidence) == (port("h03", 0), "unresolved") and "no floor is known" in finding.reason
 
 
 def test_what_may_flap():
@@ -251,11 +264,11 @@ def test_whatever_comes_back_the_readings_end(seed):
         (value, outcome) = rng.choices(
             [(WIRE, "measured"), (BAD, "measured"), (None, "failed"), (None, "unknown")], weights
         )[0]
-        return Cell(a, b, rail, value, outcome, again)
+        return Cell(a, b, rail, value, outcome, again, floor=FLOOR)
 
     cells = [measure(*each) for each in pairs(nodes, 2, partners=rng.choice([None, 3]), seed=seed)]
     for _unused in range(60):
-        diagnosis = diagnose_matrix(cells, FLOOR, topology=topology)
+        diagnosis = diagnose_matrix(cells, topology=topology)
         if not diagnosis.again:
             break
         cells += [measure(*each, again=True) for each in diagnosis.again]

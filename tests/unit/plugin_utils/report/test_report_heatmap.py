@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
@@ -13,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import 
 
 
 def test_each_pair_is_a_cell_and_each_bad_one_is_marked() -> None:
-    made = heatmap.build("read_bw", samples.pairs(12), 380.0)
+    made = heatmap.build("read_bw", samples.pairs(12))
     assert [r["rail"] for r in made["rails"]] == ["0", "1"]
     rail = made["rails"][0]
     # Eleven of the slow port, one bad path, one link that broke.
@@ -28,7 +30,7 @@ def test_each_pair_is_a_cell_and_each_bad_one_is_marked() -> None:
 
 
 def test_the_worst_pairs_are_told_the_broken_ones_first_and_the_unmeasured_last() -> None:
-    worst = heatmap.build("read_bw", samples.pairs(12), 380.0)["worst"]
+    worst = heatmap.build("read_bw", samples.pairs(12))["worst"]
     words = [p["word"] for p in worst]
     assert words[:2] == ["the link broke"] * 2
     assert words[-2:] == ["not measured"] * 2
@@ -38,22 +40,32 @@ def test_the_worst_pairs_are_told_the_broken_ones_first_and_the_unmeasured_last(
 def test_of_two_tests_of_a_pair_the_worse_is_shown() -> None:
     a, b = "a/nic/m/1", "b/nic/m/1"
     unknown = Cell(a, b, "0", None, "unknown")
-    cells = [Cell(a, b, "0", 390.0), Cell(b, a, "0", 200.0, again=True), unknown]
+    cells = [Cell(a, b, "0", 390.0, floor=380.0), Cell(b, a, "0", 200.0, again=True, floor=380.0), unknown]
     for order in (cells, cells[::-1]):
-        assert heatmap.build("bw", order, 380.0)["rails"][0]["grid"]["values"][0][1] == 200.0
-        assert heatmap.build("lat", order, 380.0, better="lower")["rails"][0]["grid"]["values"][0][1] == 390.0
-    assert heatmap.build("bw", [*cells, Cell(a, b, "0", None, "failed")], 380.0)["rails"][0]["failed"] == 1
+        assert heatmap.build("bw", order)["rails"][0]["grid"]["values"][0][1] == 200.0
+        assert heatmap.build("lat", order, better="lower")["rails"][0]["grid"]["values"][0][1] == 390.0
+    assert heatmap.build("bw", [*cells, Cell(a, b, "0", None, "failed")])["rails"][0]["failed"] == 1
 
 
-def test_each_rail_has_its_own_floor() -> None:
-    made = heatmap.build("bw", samples.pairs(6), {"0": 100.0, "1": 380.0})
-    assert [r["below"] for r in made["rails"]] == [1, 1]
-    with pytest.raises(KeyError):
-        heatmap.build("bw", samples.pairs(6), {"0": 100.0})
+def test_each_cell_has_its_own_floor() -> None:
+    cells = [dataclasses.replace(c, floor=100.0) if "n0003" in c.a + c.b else c for c in samples.pairs(6)]
+    made = heatmap.build("bw", cells)
+    assert [r["floors"] for r in made["rails"]] == [[100.0, 380.0]] * 2
+    assert [r["below"] for r in made["rails"]] == [1, 1], "the link that broke, and no cell of the slow port"
+    rail = made["rails"][0]
+    drawn = heatmap.figure(rail["grid"], rail["floors"], "Gb/s", "higher")["data"][0]
+    assert (drawn["z"][3][0], drawn["customdata"][3][0]) == (1.9, 190.0)
+    assert drawn["z"][1][0] == pytest.approx(391 / 380, rel=0.02)
+
+
+def test_without_a_floor_nothing_is_marked() -> None:
+    made = heatmap.build("bw", [dataclasses.replace(c, floor=None) for c in samples.pairs(6)])
+    assert [(r["below"], r["failed"], r["floors"]) for r in made["rails"]] == [(1, 1, [])] * 2
+    heatmap.figure(made["rails"][0]["grid"], [], "Gb/s", "higher")
 
 
 def test_a_large_rail_is_blocks_of_which_every_bad_one_can_be_opened() -> None:
-    made = heatmap.build("read_bw", samples.pairs(512, rails=1), 380.0)
+    made = heatmap.build("read_bw", samples.pairs(512, rails=1))
     rail = made["rails"][0]
     assert rail["tests"] == 512 * 511 // 2
     assert rail["size"] == 8
@@ -68,16 +80,18 @@ def test_a_large_rail_is_blocks_of_which_every_bad_one_can_be_opened() -> None:
 def test_figures_are_what_plotly_takes() -> None:
     plotly = pytest.importorskip("plotly.graph_objects")
     for better, unit, floor in (("higher", "Gb/s", 380.0), ("lower", "us", 3.0)):
-        for rail in heatmap.build("t", samples.pairs(12), floor, better=better, unit=unit)["rails"]:
-            plotly.Figure(heatmap.figure(rail["grid"], floor, unit, better))
+        cells = [dataclasses.replace(c, floor=floor * (1 + (i % 2))) for i, c in enumerate(samples.pairs(12))]
+        for rail in heatmap.build("t", cells, better=better, unit=unit)["rails"]:
+            plotly.Figure(heatmap.figure(rail["grid"], rail["floors"], unit, better))
+            plotly.Figure(heatmap.figure(rail["grid"], [floor], unit, better))
             plotly.Figure(heatmap.distribution(rail, unit))
     silent = [Cell("a/nic/m/1", "b/nic/m/1", "0", None, "unknown")]
-    assert heatmap.distribution(heatmap.build("t", silent, 1.0)["rails"][0], "us") is None
+    assert heatmap.distribution(heatmap.build("t", silent)["rails"][0], "us") is None
 
 
 def test_the_page_and_the_json_show_them() -> None:
     rounds = [{"round": 1, "pairs": 6, "started_at": None, "seconds": 5.2, "slowest": "<i>a</i>"}]
-    matrix = heatmap.build("read_bw <script>", samples.pairs(12), 380.0, rounds=rounds, simulated=True)
+    matrix = heatmap.build("read_bw <script>", samples.pairs(12), rounds=rounds, simulated=True)
     made = model.build(*samples.fleet(12, 1), matrices={"stage0": [matrix]})
     text = page.render(made)
     assert "read_bw &lt;script&gt;" in text
