@@ -56,6 +56,15 @@ class Opinion:
     def severity(self) -> int:
         return SEVERITY[self.verdict]
 
+    @property
+    def badness(self) -> tuple[int, float]:
+        """Orders opinions; of those with one verdict by how far the value is below the floor, of a time above it."""
+        short = 0.0
+        if self.value is not None and self.floor:
+            lower_is_better = self.expected is not None and self.floor > self.expected
+            short = self.value / self.floor if lower_is_better else -self.value / self.floor
+        return self.severity, short
+
     def write(self, about: dict[str, t.Any]) -> dict[str, t.Any]:
         """As verdict/v1 about a measurement or an item of a plan: {run_id, stage, check, variant, subject, attempt,
         simulated}."""
@@ -74,15 +83,7 @@ def worst(opinions: t.Sequence[Opinion]) -> Opinion:
     """The one that decides, with the others' reasons among its findings; of equals the one furthest below its floor."""
     if len(opinions) == 1:
         return opinions[0]
-
-    def order(opinion: Opinion) -> tuple[int, float]:
-        short = 0.0
-        if opinion.value is not None and opinion.floor:
-            lower_is_better = opinion.expected is not None and opinion.floor > opinion.expected
-            short = opinion.value / opinion.floor if lower_is_better else -opinion.value / opinion.floor
-        return opinion.severity, short
-
-    decides = max(opinions, key=order)
+    decides = max(opinions, key=lambda opinion: opinion.badness)
     others = [o.reason for o in opinions if o is not decides and o.verdict != "PASS"]
     findings = [f for o in opinions for f in o.findings]
     return dataclasses.replace(decides, findings=[*findings, *others]) if findings or others else decides

@@ -36,8 +36,6 @@ Key = tuple[str, str, str, str]
 NUMERIC = {"nccl_node", "gemm", "rdma", "nccl_fabric", "hccl"}
 # In such a stage, checks that are about a condition and not about a number.
 CONDITIONS = {"image", "member", "localise", "timetable"}
-# Evidence that is a defect by itself; any other change makes a PASS a WARN.
-FATAL_EVIDENCE = {"gpu_lost": "gpu_lost", "ecc": "ecc"}
 # Findings of a health check that are only worth a look.
 MILD_FINDINGS = ("foreign_process", "firmware", "floating_image")
 
@@ -124,14 +122,26 @@ class _Court:
         """Take the measurements in, by what they are about."""
         for record in measurements:
             self._take(record)
+        # By key and by attempt: the order of the journal's lines decides nothing.
+        self.records = dict(sorted(self.records.items()))
         for key, attempts in self.records.items():
-            attempts.sort(key=lambda m: m["attempt"])
-            # The attempt that counts is the last that measured; where none did, the last.
-            done = [m for m in attempts if m["outcome"] == "measured"]
-            self.deciding[key] = (done or attempts)[-1]
+            if len(attempts) > 1:
+                attempts.sort(key=lambda m: (m["attempt"], json.dumps(m, sort_keys=True, default=str)))
+            self.deciding[key] = self._counting(key, attempts)
             node = node_of(key[3])
             if node != key[3]:
                 self.parts[(*key[:3], node)].append(key)
+
+    def _counting(self, key: Key, attempts: list[Record]) -> Record:
+        """The attempt that counts is the last that measured; where none did, the last. Of several with its number the worst."""
+        done = [m for m in attempts if m["outcome"] == "measured"] or attempts
+        last = [m for m in done if m["attempt"] == done[-1]["attempt"]]
+        return max(last, key=lambda m: self._alone(key, m).badness) if len(last) > 1 else last[0]
+
+    def _alone(self, key: Key, record: Record) -> Opinion:
+        """What one record is worth without any other."""
+        heard = [self._own(key, record)[0], *self._health(record), *(one for _whom, one in self._fatal(key, record))]
+        return self._with_evidence(key, record, bands.worst(heard))
 
     def _take(self, record: t.Any) -> None:
         wrong = None if well_formed(record) else problem(record) or "it has a number that is none"
@@ -244,28 +254,42 @@ class _Court:
                     yield group[node], deviations(items)
 
     def _health(self, record: Record) -> t.Iterator[Opinion]:
-        """What a check found beside its numbers: findings of its own, and defects in the evidence."""
+        """What a check found beside its numbers, but for what is fatal."""
         findings = record["context"].get("findings") or []
-        changes = record["evidence"].get("changes") or []
         for finding in findings if isinstance(findings, list) else [{"text": "the findings are not of their form"}]:
             code, text = _coded(finding)
-            known = code if code in reasons.ALL else "health"
-            yield Opinion("WARN" if code in MILD_FINDINGS else "FAIL", text, known)
-        for change in changes if isinstance(changes, list) else ():
-            code, text = _coded(change)
-            if code in FATAL_EVIDENCE:
-                yield Opinion("FAIL", f"{text} while the test ran", FATAL_EVIDENCE[code])
+            if code not in reasons.FATAL and record["outcome"] == "measured":
+                known = code if code in reasons.ALL else "health"
+                yield Opinion("WARN" if code in MILD_FINDINGS else "FAIL", text, known)
+
+    def _fatal(self, key: Key, record: Record) -> t.Iterator[tuple[Key, Opinion]]:
+        """Wrong results, lost GPUs and memory errors that an attempt found beside its result, whatever that is, each with the key of
+        the part that it is about."""
+        findings, changes = record["context"].get("findings"), record["evidence"].get("changes")
+        for items, when in ((findings, ""), (changes, " while the test ran")):
+            for item in items if isinstance(items, list) else ():
+                code, text = _coded(item)
+                if code in reasons.FATAL:
+                    part = item.get("part")
+                    whom = f"{key[3]}/{part}" if part and isinstance(part, str) else key[3]
+                    yield (*key[:3], whom), Opinion("FAIL", text + when, code)
+
+    def _earlier(self, key: Key) -> t.Iterator[tuple[Key, Opinion]]:
+        """What is fatal in the attempts that do not count: none after it takes it back."""
+        for record in self.records[key]:
+            if record is self.deciding[key]:
+                continue
+            found = list(self._fatal(key, record))
+            if record["outcome"] == "error" and record["reason_code"] in reasons.FATAL:
+                found.append((key, Opinion("FAIL", str(record["reason"]), record["reason_code"])))
+            for whom, one in found:
+                yield whom, dataclasses.replace(one, reason=f"on attempt {record['attempt']}, which no other takes back: {one.reason}")
 
     def _settle(self, key: Key, opinions: list[Opinion]) -> Opinion:
         """One opinion of a check, with its attempts and its evidence."""
-        record = self.deciding[key]
-        if record["outcome"] == "measured":
-            opinions = [*opinions, *self._health(record)]
-        opinion = bands.worst(opinions)
-        attempts = self.records[key]
-        last = attempts[-1]
-        if last is not record and last["reason_code"] in reasons.FATAL and last["outcome"] == "error":
-            opinion = bands.worst([opinion, Opinion("FAIL", str(last["reason"]), last["reason_code"])])
+        record, attempts = self.deciding[key], self.records[key]
+        fatal = [one for _whom, one in (*self._fatal(key, record), *self._earlier(key))]
+        opinion = bands.worst([*opinions, *self._health(record), *fatal])
         if opinion.verdict == "PASS" and (len(attempts) > 1 or record["attempt"] > 1):
             others = [m for m in attempts if m is not record]
             said = "; ".join(f"attempt {m['attempt']}: {m['reason'] or m['outcome']}" for m in others) or "not recorded"

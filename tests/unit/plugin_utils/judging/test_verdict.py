@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import random
 import typing as t
 
 import jsonschema
@@ -296,7 +297,7 @@ def test_siblings_in_a_node() -> None:
 
 def test_a_later_attempt_is_at_best_a_warning() -> None:
     again = nccl(attempt=2)
-    for before in (failed("n1", "timeout", "timeout"), nccl(busbw=100.0), failed("n1", "wrong_results"), nccl()):
+    for before in (failed("n1", "timeout", "timeout"), nccl(busbw=100.0), failed("n1", "bad_output"), nccl()):
         found = one(before, again)
         assert (found["verdict"], found["reason_code"]) == ("WARN", "later_attempt")
     assert one(again)["verdict"] == "WARN"
@@ -306,6 +307,77 @@ def test_a_later_attempt_is_at_best_a_warning() -> None:
     assert one(again, nccl(busbw=100.0))["verdict"] == "WARN", "by attempt, not by order in the journal"
     assert one(nccl(), failed("n1", "wrong_results", attempt=2))["verdict"] == "FAIL"
     assert one(nccl(), failed("n1", "timeout", "timeout", attempt=2))["verdict"] == "WARN"
+
+
+ECC = {"changes": [{"code": "ecc", "part": "gpu/A", "text": "GPU 0: ecc rose from 0 to 2", "before": 0, "after": 2}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        (failed("n1", "wrong_results"), "wrong_results"),
+        (failed("n1", "gpu_lost"), "gpu_lost"),
+        (failed("n1", "ecc"), "ecc"),
+        (nccl(evidence=ECC), "ecc"),
+        (failed("n1", "timeout", "timeout", evidence=ECC), "ecc"),
+        (nccl(context={**NCCL, "findings": [{"code": "gpu_lost", "text": "GPU 3 is gone"}]}), "gpu_lost"),
+    ],
+)
+def test_what_is_fatal_is_not_washed_by_another_attempt(before: Record, code: str) -> None:
+    again = nccl(attempt=2)
+    skipped = failed("n1", "single_gpu", "not_applicable", attempt=2)
+    for records in ([before, again], [again, before], [before, skipped], [nccl(), {**before, "attempt": 2}], [before, nccl()]):
+        found = judge([item()], records)
+        assert (found.planned[0]["verdict"], found.planned[0]["reason_code"]) == ("FAIL", code) and not found.accepted
+    assert "on attempt 1, which no other takes back" in one(before, again)["reason"]
+
+
+def test_nor_is_that_of_a_part_of_the_node() -> None:
+    planned = item(stage="gemm", check="bf16")
+    whole = [gemm("n1", 700.0, members=["n1/gpu/A"], attempt=n) for n in (1, 2)]
+    lost = failed("n1/gpu/A", "gpu_lost", stage="gemm", check="bf16")
+    found = one(*whole, lost, gemm("n1/gpu/A", 700.0, attempt=2), item=planned)
+    assert (found["verdict"], found["reason_code"]) == ("FAIL", "gpu_lost") and "n1/gpu/A" in found["reason"]
+    gone = one(lost, gemm("n1", 700.0, members=["n1/gpu/B"], attempt=2), gemm("n1/gpu/B", 700.0, attempt=2), item=planned)
+    assert gone["reason_code"] == "gpu_lost", "a second attempt without the GPU is no better"
+
+
+def test_of_attempts_with_one_number_the_worst_counts() -> None:
+    for records in ([nccl(), nccl(busbw=100.0)], [nccl(busbw=100.0), nccl()]):
+        assert (one(*records)["verdict"], one(*records)["value"]) == ("FAIL", 100.0)
+
+
+def test_the_order_of_the_journal_decides_nothing() -> None:
+    """All that one run can hold of the stages on nodes and their groups: parts, attempts, attempts with one number, drift whose
+    majority is a tie, neighbours, siblings, one machine under two names, refused records."""
+    items, records = [], []
+    for n in range(8):
+        node, parts = f"n{n}", [f"n{n}/gpu/{g}" for g in range(4)]
+        records += [nccl(node, 354.0 - 8 * n, context={**NCCL, "machine_id": f"m{min(n, 6)}"}) for _same in range(1 + n % 2)]
+        values = [700.0 - 20 * g * (n == 3) for g in range(4)]
+        records += [gemm(node, min(values), members=parts), *(gemm(p, v) for p, v in zip(parts, values, strict=True))]
+        facts = {"driver": str(n % 2), "kernel": str(n % 3), "pip.x": str(n == 4)}
+        records.append(record(node, "stack", "facts", context={"gpu": "NVIDIA H200", "facts": facts}))
+        items += [item(node), item(node, "gemm", "bf16"), item(node, "stack", "facts")]
+    records += [
+        failed("n1", "wrong_results"), failed("n1", "timeout", "timeout"), nccl("n2", attempt=2), nccl("n2", 340.0, attempt=2),
+        failed("n2/gpu/1", "ecc", stage="gemm", check="bf16"), gemm("n2/gpu/1", 650.0), nccl("n5", evidence=ECC), nccl("n5", attempt=3),
+        nccl("n6", "x"), {**nccl("n7"), "attempt": 0}, failed("n4", "single_gpu", "not_applicable", attempt=2), nccl("beside", 10.0),
+        nccl("n0", context={**NCCL, "findings": [{"code": "pcie_width", "text": "narrow"}]}),
+        record("grp", "nccl_fabric", "all_reduce") | {"subject": {"kind": "group", "id": "grp", "members": ["n0", "n1"]}},
+    ]  # fmt: skip
+    waiver = {"subject": "n1", "ticket": "T-1", "expires": "2026-12-01"}
+
+    def judged() -> list[t.Any]:
+        found = judge(items, records, waivers=[waiver])
+        return [found.verdicts, found.planned, found.why, found.nodes, found.counts, found.drift, sorted(found.notes), found.coverage]
+
+    first = judged()
+    assert {v["verdict"] for v in first[0]} >= {"FAIL", "UNKNOWN", "WARN", "PASS"}
+    dice = random.Random(9)
+    for _shuffle in range(100):
+        dice.shuffle(records)
+        assert judged() == first
 
 
 def test_best_of_five_does_not_hide_a_flapping_link() -> None:
