@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from acceptance_runs import ROOT, Done, latest, read, run_folder
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import cleanup, client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client
 from kube_roles import roles
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import nodes

@@ -14,9 +14,9 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import client
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api.watch import ADDED, FAILED, Watch
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, Watch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 
 GPUS = 8
 # Pods with this annotation are not ended by kwok, but here.

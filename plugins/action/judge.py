@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude as judging
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 
@@ -21,13 +21,13 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         try:
-            result = judging.judge(self._task.args, self._task.play, self._loader, task_vars)
+            result = conclude.judge(self._task.args, self._task.play, self._loader, task_vars)
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:
             return {"failed": True, "msg": f"acceptance_results_dir {self._task.args['results_dir']}: {error}"}
         for line, colour in result.pop("lines"):
             Display().display(line, color=colour)
-        for line in judging.left_behind(task_vars):
+        for line in conclude.left_behind(task_vars):
             Display().warning(line)
         return {"changed": False, "failed": not result["accepted"], "msg": result["why"], **result}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import typing as t
 
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import cleanup
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api.client import Client
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
 
 
 class ActionModule(door.KubeAction):

@@ -10,11 +10,11 @@ import importlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import access, inventory
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import door, objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods.probe import Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door, objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Asked, NodeProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
 
 

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import discovery
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.groups import group_module
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_module
 
 
 class ActionModule(group_module.GroupAction):

@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import action_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.action import action_of
 
 ActionModule = action_of("rdma_ports")

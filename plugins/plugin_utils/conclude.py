@@ -14,13 +14,13 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import pairs as rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import prepare as planning
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import terminal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 
 def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -37,14 +37,15 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         written = run.plan()
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     records, notes = run.journal.read()
-    judgement = verdict.judge(written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"])
+    stages = [registry.of(entry) for entry in written["stages"]]
+    judgement = verdict.judge(written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"], stages=stages)
     judgement.notes += notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "verdicts.jsonl", "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts))
     sound = [r for r in records if well_formed(r)]
-    made = report.build(written, sound, judgement, rdma_matrix.pictures(sound, expected(inputs)))
+    made = report.build(written, sound, judgement, {stage.name: stage.pictures(sound, expectations.of_run(inputs)) for stage in stages})
     paths = report.write(out, made)
     made["path"] = str(paths[0])
     if planned:
@@ -68,7 +69,7 @@ def left_behind(task_vars: dict[str, t.Any]) -> t.Iterator[str]:
         return
     folder = Run(planned["results_dir"], planned["run_id"]).removing
     if folder.is_dir():
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import held
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import held
 
         yield from held.removed(folder)
         folder.rmdir()
@@ -86,24 +87,12 @@ def _detached(run: Run) -> dict[str, t.Any]:
     return {"accepted": False, "why": why, "run_id": run.id, "detached": nodes, "lines": [(why, "yellow")]}
 
 
-def expected(inputs: dict[str, t.Any]) -> t.Callable[[str, str], expectations.Expectations]:
-    sets = [expectations.Expectations.load(dumped) for dumped in inputs["sets"]]
-    nothing = expectations.Expectations([])
-    of = inputs["of"]
-
-    def expected(node: str, target: str) -> expectations.Expectations:
-        number = of.get(node, of.get(target))
-        return nothing if number is None else sets[number]
-
-    return expected
-
-
 def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], written: dict[str, t.Any]) -> dict[str, t.Any]:
     """Expectations and waivers as the inventory has them now; hosts that left it keep those of the plan."""
     planner = plan.Planner(play, loader, task_vars)
     planner.hosts = [h for h in planner.hosts if h in written["targets"]]
-    stages = [plan.Stage(s["name"], s["role"], play, planner.manager, loader, "plan.json", s.get("manifest")) for s in written["stages"]]
-    today = planning.judging_inputs(planner, planner.settings(stages))
+    stages = [planner.interface(entry, "plan.json") for entry in written["stages"]]
+    today = of_today.judging_inputs(planner, planner.settings(stages))
     before = written["judging"]
     shift = len(today["sets"])
     today["sets"] += before["sets"]

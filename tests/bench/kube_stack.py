@@ -25,9 +25,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
 import kwok_answers  # noqa: E402
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import cleanup, client  # noqa: E402
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api.watch import ADDED, Watch  # noqa: E402
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import objects  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, Watch  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects  # noqa: E402
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes  # noqa: E402
 
 TOLERATE = [{"operator": "Exists"}]

@@ -19,7 +19,7 @@ import typing as t
 import kwok_answers
 import pytest
 from acceptance_runs import ROOT, Done, latest, read, run_folder
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import cleanup, client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client
 from kube_roles import roles
 from own_rig import own
 from rigs import common

@@ -14,8 +14,8 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import client, inventory, settings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, inventory, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe
 from kube_roles import roles
 from own_rig import own
 from rigs.kubernetes import images

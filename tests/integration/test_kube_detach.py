@@ -11,7 +11,7 @@ import pathlib
 import time
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
 from kube_runs import KubeRuns
 from rigs.kubernetes.kubernetes import Kubernetes
 

@@ -18,7 +18,7 @@ import typing as t
 
 import pytest
 import test_kube_groups as groups
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import cleanup, client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from kube_roles import roles

@@ -20,8 +20,8 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import cleanup, client, discovery, settings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.groups import group, group_objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client, discovery, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group, group_objects
 from kube_roles import roles
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes
 

@@ -23,8 +23,8 @@ import typing as t
 import kwok_answers
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import access, cleanup, client, settings, watch
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import objects, probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, client, settings, watch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
 from kube_roles import roles
 from own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
@@ -324,8 +324,9 @@ def test_with_every_right_nothing_is_missing(lab: Lab) -> None:
 
 CONTROLLER = """
     import sys
-    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import payload
-    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.kube import client, objects, probe, settings
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, settings
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
     import os
     objects.os.getppid = os.getpid  # we are the controller
     api = client.connect(client.Connection("lab", kubeconfig=sys.argv[1], namespace=sys.argv[2]))

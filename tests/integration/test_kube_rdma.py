@@ -19,7 +19,7 @@ import typing as t
 
 import pytest
 from acceptance_runs import ROOT, Done, latest, read, run_folder
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import meeting
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import meeting
 from kube_runs import KubeRuns
 from own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes

@@ -38,7 +38,6 @@ CONTEXT_KEYS = (
     "gpu", "gpus", "nvlink", "nvls", "algorithm", "proto", "op", "type", "mode", "shape", "nodes", "nics", "nic",
     "nic_gbps", "link_layer", "bidirectional", "pcie_gen", "pcie_width", "placement", "npus", "npu", "precision",
 )  # fmt: skip
-SHIPPED_STAGES = ("stack", "nccl_node", "gemm", "rdma", "nccl_fabric", "ddp", "hccl", "gpu_sharing")
 # The kind of unit that goes with a metric that we know.
 METRIC_KINDS = {
     "busbw": "rate",
@@ -139,6 +138,19 @@ class Expectations:
     def load(cls, dumped: list[dict[str, t.Any]]) -> Expectations:
         """Back from plan.json."""
         return cls(Expectation(**e) for e in dumped)
+
+
+def of_run(inputs: t.Mapping[str, t.Any]) -> t.Callable[[str, str], Expectations]:
+    """The expectations of a node, or of anything else that a target measured, of the `judging` of a plan."""
+    sets = [Expectations.load(dumped) for dumped in inputs["sets"]]
+    nothing = Expectations([])
+    of = inputs["of"]
+
+    def expected(node: str, target: str) -> Expectations:
+        number = of.get(node, of.get(target))
+        return nothing if number is None else sets[number]
+
+    return expected
 
 
 def mismatch(match: dict[str, t.Any], found: dict[str, t.Any]) -> str | None:
@@ -381,7 +393,7 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dic
         refuse("match", raw, "a dictionary with at least the stage")
     allowed = ("stage", "check", "size", *CONTEXT_KEYS)
     for key, value in raw.items():
-        if not isinstance(key, str) or not _NAME.match(key) or (raw["stage"] in SHIPPED_STAGES and key not in allowed):
+        if not isinstance(key, str) or not _NAME.match(key) or (_is_ours(raw["stage"]) and key not in allowed):
             refuse(f"match.{key}", value, f"no such key; the keys are {', '.join(allowed)}")
         values = value if isinstance(value, list) else [value]
         if not values or (key == "stage" and isinstance(value, list)):
@@ -393,6 +405,12 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dic
             elif not isinstance(one, (str, bool)) and not number(one):
                 refuse(f"match.{key}", one, "text, a number, true or false")
     return dict(raw)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_ours(stage: str) -> bool:
+    """Whether a stage is one of the collection, whose measurements have known keys and no others."""
+    return (collection.ROOT / "roles" / stage / "tasks").is_dir()
 
 
 def number(value: t.Any) -> bool:

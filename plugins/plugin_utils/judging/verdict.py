@@ -19,7 +19,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, drift, expectations, physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import pairs as rdma_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver, node_of

@@ -1,11 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of a stage: one action per probe module.
+"""What a plane is: how the nodes behind an inventory host are found, and how a stage runs on them.
 
-Outside a run it is the bare module. Inside one it looks up what the plan wants of this host, runs the module, and writes
-what came back, or why nothing did, into the journal. The host stays in the play whatever happens: a host that is lost has
-an `unreachable` in the journal, and later stages do not connect to it again.
+A plane is a folder here with a module `plane` that holds its PLANE. Whoever wants to know something of a plane asks it, never for its
+name.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -13,97 +12,64 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
-import re
-import signal
 import sys
-import threading
 import time
 import typing as t
 
-from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import between
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
+Record = t.Dict[str, t.Any]
 PROGRESS_S = 10.0
-# JSON has none of these but line ends.
-_CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # Asked before the fork: a worker has no terminal.
 TERMINAL = sys.stdout.isatty()
 
 
-class StageAction(ActionBase):
-    """Runs the module of its own name on this host and journals what it saw.
+class Plane:
+    """One way to reach nodes. `settings` are those of an inventory host on it."""
 
-    Loaded before Ansible forks, once; what is loaded in a worker is loaded for every host.
-    """
+    name: str = ""
+    # Variables that say how a host is reached: a run that is resumed takes them from today's inventory.
+    ways: t.FrozenSet[str] = frozenset()
 
-    module: str
-    spec: dict[str, t.Any]
+    def subjects(self, host: str, settings: Record) -> tuple[list[str], list[str]]:
+        """The subject ids of the nodes behind an inventory host, expected ones that are not there included, and what to say of them;
+        none where nobody can say which."""
+        raise NotImplementedError
 
-    # A request of plugin_utils/planes/payload.py that goes to the node in place of the module file.
-    request: dict[str, t.Any] | None = None
+    def realm(self, host: str) -> str:
+        """Nodes of one realm reach one another and are measured in pairs: all machines that stand in the inventory themselves (""), or
+        the nodes behind one host."""
+        return ""
 
-    def _configure_module(self, *args: t.Any, **kwargs: t.Any) -> t.Any:
-        """Everything but the text of the module is as Ansible does it: interpreter, pipelining, become, reading the answer."""
-        found = super()._configure_module(*args, **kwargs)
-        if self.request is None:
-            return found
-        program = payload.program(self.request)
-        if len(found) == 4:  # core 2.18: style, interpreter line, text, path
-            return found[0], found[1], program, found[3]
-        return dataclasses.replace(found[0], b_module_data=program), found[1]
+    def foreign(self, names: t.Iterable[str]) -> list[str]:
+        """Which of some variables belong to another plane and say nothing on this one."""
+        return []
 
-    def _parse_returned_data(self, res: dict[str, t.Any], *args: t.Any, **kwargs: t.Any) -> t.Any:
-        """Ansible shows what stands around the answer: nothing of it may steer a terminal."""
-        shown = {name: _CONTROL.sub("?", res[name]) for name in ("stdout", "stderr") if isinstance(res.get(name), str)}
-        return super()._parse_returned_data({**res, **shown}, *args, **kwargs)
+    def refuses(self, stage: Stage) -> str | None:
+        """Why a stage cannot run here at all."""
+        return None
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        task_vars = task_vars or {}
-        super().run(tmp, task_vars)
-        planned = task_vars.get("acceptance_run")
-        if not planned:
-            return dict(self._execute_module(task_vars=task_vars))
-        try:
-            return self._on(planned, task_vars).run()
-        except RunError as error:
-            return {"failed": True, "msg": str(error)}
-        except OSError as error:
-            return {"failed": True, "msg": f"run {planned['run_id']} in {planned['results_dir']}: {error}"}
+    def select(self, host: str, settings: Record, entry: t.Mapping[str, t.Any]) -> list[str]:
+        """Subject ids of the nodes that an entry of acceptance_node_vars is about."""
+        raise RunError(f"{host}: acceptance_node_vars is for hosts with nodes behind them; the variables of {host} are its own")
 
-    def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> StageOnTarget:
-        if task_vars.get("acceptance_plane") != "kubernetes":
-            return StageOnHost(self, planned, task_vars)
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.stages import (
-            stage,
-            stage_group,
-            stage_manifest,
-            stage_rdma,
-        )
+    def detains(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> str | None:
+        """Why these stages cannot be left to run by themselves (acceptance_detach), or None."""
+        return f"{host}: what runs on plane {self.name} needs its controller"
 
-        wanted: type[stage.StageOnCluster] = stage.StageOnCluster
-        if task_vars["acceptance_stage"]["role"] == manifest.ROLE:
-            wanted = stage_manifest.ManifestOnCluster
-        elif self.module in stage_group.MODULES:
-            wanted = stage_group.GroupsOnCluster
-        elif self.module in stage_rdma.MODULES:
-            wanted = stage_rdma.MODULES[self.module]
-        return t.cast("StageOnTarget", wanted(self, planned, task_vars))
+    def notes(self, host: str, settings: Record, stages: t.Collection[str]) -> list[str]:
+        """What its settings say without any effect on a run of these stages."""
+        return []
 
-
-def action_of(module: str) -> type[StageAction]:
-    """The action plugin of a probe module."""
-    payload.packed()
-    return type("ActionModule", (StageAction,), {"module": module, "spec": payload.options(module)})
+    def on(self, action: t.Any, planned: Record, task_vars: Record) -> StageOnTarget:
+        """One stage of a run on one inventory host, ready to run."""
+        raise NotImplementedError
 
 
 class StageOnTarget:
@@ -112,13 +78,14 @@ class StageOnTarget:
     `action.module` is the probe module of the stage; `planned` is {(check, variant, subject id): item of the todo}.
     """
 
-    def __init__(self, action: StageAction, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> None:
+    def __init__(self, action: t.Any, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> None:
         self.action = action
         self.vars = task_vars
         self.controller = os.getppid()
         self.acting = Run(planned["results_dir"], planned["run_id"])
         self.host = str(task_vars["inventory_hostname"])
         self.stage = str(task_vars["acceptance_stage"]["name"])
+        self.description = stages.of(task_vars["acceptance_stage"])
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
         self.detach = bool(planned.get("detached"))
         todo = self.acting.todo(self.host)
@@ -126,7 +93,7 @@ class StageOnTarget:
         items = todo.get("stages", {}).get(self.stage, [])
         self.planned: dict[Check, dict[str, t.Any]] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
         simulated = bool(self.settings.get("acceptance_simulated"))
-        plane = self.settings.get("acceptance_plane") or "ssh"
+        plane = str(self.settings.get("acceptance_plane"))
         self.completer = Completer(self.acting, self.stage, self.host, plane, self.planned, simulated)
 
     def run(self) -> dict[str, t.Any]:
@@ -147,12 +114,11 @@ class StageOnTarget:
         return {**args, **self._work(), **own, "run": {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase}}
 
     def _work(self) -> dict[str, t.Any]:
-        module = between(self.stage)
-        if module is None:
+        if not self.description.between:
             return {}
 
         def make() -> dict[str, dict[str, t.Any]]:
-            return dict(module.work(self.acting, self.acting.plan(), self.acting.todos()))
+            return self.description.work(self.acting, self.acting.plan(), self.acting.todos())
 
         found = self.acting.share(self.stage, self.host, make)
         if "begins_at" in found:  # one moment for all targets: told as seconds from now, their clocks need not agree with ours
@@ -201,64 +167,6 @@ class StageOnTarget:
                 Display().display(progress_line(self.stage, count.read_bytes(), total, since))
 
 
-class StageOnHost(StageOnTarget):
-    """One stage on one machine behind SSH."""
-
-    def run(self) -> dict[str, t.Any]:
-        marker = self.acting.dir / "todo" / f"{file_name(self.host)}.{self.stage}.done"
-        if not self.planned:
-            return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
-        if self.phase == "collect" and marker.exists():
-            return {"skipped": True, "changed": False, "skip_reason": "already measured"}
-        answer = self._answer()
-        if answer.get("state") == "running" and self.phase == "start":
-            return {"changed": False, "msg": "started"}
-        measurements = interpret(answer, self.completer)
-        self.keep(measurements)
-        self.progress(measurements)
-        if self.phase == "start":
-            marker.touch()
-        facts = answer.get("ansible_facts")
-        return {**self.result(measurements), **({"ansible_facts": facts} if facts else {})}
-
-    def _answer(self) -> dict[str, t.Any]:
-        """The module's result, or one that says why there is none."""
-        lost = self.acting.lost(self.host)
-        if lost:
-            return {"lost": lost}
-        stop = threading.Event()
-        threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
-        try:
-            args = self.args()
-            check = self.action._task.check_mode
-            if "answer" in args:  # a stage between nodes knows it without asking
-                return {"state": "check_mode"} if check else dict(args["answer"])
-            if not check:
-                self.action.request = payload.request(self.action.module, self.action.spec, args)
-            return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
-        except ValueError as error:
-            return {"failed": True, "msg": f"wrong arguments: {error}"}
-        except AnsibleConnectionFailure as error:
-            # Lost in the middle or never reached: either way nobody knows what the node is doing now.
-            lost = ("unreachable", one_line(f"{self.host} cannot be reached: {error}"))
-            self.acting.lose(self.host, *lost)
-            return {"lost": lost}
-        except AnsibleError as error:
-            return {"failed": True, "msg": str(error)}
-        finally:
-            stop.set()
-
-    def _end_with_controller(self, stop: threading.Event) -> None:
-        """A killed controller does not reach its workers, nor they their ssh: end both, and the node's guardian ends
-        the rest."""
-        while not stop.wait(0.5):
-            if os.getppid() != self.controller:
-                for pid in process.descendants(os.getpid()):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGTERM)
-                os._exit(1)
-
-
 def progress_line(stage: str, done: bytes, total: int, since: float) -> str:
     """`done` has one byte for each node that is done, `x` where nothing was measured; `since` are the seconds since the first one."""
     bad, left = done.count(b"x"), total - len(done)
@@ -268,75 +176,3 @@ def progress_line(stage: str, done: bytes, total: int, since: float) -> str:
     if left and len(done) > 1:
         line += f", about {since / (len(done) - 1) * left:.0f} s to go"
     return line
-
-
-def one_line(text: str, limit: int = 600) -> str:
-    """What another program said, as one line of real characters."""
-    return " ".join(str(text).encode("utf-8", "replace").decode().split())[:limit]
-
-
-def last_words(text: str) -> str:
-    """What an exception said at last, without the way to it."""
-    return text.rstrip().rpartition("\n")[2] if "Traceback (most recent call last)" in text else text
-
-
-def interpret(answer: dict[str, t.Any], completer: Completer) -> list[dict[str, t.Any]]:
-    """Every planned check gets a measurement: the module's own, or one that says why there is none."""
-    seen = answer.get("observations")
-    measurements = [completer.complete(item) for item in seen] if isinstance(seen, list) else []
-    have = {(m["check"], m["variant"], m["subject"]["id"]) for m in measurements}
-    missing = [check for check in completer.planned if check not in have]
-    if missing:
-        code, reason, outcome = why_nothing(answer, completer.target)
-        measurements += [completer.failure(check, code, reason, outcome) for check in missing]
-    return measurements
-
-
-def why_nothing(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
-    """Reason code, reason and outcome for a check that the module returned nothing for."""
-    if "lost" in answer:
-        code, reason = answer["lost"]
-        return code, reason, "missing"
-    state = answer.get("state")
-    if state == "refused":
-        return str(answer.get("reason_code")), f"{host}: {one_line(answer.get('reason', ''))}", "error"
-    if state == "check_mode":
-        return "check_mode", "check mode: nothing was measured", "missing"
-    if state == "running":
-        return "timeout", f"{host}: the probe is still running after its deadline and could not be ended", "timeout"
-    end = answer.get("end")
-    if state == "done":
-        if answer.get("fault"):
-            full = "No space left" in str(answer["fault"])
-            return ("disk_full" if full else "module_failed"), f"{host}: {one_line(answer['fault'])}", "error"
-        if end == "timeout":
-            return "timeout", f"{host}: the stage's deadline passed before this was measured; see its timeout", "timeout"
-        if end == "done":
-            return "bad_measurement", f"{host}: the probe ended without a word about this check", "error"
-        return "interrupted", f"{host}: {one_line(end or 'the probe ended without a result')}", "error"
-    return _why_module_failed(answer, host)
-
-
-def _why_module_failed(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
-    text = one_line(" ".join(last_words(str(answer[k])) for k in ("msg", "module_stderr", "module_stdout") if answer.get(k)))
-    low = f"{text} {answer.get('exception') or ''}".lower()
-    for marks, code, hint in _FAILURES:
-        if any(mark in low for mark in marks):
-            return code, f"{host}: {hint}: {text[:300]}", "error"
-    return "module_failed", f"{host}: the module could not run: {text}", "error"
-
-
-_FAILURES = (
-    (("no space left", "disk quota"), "disk_full", "no space left on the node"),
-    (
-        ("sudo:", "missing sudo password", "incorrect sudo", "become", "privilege", "incorrect su password"),
-        "no_sudo",
-        "privileges could not be raised; set acceptance_become=false or give the user sudo",
-    ),
-    (
-        ("python: not found", "python3: not found", "no python interpreters",
-         "the module interpreter", "python3: no such file", "python: no such file", "bin/python"),
-        "no_python",
-        "no usable python3 on the node; install python3 or set ansible_python_interpreter",
-    ),
-)

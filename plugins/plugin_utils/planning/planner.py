@@ -8,72 +8,25 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import collections
-import importlib
+import difflib
 import json
-import pathlib
 import platform
 import random
 import typing as t
 
-from ansible import context
 from ansible.errors import AnsibleError
 from ansible.module_utils.ansible_release import __version__ as ansible_version
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.playbook.role import Role
-from ansible.playbook.role.include import RoleInclude
 from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import kept
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import COMMON, COMMON_ROLE, Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.layers import Layers
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError, new_run_id
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 
-__all__ = ["PlanError", "Planner", "Stage", "new_run_id"]
-COMMON_ROLE = "gpufleet.acceptance.common"
-SHIPPED_STAGES = {
-    name: f"gpufleet.acceptance.{name}" for name in ("stack", "nccl_node", "gemm", "rdma_ports", "rdma", "rdma_again", "nccl_fabric")
-}
-# What a stage brings along: the facts that it needs before it, the confirmation of what it suspects after it.
-BEFORE, AFTER = {"rdma": "rdma_ports"}, {"rdma": "rdma_again"}
-PLANES = ("ssh", "kubernetes")
-
-
-class PlanError(RunError):
-    """The inventory asks for something that cannot be planned; names the variable, what was found and expected."""
-
-
-class Stage:
-    """A stage of this run: its role's defaults and argument specs are the whole interface."""
-
-    def __init__(
-        self, name: str, role_name: str, play: t.Any, manager: t.Any, loader: t.Any, where: str, manifest: t.Any = None
-    ) -> None:
-        self.name = name
-        self.role = role_name
-        # Whom --tags rdma asks for means what that stage brings along too.
-        self.tags = [name, *(main for brought in (BEFORE, AFTER) for main, other in brought.items() if other == name)]
-        try:
-            include = RoleInclude.load(role_name, play, variable_manager=manager, loader=loader)
-            role = Role.load(include, play, from_include=True, validate=False)
-        except AnsibleError as error:
-            raise PlanError(f"{where}: role {role_name!r} of stage {name!r} cannot be loaded: {error}") from error
-        self.defaults: dict[str, t.Any] = dict(role.get_default_vars())
-        self.options: dict[str, t.Any] = dict((role._get_role_argspecs().get("main") or {}).get("options") or {})
-        self.manifest = manifests.load(manifest, where) if manifest else None
-        if self.manifest:
-            self.defaults, self.options = manifests.options(name)
-        # How a stage between nodes plans its subjects: items({node: target}, settings) and work(run, plan, todo).
-        self.between = between(name) if role_name == SHIPPED_STAGES.get(name) else None
-        if name != "common" and not self.between and f"{name}_checks" not in self.defaults:
-            raise PlanError(
-                f"{where}: role {role_name!r} of stage {name!r} has no {name}_checks in its defaults; "
-                f"expected a list of {{check, variant}} that says what the stage measures on a host"
-            )
-
-    @property
-    def prefix(self) -> str:
-        return "acceptance_" if self.name == "common" else f"{self.name}_"
 
 
 class Planner:
@@ -92,24 +45,24 @@ class Planner:
 
     # Stages ------------------------------------------------------------------------------------------------------
 
-    def stages(self, wanted: t.Any) -> tuple[list[Stage], list[str]]:
+    def stages(self, wanted: t.Any) -> tuple[list[Interface], list[str]]:
         """The stages to run, and the names of those that --tags or --skip-tags left out."""
         if not isinstance(wanted, list) or not wanted:
-            raise PlanError(f"acceptance_stages: found {wanted!r}, expected a list of stages, like {sorted(SHIPPED_STAGES)}")
-        chosen: list[Stage] = []
+            raise PlanError(f"acceptance_stages: found {wanted!r}, expected a list of stages, like {sorted(registry.shipped())}")
+        chosen: list[Interface] = []
         left_out: list[str] = []
         whole, notes = complete(wanted)
         self.notes += notes
         for number, item in whole:
             where = f"acceptance_stages[{number}]"
-            name, role, manifest = self._named(item, where)
-            if name in [s.name for s in chosen] or name in left_out:
-                raise PlanError(f"{where}: stage {name!r} is listed twice")
-            stage = Stage(name, role, self.play, self.manager, self.loader, where, manifest)
-            if selected(stage.tags, self.play.only_tags, self.play.skip_tags):
+            entry = named(item, where)
+            if entry["name"] in [s.name for s in chosen] or entry["name"] in left_out:
+                raise PlanError(f"{where}: stage {entry['name']!r} is listed twice")
+            stage = self.interface(entry, where)
+            if selected(tags_of(stage.name), self.play.only_tags, self.play.skip_tags):
                 chosen.append(stage)
             else:
-                left_out.append(name)
+                left_out.append(stage.name)
         if not chosen:
             only, skip = list(self.play.only_tags), list(self.play.skip_tags)
             raise PlanError(
@@ -118,22 +71,8 @@ class Planner:
             )
         return chosen, left_out
 
-    def _named(self, item: t.Any, where: str) -> tuple[str, str, t.Any]:
-        if isinstance(item, str) and item in SHIPPED_STAGES:
-            return item, SHIPPED_STAGES[item], None
-        if isinstance(item, dict) and set(item) <= {"name", "role", "manifest"} and isinstance(item.get("name"), str):
-            name = str(item["name"])
-            if not name.isidentifier() or name != name.lower() or name in ("common", "acceptance"):
-                raise PlanError(f"{where}: found stage name {name!r}, expected lower-case letters, digits and _")
-            role = item.get("role") or (manifests.ROLE if item.get("manifest") else SHIPPED_STAGES.get(name))
-            if item.get("manifest") and (role != manifests.ROLE or name in SHIPPED_STAGES):
-                raise PlanError(f"{where}: stage {name!r}: a manifest has a name of its own and no role")
-            if role:
-                return name, str(role), item.get("manifest")
-        raise PlanError(
-            f"{where}: unknown stage {item!r}; expected one of {', '.join(SHIPPED_STAGES)}, "
-            "or {name, role} or {name, manifest} for your own"
-        )
+    def interface(self, entry: dict[str, t.Any], where: str) -> Interface:
+        return Interface(entry, self.play, self.manager, self.loader, where)
 
     # Hosts -------------------------------------------------------------------------------------------------------
 
@@ -142,12 +81,12 @@ class Planner:
         here = set(self.hosts)
         return sorted(name for name in self.layers.matching(self.play.hosts) if name not in here)
 
-    def settings(self, stages: list[Stage]) -> dict[str, dict[str, t.Any]]:
+    def settings(self, stages: list[Interface]) -> dict[str, dict[str, t.Any]]:
         """What each host's variables say of `stages`, validated and templated: {host: {variable: value}}.
 
         Hosts with the same settings share the work: 2,000 hosts are one or two distinct sets.
         """
-        common = Stage("common", COMMON_ROLE, self.play, self.manager, self.loader, "collection")
+        common = self.interface({"name": COMMON, "role": COMMON_ROLE}, "collection")
         roles = [common, *stages]
         prefixes = tuple(role.prefix for role in roles)
         found: dict[str, dict[str, t.Any]] = {}
@@ -160,10 +99,16 @@ class Planner:
             if key not in shared:
                 shared[key] = self._settle(host, roles, own, variables)
             found[host] = shared[key]
+            plane = planes.of(found[host], host)
+            if plane.realm(host):
+                found[host] = {**found[host], "acceptance_realm": plane.realm(host)}
+            for name in plane.foreign(own):
+                if any(layer != "run" for layer, _value in self.layers.of(host, name)):  # -e is for all hosts of a mixed fleet
+                    raise PlanError(f"{host}: {name} says nothing on plane {plane.name}: set acceptance_plane, or move it to the right hosts")
         return found
 
     def _settle(
-        self, host: str, roles: list[Stage], own: dict[str, t.Any], variables: dict[str, t.Any]
+        self, host: str, roles: list[Interface], own: dict[str, t.Any], variables: dict[str, t.Any]
     ) -> dict[str, t.Any]:
         scope: dict[str, t.Any] = {}
         for role in roles:
@@ -180,30 +125,29 @@ class Planner:
             if validated.error_messages:
                 raise PlanError(f"{host}: {'; '.join(validated.error_messages)}")
             unknown = [k for k in own if k.startswith(role.prefix) and k not in role.options and role.options]
-            if role.name == "common" and unknown:
+            if role.name == COMMON and unknown:
                 raise PlanError(
                     f"{host}: unknown variable {sorted(unknown)[0]}; expected one of {', '.join(sorted(role.options))}"
                 )
             # rdma_ports_network begins like a variable of the stage rdma.
-            unknown = [k for k in unknown if not any(k in other.options for other in roles)]
-            self.notes += [f"variable {k} is not one of role {role.role}" for k in sorted(unknown)]
+            unknown = sorted(k for k in unknown if not any(k in other.options for other in roles))
+            if unknown:
+                near = difflib.get_close_matches(unknown[0], role.options, 3)
+                expected = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(sorted(role.options))}"
+                raise PlanError(f"{host}: unknown variable {unknown[0]} of stage {role.name}; {expected}")
             settled.update(values)
             settled.update(validated.validated_parameters)
-            if role.name != "common" and not role.between:
+            if role.name != COMMON and not role.stage.between:
                 name = f"{role.name}_checks"
                 settled[name] = checks(self._template(templar, host, name, scope[name]), f"{host}: {name}")
         return settled
 
     def _nodes(self, host: str, settings: dict[str, t.Any]) -> list[str]:
-        """The nodes behind an inventory host: a machine itself, or those of a cluster; a cluster that cannot say which is
-        planned as a whole, so that it is UNKNOWN and not absent."""
-        if settings.get("acceptance_plane") != "kubernetes":
-            return [host]
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import inventory
-
-        nodes, notes = inventory.subjects(host, settings)
+        """The nodes behind an inventory host. One that cannot say which they are is planned as a whole, so that it is UNKNOWN and not
+        absent."""
+        nodes, notes = planes.of(settings, host).subjects(host, settings)
         self.notes += notes
-        return [f"{host}/{node}" for node in nodes] or [host]
+        return nodes or [host]
 
     def template(self, host: str, value: t.Any) -> t.Any:
         """A raw value of a host's variables, templated where it has templates at all."""
@@ -220,38 +164,25 @@ class Planner:
 
     # The plan ----------------------------------------------------------------------------------------------------
 
-    def build(self, run_id: str, wanted: t.Any) -> tuple[dict[str, t.Any], dict[str, dict[str, t.Any]]]:
-        """The plan of a new run, and the settings of its hosts."""
+    def build(self, run_id: str, wanted: t.Any) -> tuple[dict[str, t.Any], list[Interface], dict[str, dict[str, t.Any]]]:
+        """The plan of a new run, its stages, and the settings of its hosts."""
         stages, skipped = self.stages(wanted)
         settings = self.settings(stages)
         left_out = self.left_out()
         items: list[dict[str, t.Any]] = []
         samples: dict[str, t.Any] = {}
-        targets = {host: {"plane": settings[host].get("acceptance_plane") or "ssh"} for host in self.hosts}
+        targets = {host: {"plane": planes.of(settings[host], host).name} for host in self.hosts}
         target_of = {node: host for host in self.hosts for node in self._nodes(host, settings[host])}
-        for stage in stages:
-            nodes = list(target_of)
-            sample = settings[self.hosts[0]].get(f"{stage.name}_sample") if nodes else None
+        for one in stages:
+            nodes = {node: target for node, target in target_of.items() if self._takes(one, target, settings)}
+            sample = settings[self.hosts[0]].get(f"{one.name}_sample") if nodes else None
             if sample:
-                nodes, samples[stage.name] = choose(nodes, sample, f"{stage.name}_sample")
-            if stage.between:
-                more, notes = stage.between.items({node: target_of[node] for node in nodes}, settings)
-                items += [{"stage": stage.name, **item} for item in more]
-                self.notes += notes
-                if hasattr(stage.between, "question"):
-                    self.questions += filter(None, [stage.between.question({node: target_of[node] for node in nodes}, settings)])
-                continue
-            if stage.manifest:
-                behind_ssh = sorted({target_of[node] for node in nodes if targets[target_of[node]]["plane"] == "ssh"})
-                nodes = [node for node in nodes if target_of[node] not in behind_ssh]
-                if behind_ssh:
-                    self.notes.append(f"stage {stage.name} is a manifest, for nodes of clusters only: not for {', '.join(behind_ssh[:10])}")
-            for node in nodes:
-                for check, variant in settings[target_of[node]][f"{stage.name}_checks"]:
-                    subject = {"kind": "node", "id": node, "members": []}
-                    items.append(
-                        {"stage": stage.name, "check": check, "variant": variant, "subject": subject, "target": target_of[node]}
-                    )
+                names, samples[one.name] = choose(list(nodes), sample, f"{one.name}_sample")
+                nodes = {node: nodes[node] for node in names}
+            found, notes = one.stage.items(nodes, settings)
+            items += [{"stage": one.name, **item} for item in found]
+            self.notes += notes
+            self.questions += filter(None, [one.stage.question(nodes, settings)])
         seconds = {s.name: max((float(v.get(f"{s.name}_check_seconds") or 0) for v in settings.values()), default=0.0) for s in stages}
         plan = {
             "schema": "plan/v1",
@@ -264,17 +195,50 @@ class Planner:
             "partial": bool(left_out or skipped),
             "left_out": left_out,
             "skipped_stages": skipped,
-            "stages": [{"name": s.name, "role": s.role, **({"manifest": s.manifest} if s.manifest else {})} for s in stages],
+            "stages": [s.entry for s in stages],
             "targets": targets,
             "items": items,
+            "settings": kept.keep(settings, [name for one in stages for name, spec in one.options.items() if spec.get("no_log")]),
             "sample": samples,
             "check_seconds": {name: value for name, value in seconds.items() if value},
             "notes": sorted(set(self.notes)),
         }
-        return plan, settings
+        return plan, stages, settings
+
+
+    def _takes(self, one: Interface, target: str, settings: dict[str, dict[str, t.Any]]) -> bool:
+        """Whether a target can run a stage at all; that it cannot is said once."""
+        reason = planes.of(settings[target], target).refuses(one.stage)
+        if reason:
+            self.notes.append(f"stage {one.name}: not for {target}: {reason}")
+        return reason is None
 
 
 _OURS = ("acceptance_run", "acceptance_stage", "acceptance_judgement", "acceptance_mode")
+
+
+def named(item: t.Any, where: str) -> dict[str, t.Any]:
+    """An item of acceptance_stages as plan.json writes it."""
+    shipped = registry.shipped()
+    if isinstance(item, str) and item in shipped:
+        return {"name": item, "role": shipped[item].role}
+    if isinstance(item, dict) and set(item) <= {"name", "role", "manifest", "description"} and isinstance(item.get("name"), str):
+        name = str(item["name"])
+        if not name.isidentifier() or name != name.lower() or name in (COMMON, "acceptance"):
+            raise PlanError(f"{where}: found stage name {name!r}, expected lower-case letters, digits and _")
+        role = item.get("role") or (manifests.ROLE if item.get("manifest") else shipped[name].role if name in shipped else None)
+        if item.get("manifest") and (role != manifests.ROLE or name in shipped):
+            raise PlanError(f"{where}: stage {name!r}: a manifest has a name of its own and no role")
+        if role:
+            return {"name": name, "role": str(role), **({"manifest": item["manifest"]} if item.get("manifest") else {})}
+    raise PlanError(
+        f"{where}: unknown stage {item!r}; expected one of {', '.join(shipped)}, or {{name, role}} or {{name, manifest}} for your own"
+    )
+
+
+def tags_of(name: str) -> list[str]:
+    """Whom --tags rdma asks for means what that stage brings along too."""
+    return [name, *(stage.name for stage in registry.shipped().values() if name in (*stage.before, *stage.after))]
 
 
 def complete(wanted: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[str]]:
@@ -285,12 +249,12 @@ def complete(wanted: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[str]]:
     found: list[tuple[int, t.Any]] = []
     notes = []
     for number, item in enumerate(wanted):
-        brought = [of.get(item) if isinstance(item, str) else None for of in (BEFORE, AFTER)]
-        before, after = (other if other and other not in wanted else None for other in brought)
-        said = [f"{other} {where} it" for other, where in ((before, "before"), (after, "after")) if other]
+        stage = registry.shipped().get(item) if isinstance(item, str) else None
+        before, after = ([other for other in (of if stage else ()) if other not in wanted] for of in (stage.before, stage.after)) if stage else ([], [])
+        said = [f"{other} {where} it" for others, where in ((before, "before"), (after, "after")) for other in others]
         if said:
             notes.append(f"stage {item} brings {' and '.join(said)}; --skip-tags leaves one out")
-        found += [(number, name) for name in (before, item, after) if name is not None]
+        found += [(number, name) for name in (*before, item, *after)]
     return found, notes
 
 
@@ -298,13 +262,6 @@ def selected(tags: t.Iterable[str], only: t.Iterable[str], skip: t.Iterable[str]
     """Whether --tags and --skip-tags let a task with these tags run, by Ansible's rules."""
     only, skip, mine = set(only), set(skip), {"all", "tagged", *tags}
     return (not only or bool(only & mine)) and not skip & mine
-
-
-def between(stage: str) -> t.Any:
-    """The module of plugin_utils/stages/ that plans a shipped stage whose subjects are pairs or groups of nodes, or None."""
-    if not (pathlib.Path(__file__).parents[1] / "stages" / f"{stage}.py").is_file():
-        return None
-    return importlib.import_module(f"ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.{stage}")
 
 
 def checks(value: t.Any, where: str) -> list[tuple[str, str]]:
@@ -336,87 +293,6 @@ def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], dict
         raise PlanError(f"{where}: found {sample!r}, expected at least one node")
     chosen = set(random.Random(str(seed)).sample(sorted(hosts), min(count, len(hosts))))
     return [h for h in hosts if h in chosen], {"seed": seed, "nodes": sorted(chosen), "of": len(hosts)}
-
-
-def remaining(plan: dict[str, t.Any], measurements: list[dict[str, t.Any]]) -> dict[str, dict[str, list[dict[str, t.Any]]]]:
-    """What is left to do, by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}.
-
-    `measured` and `not_applicable` are kept, the rest is repeated; a check whose members are not all there is too.
-    """
-    planned = {(i["stage"], i["check"], i["variant"], i["subject"]["id"]) for i in plan["items"]}
-    finished: set[tuple[str, str, str, str]] = set()
-    attempts: dict[tuple[str, str, str, str], int] = {}
-    parts: dict[tuple[str, str, str, str], bool] = {}
-    for m in measurements:
-        key = (m["stage"], m["check"], m["variant"], m["subject"]["id"])
-        good = m["outcome"] in ("measured", "not_applicable")
-        attempts[key] = max(attempts.get(key, 0), m["attempt"])
-        if key in planned:
-            (finished.add if good else finished.discard)(key)
-        else:
-            parts[key] = good
-    for m in measurements:
-        key = (m["stage"], m["check"], m["variant"], m["subject"]["id"])
-        if key in planned and any(not parts.get((*key[:3], member), True) for member in m["subject"]["members"]):
-            finished.discard(key)
-    todo: dict[str, dict[str, list[dict[str, t.Any]]]] = {}
-    for item in plan["items"]:
-        key = (item["stage"], item["check"], item["variant"], item["subject"]["id"])
-        if key not in finished:
-            left = {name: item[name] for name in ("check", "variant", "subject")}
-            todo.setdefault(item["target"], {}).setdefault(item["stage"], []).append({**left, "attempt": attempts.get(key, 0) + 1})
-    return todo
-
-
-def phases(stages: list[dict[str, t.Any]], todo: dict[str, dict[str, t.Any]], long: t.Iterable[str]) -> list[dict[str, t.Any]]:
-    """How the stages run: a long one over more hosts than forks is started everywhere and then collected."""
-    forks = int(context.CLIARGS.get("forks") or 5)
-    run = []
-    for stage in stages:
-        hosts = sum(1 for stages_of in todo.values() if stage["name"] in stages_of)
-        if not hosts:
-            continue
-        split = stage["name"] in long and hosts > forks
-        for phase in ("start", "collect") if split else ("all",):
-            run.append({**stage, "phase": phase})
-    return run
-
-
-def task_of(stage: dict[str, t.Any]) -> dict[str, t.Any]:
-    """The task that runs a stage, one of phases()."""
-    role = {"name": stage["role"], "rolespec_validate": False, "public": False}
-    return {"name": stage["name"], "ansible.builtin.import_role": role, "vars": {"acceptance_stage": stage}, "tags": stage["tags"]}
-
-
-def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[str]:
-    """The plan in a few lines for people."""
-    lines = [f"run {plan['run_id']}: {len(plan['items'])} checks on {len(plan['targets'])} hosts"]
-    total = 0.0
-    left = sum(len(checks_left) for stages in todo.values() for checks_left in stages.values())
-    if left != len(plan["items"]):
-        lines[0] += f", {left} left to measure"
-    for stage in plan["stages"]:
-        mine = [item for item in plan["items"] if item["stage"] == stage["name"]]
-        checks_of = collections.Counter(item["subject"]["id"] for item in mine)
-        kinds = collections.Counter({item["subject"]["id"]: item["subject"]["kind"] for item in mine}.values())
-        what = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in sorted(kinds.items()))
-        about = plan.get("check_seconds", {}).get(stage["name"], 0) * max(checks_of.values(), default=0)
-        total += about
-        takes = f", about {about:.0f} s" if about else ""
-        sample = plan["sample"].get(stage["name"])
-        chosen = f", sample with seed {sample['seed']}: {', '.join(sample['nodes'][:8])}" if sample else ""
-        lines.append(f"  {stage['name']}: {what}{takes}{chosen}{' ...' if sample and len(sample['nodes']) > 8 else ''}")
-    if total:
-        # What reaching a node costs the controller: measured, 0.2 s of two cores per node and stage, before what the node does.
-        reach = 0.1 * sum(len({i["target"] for i in plan["items"] if i["stage"] == s["name"]}) for s in plan["stages"])
-        lines.append(f"  about {total + reach:.0f} s in all where nothing hangs")
-    if plan["partial"]:
-        lines.append(
-            f"PARTIAL: left out {len(plan['left_out'])} hosts"
-            + (f" ({', '.join(plan['left_out'][:10])})" if plan["left_out"] else "")
-            + (f" and stages {', '.join(plan['skipped_stages'])}" if plan["skipped_stages"] else "")
-        )
-    return lines + [f"note: {note}" for note in plan["notes"]]
 
 
 def dump(plan: dict[str, t.Any]) -> str:

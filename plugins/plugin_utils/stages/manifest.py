@@ -13,6 +13,7 @@ import typing as t
 
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 
 ROLE = "gpufleet.acceptance.manifest"
 JOB, DAEMONSET = "Job", "DaemonSet"
@@ -25,6 +26,19 @@ FRAMED = "framed"
 TIMEOUT_S = 600.0
 
 Object = t.Dict[str, t.Any]
+
+
+class Manifest(base.Stage):
+    """A stage whose whole description is what the user put on the nodes."""
+
+    works = base.MANIFEST
+    role = ROLE
+
+    def __init__(self, name: str, manifest: Object) -> None:
+        self.name = name
+        self.manifest = manifest
+        # Without a result its exit status is all there is.
+        self.numeric = framed(manifest)
 
 
 def load(given: t.Any, where: str) -> Object:

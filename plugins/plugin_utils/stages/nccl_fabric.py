@@ -22,11 +22,13 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 
 Record = t.Dict[str, t.Any]
-STAGE = "nccl_fabric"
-MEMBER = "member"
+NAME = "nccl_fabric"
 
 
 # The plan ------------------------------------------------------------------------------------------------------------
@@ -77,13 +79,14 @@ def groups(nodes: dict[str, str], settings: dict[str, Record]) -> dict[str, list
         wanted = settings[target]
         name = wanted["nccl_fabric_group"]
         if name:
-            where = [STAGE, target] if on_cluster(wanted) else [STAGE]
+            where = [NAME, target] if on_cluster(wanted) else [NAME]
             found.setdefault("/".join(where + ([name] if name != "all" else [])), []).append(node)
     return found
 
 
 def on_cluster(wanted: Record) -> bool:
-    return wanted.get("acceptance_plane") == "kubernetes"
+    """Whether one target speaks for many nodes: those of its realm."""
+    return bool(wanted.get("acceptance_realm"))
 
 
 def count(wanted: Record, most: int, where: str) -> int:
@@ -101,17 +104,14 @@ def count(wanted: Record, most: int, where: str) -> int:
     return int(asked or most)
 
 
-def complete(plan: Record, todo: dict[str, Record]) -> None:
+def complete(items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
     """Head and members of a group are measured together or not at all: where one is left to do, all are."""
-    mine = [item for item in plan["items"] if item["stage"] == STAGE]
-    for name, members in {i["subject"]["id"]: i["subject"]["members"] for i in mine if i["subject"]["kind"] == "group"}.items():
-        whole = [i for i in mine if i["subject"]["id"] == name or i["subject"]["id"] in members]
-        left = {(i["check"], i["variant"], i["subject"]["id"]) for of in todo.values() for i in of.get(STAGE, ())}
-        missing = [i for i in whole if (i["check"], i["variant"], i["subject"]["id"]) not in left]
-        if len(missing) < len(whole):
-            for item in missing:
-                again = {key: item[key] for key in ("check", "variant", "subject")}
-                todo.setdefault(item["target"], {}).setdefault(STAGE, []).append({**again, "attempt": 2})
+    again: set[base.Key] = set()
+    for subject in {item["subject"]["id"]: item["subject"] for item in items if item["subject"]["kind"] == "group"}.values():
+        whole = {key_of(item) for item in items if item["subject"]["id"] in (subject["id"], *subject["members"])}
+        if whole & left:
+            again |= whole
+    return again
 
 
 # What each is told ---------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def complete(plan: Record, todo: dict[str, Record]) -> None:
 def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
     """The module's arguments for the targets of every group that is left to do."""
     settings = {target: todo["settings"] for target, todo in todos.items()}
-    mine = [item for item in plan["items"] if item["stage"] == STAGE]
+    mine = [item for item in plan["items"] if item["stage"] == NAME]
     target_of = {i["subject"]["id"]: i["target"] for i in mine if i["check"] == MEMBER}
     seen = addresses(run.journal.read()[0])
     told: dict[str, Record] = {}
@@ -189,7 +189,7 @@ def floors(plan: Record, target: str) -> list[Record]:
     return [
         {"match": {k: v for k, v in e.match.items() if k != "stage"}, "value": physics.convert(e.value, e.unit, "GB/s"), "rank": e.rank}
         for e in entries
-        if e.match["stage"] == STAGE and e.metric == "busbw"
+        if e.match["stage"] == NAME and e.metric == "busbw"
     ]
 
 
@@ -203,3 +203,27 @@ def _key() -> tuple[str, str]:
                 return private.read(), " ".join(public.read().split()[:2])
         except (OSError, subprocess.SubprocessError) as error:
             raise RunError(f"ssh-keygen on the controller: {error}; install it, or set nccl_fabric_ssh to existing") from error
+
+
+class NcclFabric(base.Stage):
+    name = NAME
+    role = "gpufleet.acceptance.nccl_fabric"
+    works = base.GROUP
+    conditions = frozenset({MEMBER, "localise"})
+    primary = ("busbw",)
+    devices = True
+
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
+        return items(nodes, settings)
+
+    def complete(self, plan_items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
+        return complete(plan_items, left)
+
+    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
+        return work(run, plan, todos)
+
+    def floors(self, plan: Record, target: str) -> list[Record]:
+        return floors(plan, target)
+
+
+STAGE = NcclFabric()

@@ -18,11 +18,13 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_matrix, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.pairing import pair_rounds
 
 Record = t.Dict[str, t.Any]
-TIMETABLE = "timetable"
 SCOPES = ("ring", "sample", "all_pairs", "pairs", "loopback")
 # Speeds of links, in Gb/s, for which the plan says how long it takes.
 SPEEDS = (400, 200, 100)
@@ -55,12 +57,13 @@ def realms(nodes: dict[str, str], settings: dict[str, Record]) -> list[list[str]
     """Nodes among which pairs are measured: the machines behind SSH, and the nodes of each cluster."""
     found: dict[str, list[str]] = {}
     for node, target in nodes.items():
-        found.setdefault(target if on_cluster(settings[target]) else "", []).append(node)
+        found.setdefault(settings[target].get("acceptance_realm") or "", []).append(node)
     return list(found.values())
 
 
 def on_cluster(wanted: Record) -> bool:
-    return wanted.get("acceptance_plane") == "kubernetes"
+    """Whether one target speaks for many nodes: those of its realm."""
+    return bool(wanted.get("acceptance_realm"))
 
 
 def _plans(nodes: dict[str, str], settings: dict[str, Record], notes: list[str]) -> t.Iterator[tuple[list[str], Record, list[t.Any]]]:
@@ -200,17 +203,14 @@ def _human(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def complete(plan: Record, todo: dict[str, Record]) -> None:
-    """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too. And what the matrix asked for
-    is asked anew."""
-    open_pairs = [i for of in todo.values() for i in of.get("rdma", ()) if i["subject"]["kind"] == "pair"]
-    needed = {node for item in open_pairs for node in item["subject"]["id"].split("|")}
-    for item in plan["items"]:
-        again = item["stage"] == "rdma_again" and bool(needed)
-        if again or (item["stage"] == "rdma" and item["check"] == TIMETABLE and item["subject"]["id"] in needed):
-            of = todo.setdefault(item["target"], {}).setdefault(item["stage"], [])
-            if not any(i["check"] == TIMETABLE and i["subject"]["id"] == item["subject"]["id"] for i in of):
-                of.append({**{name: item[name] for name in ("check", "variant", "subject")}, "attempt": 2})
+def complete(items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
+    """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too."""
+    needed = {node for key in pairs_left(left) for node in key.subject.split("|")}
+    return {key_of(item) for item in items if item["check"] == TIMETABLE and item["subject"]["id"] in needed}
+
+
+def pairs_left(left: t.Set[base.Key]) -> list[base.Key]:
+    return [key for key in left if key.stage == "rdma" and key.check != TIMETABLE]
 
 
 # The timetable -------------------------------------------------------------------------------------------------------
@@ -412,3 +412,43 @@ class Timetable:
             return {self.nodes[next(iter(own))]: {**common, "begins_in": float(window), "nodes": own}}
         # One moment for all, by the controller's clock; each target is told how far away it is.
         return {self.nodes[node]: {**common, "begins_at": time.time() + window, **args} for node, args in own.items()}
+
+
+# The description -----------------------------------------------------------------------------------------------------
+
+
+class Rdma(base.Stage):
+    name = "rdma"
+    role = "gpufleet.acceptance.rdma"
+    before = ("rdma_ports",)
+    after = ("rdma_again",)
+    works = base.ROUNDS
+    conditions = frozenset({TIMETABLE})
+    primary = ("bandwidth", "latency")
+    guardian_switch = "rdma_kube_guardian"
+
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
+        return items(nodes, settings)
+
+    def question(self, nodes: base.Nodes, settings: base.Settings) -> str | None:
+        return question(nodes, settings)
+
+    def complete(self, items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
+        return complete(items, left)
+
+    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
+        return work(run, plan, todos)
+
+    def pods(self, settings: Record) -> Record:
+        return rdma_ports.pods(settings)
+
+    def own_ports(self, settings: Record) -> Record:
+        return rdma_ports.options(settings)
+
+    def opinions(
+        self, deciding: t.Mapping[base.Key, Record], records: list[Record], expected: base.Expected
+    ) -> t.Iterator[tuple[base.Key, base.Opinion]]:
+        return rdma_matrix.opinions(deciding, records, expected)
+
+
+STAGE = Rdma()

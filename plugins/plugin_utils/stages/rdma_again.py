@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import pairs as rdma_matrix
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma
 
 Record = t.Dict[str, t.Any]
 
@@ -25,7 +25,7 @@ def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Reco
     if any("rdma_scope" not in settings[target] for target in nodes.values()):
         raise RunError("acceptance_stages: found rdma_again without rdma, expected rdma_ports, rdma and rdma_again in this order")
     return [
-        {"check": rdma.TIMETABLE, "variant": "", "subject": {"kind": "node", "id": node, "members": []}, "target": target}
+        {"check": base.TIMETABLE, "variant": "", "subject": {"kind": "node", "id": node, "members": []}, "target": target}
         for node, target in nodes.items()
     ], []
 
@@ -50,23 +50,15 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
         shared = {name: wanted[f"rdma_{name}"] for name in ("governor", "binary_dir")}
         for target, args in book.write().items():
             asked = args.get("rounds") or any(own["rounds"] for own in args.get("nodes", {}).values())
-            told[target] = {**shared, **args} if asked else {"answer": nothing()}
+            told[target] = {**shared, **args} if asked else {"answer": base.nothing_asked()}
     return told
-
-
-def nothing() -> Record:
-    """The answer of a node of which nothing is asked."""
-    said = "nothing had to be measured again here"
-    return {"state": "done", "end": "done", "observations": [observation.measured(rdma.TIMETABLE, context={"note": said})]}
 
 
 def _asked(records: list[Record], plan: Record, tests: list[Record]) -> list[tuple[int, str, str]]:
     """(kind, port, port) of every test that a diagnosis still needs."""
-    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude as judging  # which reads our matrix
-
     number = {(kind["check"], kind["variant"]): place for place, kind in enumerate(tests)}
     asked = []
-    for table in rdma_matrix.tables(records, judging.expected(plan["judging"])):
+    for table in rdma_matrix.tables(records, expectations.of_run(plan["judging"])):
         found = table.diagnose()
         if found and (table.check, table.variant) in number:
             asked += [(number[table.check, table.variant], a, b) for a, b, _rail in found.again]
@@ -89,3 +81,30 @@ def _rounds(asked: list[tuple[int, str, str]], place: dict[str, tuple[str, int]]
         rounds[number].append((kind, server, client, "", [(mine, other)]))
         busy[number] |= taken
     return rounds
+
+
+class RdmaAgain(base.Stage):
+    name = "rdma_again"
+    role = "gpufleet.acceptance.rdma_again"
+    works = base.ROUNDS
+    conditions = frozenset({base.TIMETABLE})
+    guardian_switch = rdma.STAGE.guardian_switch
+
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
+        return items(nodes, settings)
+
+    def complete(self, items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
+        """What the matrix asked for is asked anew where the matrix changes."""
+        return {key_of(item) for item in items} if rdma.pairs_left(left) else frozenset()
+
+    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
+        return work(run, plan, todos)
+
+    def pods(self, settings: Record) -> Record:
+        return rdma.STAGE.pods(settings)
+
+    def own_ports(self, settings: Record) -> Record:
+        return rdma.STAGE.own_ports(settings)
+
+
+STAGE = RdmaAgain()

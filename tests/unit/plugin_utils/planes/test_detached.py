@@ -13,8 +13,8 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import settings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import prepare as planning
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run

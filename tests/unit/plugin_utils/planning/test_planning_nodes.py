@@ -53,7 +53,7 @@ def test_nodes_and_stages_that_the_run_does_not_have_are_a_note() -> None:
 
 
 def test_an_entry_that_speaks_of_no_node_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kube.api import inventory
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
 
     monkeypatch.setattr(inventory, "select", lambda *_given: [])
     assert inputs([{"selector": "rack=9"}])["notes"] == ["lab: acceptance_node_vars[0]: no node is known that rack=9 matches"]

@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of a probe module: one action, on whatever plane the host is.
+
+Outside a run it is the bare module. Inside one it looks up what the plan wants of this host, runs the module, and writes what came
+back, or why nothing did, into the journal.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+# JSON has none of these but line ends.
+_CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class StageAction(ActionBase):
+    """Runs the module of its own name on this host and journals what it saw.
+
+    Loaded before Ansible forks, once; what is loaded in a worker is loaded for every host.
+    """
+
+    module: str
+    spec: dict[str, t.Any]
+
+    # A request of plugin_utils/planes/payload.py that goes to the node in place of the module file.
+    request: dict[str, t.Any] | None = None
+
+    def _configure_module(self, *args: t.Any, **kwargs: t.Any) -> t.Any:
+        """Everything but the text of the module is as Ansible does it: interpreter, pipelining, become, reading the answer."""
+        found = super()._configure_module(*args, **kwargs)
+        if self.request is None:
+            return found
+        program = payload.program(self.request)
+        if len(found) == 4:  # core 2.18: style, interpreter line, text, path
+            return found[0], found[1], program, found[3]
+        return dataclasses.replace(found[0], b_module_data=program), found[1]
+
+    def _parse_returned_data(self, res: dict[str, t.Any], *args: t.Any, **kwargs: t.Any) -> t.Any:
+        """Ansible shows what stands around the answer: nothing of it may steer a terminal."""
+        shown = {name: _CONTROL.sub("?", res[name]) for name in ("stdout", "stderr") if isinstance(res.get(name), str)}
+        return super()._parse_returned_data({**res, **shown}, *args, **kwargs)
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        planned = task_vars.get("acceptance_run")
+        if not planned:
+            return dict(self._execute_module(task_vars=task_vars))
+        try:
+            return self._on(planned, task_vars).run()
+        except RunError as error:
+            return {"failed": True, "msg": str(error)}
+        except OSError as error:
+            return {"failed": True, "msg": f"run {planned['run_id']} in {planned['results_dir']}: {error}"}
+
+    def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> base.StageOnTarget:
+        return registry.of(task_vars, str(task_vars["inventory_hostname"])).on(self, planned, task_vars)
+
+
+def action_of(module: str) -> type[StageAction]:
+    """The action plugin of a probe module."""
+    payload.packed()
+    return type("ActionModule", (StageAction,), {"module": module, "spec": payload.options(module)})

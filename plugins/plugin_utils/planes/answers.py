@@ -1,0 +1,85 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What came back from a node, or did not: every planned check gets a measurement.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
+
+
+def one_line(text: str, limit: int = 600) -> str:
+    """What another program said, as one line of real characters."""
+    return " ".join(str(text).encode("utf-8", "replace").decode().split())[:limit]
+
+
+def last_words(text: str) -> str:
+    """What an exception said at last, without the way to it."""
+    return text.rstrip().rpartition("\n")[2] if "Traceback (most recent call last)" in text else text
+
+
+def interpret(answer: dict[str, t.Any], completer: Completer) -> list[dict[str, t.Any]]:
+    """Every planned check gets a measurement: the module's own, or one that says why there is none."""
+    seen = answer.get("observations")
+    measurements = [completer.complete(item) for item in seen] if isinstance(seen, list) else []
+    have = {(m["check"], m["variant"], m["subject"]["id"]) for m in measurements}
+    missing = [check for check in completer.planned if check not in have]
+    if missing:
+        code, reason, outcome = why_nothing(answer, completer.target)
+        measurements += [completer.failure(check, code, reason, outcome) for check in missing]
+    return measurements
+
+
+def why_nothing(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
+    """Reason code, reason and outcome for a check that the module returned nothing for."""
+    if "lost" in answer:
+        code, reason = answer["lost"]
+        return code, reason, "missing"
+    state = answer.get("state")
+    if state == "refused":
+        return str(answer.get("reason_code")), f"{host}: {one_line(answer.get('reason', ''))}", "error"
+    if state == "check_mode":
+        return "check_mode", "check mode: nothing was measured", "missing"
+    if state == "running":
+        return "timeout", f"{host}: the probe is still running after its deadline and could not be ended", "timeout"
+    end = answer.get("end")
+    if state == "done":
+        if answer.get("fault"):
+            full = "No space left" in str(answer["fault"])
+            return ("disk_full" if full else "module_failed"), f"{host}: {one_line(answer['fault'])}", "error"
+        if end == "timeout":
+            return "timeout", f"{host}: the stage's deadline passed before this was measured; see its timeout", "timeout"
+        if end == "done":
+            return "bad_measurement", f"{host}: the probe ended without a word about this check", "error"
+        return "interrupted", f"{host}: {one_line(end or 'the probe ended without a result')}", "error"
+    return _why_module_failed(answer, host)
+
+
+def _why_module_failed(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
+    text = one_line(" ".join(last_words(str(answer[k])) for k in ("msg", "module_stderr", "module_stdout") if answer.get(k)))
+    low = f"{text} {answer.get('exception') or ''}".lower()
+    for marks, code, hint in _FAILURES:
+        if any(mark in low for mark in marks):
+            return code, f"{host}: {hint}: {text[:300]}", "error"
+    return "module_failed", f"{host}: the module could not run: {text}", "error"
+
+
+_FAILURES = (
+    (("no space left", "disk quota"), "disk_full", "no space left on the node"),
+    (
+        ("sudo:", "missing sudo password", "incorrect sudo", "become", "privilege", "incorrect su password"),
+        "no_sudo",
+        "privileges could not be raised; set acceptance_become=false or give the user sudo",
+    ),
+    (
+        ("python: not found", "python3: not found", "no python interpreters",
+         "the module interpreter", "python3: no such file", "python: no such file", "bin/python"),
+        "no_python",
+        "no usable python3 on the node; install python3 or set ansible_python_interpreter",
+    ),
+)

@@ -1,0 +1,74 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster lets us do, asked before anything is made.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+
+# (verb, API group, resource, subresource); files/rbac holds the same as roles.
+Right = t.Tuple[str, str, str, str]
+
+# Of the whole cluster.
+NODES: tuple[Right, ...] = (("get", "", "nodes", ""), ("list", "", "nodes", ""))
+# In the namespace of the pods.
+PROBE: tuple[Right, ...] = (
+    ("get", "", "namespaces", ""),
+    *((verb, "", "configmaps", "") for verb in ("create", "get", "list", "deletecollection")),
+    *((verb, "", "pods", "") for verb in ("create", "get", "list", "watch", "deletecollection")),
+    ("get", "", "pods", "log"),
+    ("list", "", "events", ""),
+)
+# Besides, for pods that are told where the others are.
+MEETING: tuple[Right, ...] = (("patch", "", "pods", ""),)
+LAUNCHERS: dict[str, tuple[Right, ...]] = {
+    "pods": (),
+    "daemonset": tuple((verb, "apps", "daemonsets", "") for verb in ("create", "get", "list", "deletecollection")),
+    "job": tuple((verb, "batch", "jobs", "") for verb in ("create", "get", "list", "deletecollection")),
+}
+
+
+def missing(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Iterable[Right] = ()) -> list[str]:
+    """Which of these rights we do not have, as `create pods`. KubeError where the API does not answer."""
+    asked = [(client.namespace, right) for right in in_namespace] + [("", right) for right in in_cluster]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        allowed = list(pool.map(lambda one: _allowed(client, *one), asked))
+    return [
+        f"{verb} {resource}{'/' + sub if sub else ''}{f'.{group}' if group else ''}" + ("" if namespace else " (cluster)")
+        for (namespace, (verb, group, resource, sub)), yes in zip(asked, allowed, strict=True)
+        if not yes
+    ]
+
+
+def require(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Iterable[Right] = ()) -> None:
+    """KubeError with all that is missing in one sentence."""
+    lacking = missing(client, in_namespace, in_cluster)
+    if lacking:
+        raise KubeError(
+            "no_permission",
+            f"{client.name}: in namespace {client.namespace} we may not {', '.join(lacking)}; apply the role of files/rbac",
+        )
+
+
+def _allowed(client: Client, namespace: str, right: Right) -> bool:
+    verb, group, resource, sub = right
+    attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
+    if namespace:
+        attributes["namespace"] = namespace
+    if resource == "namespaces":
+        attributes["name"] = namespace
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "metadata": {},
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = client.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool(answer["status"].get("allowed"))

@@ -1,0 +1,136 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nothing of ours stays on a cluster: removal by labels, of one launch, of one run, or of what nobody will come for.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+
+# Everything that a launcher makes; what makes pods comes before the pods, and the owner last. (API, resource)
+KINDS: tuple[tuple[str, str], ...] = (
+    ("/apis/kubeflow.org/v2beta1", "mpijobs"),
+    ("/apis/batch.volcano.sh/v1alpha1", "jobs"),
+    ("/apis/apps/v1", "statefulsets"),
+    ("/apis/apps/v1", "daemonsets"),
+    ("/apis/batch/v1", "jobs"),
+    ("/api/v1", "pods"),
+    ("/api/v1", "services"),
+    ("/api/v1", "secrets"),
+    ("/api/v1", "configmaps"),
+)
+KINDS_OF_PROBES = (("/api/v1", "pods"), ("/api/v1", "configmaps"))
+# Whose role has no right to a kind has made none of it, and a kind that is not served has no objects.
+_NONE_OF_OURS = (403, 404, 405)
+
+
+# How often thousands of objects are asked to go, each time for a minute at most.
+DELETES = 6
+
+
+def path(api: str, namespace: str, resource: str) -> str:
+    """Where the objects of a kind are."""
+    return f"{api}/namespaces/{namespace}/{resource}"
+
+
+def remove(client: Client, selector: str, kinds: t.Iterable[tuple[str, str]] = KINDS, wait_s: float = 20.0) -> list[str]:
+    """Delete all with these labels; what is still there after `wait_s`, as `pods/NAME`. KubeError where the API does not answer, and
+    where it refuses one of `kinds` that were named."""
+    found = []
+    for api, resource in kinds:
+        where = path(api, client.namespace, resource)
+        try:
+            listed = client.get(where, labelSelector=selector, limit=1)["items"]
+            if listed:
+                _delete(client, where, selector)
+                found.append((where, resource))
+        except KubeError as error:
+            if error.status not in _NONE_OF_OURS or kinds is not KINDS:
+                raise
+    end = time.monotonic() + wait_s
+    left: list[str] = []
+    for where, resource in found:
+        while True:
+            there = client.get(where, labelSelector=selector, limit=20)["items"]
+            if not there or time.monotonic() > end:
+                left += [f"{resource}/{item['metadata']['name']}" for item in there]
+                break
+            time.sleep(0.1)
+    return left
+
+
+def _delete(client: Client, where: str, selector: str) -> None:
+    """Delete all with these labels. An API server ends a request after a minute, when it has deleted a part of thousands."""
+    for left in reversed(range(DELETES)):
+        try:
+            client.delete(where, labelSelector=selector, propagationPolicy="Background")
+            return
+        except KubeError as error:
+            if not left or not (error.status == 504 or "no answer in time" in error.reason):
+                raise
+
+
+def left_over(client: Client) -> dict[str, list[Object]]:
+    """Our objects in the client's namespace by their run id, without their contents."""
+    runs: dict[str, list[Object]] = {}
+    for api, resource in KINDS:
+        try:
+            for page in client.pages(path(api, client.namespace, resource), labelSelector=objects.OURS):
+                for item in page["items"]:
+                    run = (item["metadata"].get("labels") or {}).get(objects.RUN, "")
+                    runs.setdefault(run, []).append({"resource": resource, "metadata": item["metadata"]})
+        except KubeError as error:
+            if error.status not in _NONE_OF_OURS:
+                raise
+    return runs
+
+
+def janitor(client: Client, own_run: str = "", own_stage: str = "") -> list[str]:
+    """Remove what killed controllers and ended deadlines have left, and what this stage of our own run had before. What a run that
+    still lives holds is left alone. Returns what was done, in words."""
+    done = []
+    launches: dict[str, list[Object]] = {}
+    for items in left_over(client).values():
+        for item in items:
+            launches.setdefault((item["metadata"]["labels"]).get(objects.LAUNCH, ""), []).append(item)
+    for launch, items in launches.items():
+        labels = items[0]["metadata"]["labels"]
+        own = own_run and (labels.get(objects.RUN), labels.get(objects.STAGE)) == (own_run, own_stage)
+        marked = [item for item in items if objects.EXPIRES in (item["metadata"].get("annotations") or {})]
+        if own or not marked or all(objects.abandoned(item) for item in marked):
+            selector = f"{objects.OURS},{objects.LAUNCH}={launch}" if launch else f"{objects.OURS},!{objects.LAUNCH}"
+            remove(client, selector)
+            done.append(f"{client.name}: removed {len(items)} objects of run {labels.get(objects.RUN, '?')}")
+    return done
+
+
+def of_run(run_id: str) -> str:
+    """Selects all of one run."""
+    return f"{objects.OURS},{objects.RUN}={run_id}"
+
+
+HELD = {
+    objects.DETACHED: "detached: playbooks/resume.yml collects it",
+    objects.KEPT: "kept for a look at what failed: playbooks/cleanup.yml removes it",
+}
+
+
+def report(client: Client) -> t.Iterator[str]:
+    """One line for each run that has something on the cluster."""
+    for run, items in sorted(left_over(client).items()):
+        kinds: dict[str, int] = {}
+        for item in items:
+            kinds[item["resource"]] = kinds.get(item["resource"], 0) + 1
+        held = "abandoned" if all(objects.abandoned(item) for item in items) else "held by its controller"
+        holders = {(item["metadata"].get("annotations") or {}).get(objects.CONTROLLER) for item in items}
+        if held != "abandoned" and len(holders) == 1:
+            held = HELD.get(str(holders.pop()), held)
+        yield f"{client.name}: run {run or '?'}: {', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}; {held}"

@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which launchers of groups a cluster has: by what its API serves, and by what we may do there.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+
+MPIJOB, VOLCANO, JOB, STATEFULSET = "mpijob", "volcano", "job", "statefulset"
+AUTO = "auto"
+# The first that is there and allowed. Volcano starts all of a group or none of it; a Job ends by itself, a StatefulSet does not.
+ORDER = (MPIJOB, VOLCANO, JOB, STATEFULSET)
+# Launchers that the API may lack: (group, version, resource).
+SERVED = {MPIJOB: ("kubeflow.org", "v2beta1", "mpijobs"), VOLCANO: ("batch.volcano.sh", "v1alpha1", "jobs")}
+
+_MADE = ("create", "get", "list", "deletecollection")
+
+
+def _rights(verbs: t.Iterable[str], group: str, *resources: str) -> tuple[access.Right, ...]:
+    return tuple((verb, group, resource, "") for resource in resources for verb in verbs)
+
+
+# What every launcher needs: the payload, the pods' states and logs, the cluster's own words.
+COMMON: tuple[access.Right, ...] = (
+    ("get", "", "namespaces", ""),
+    *_rights(_MADE, "", "configmaps"),
+    *_rights(("get", "list", "watch"), "", "pods"),
+    ("get", "", "pods", "log"),
+    ("list", "discovery.k8s.io", "endpointslices", ""),
+    ("list", "", "events", ""),
+)
+_OF_OUR_OWN = (*_rights(_MADE, "", "secrets", "services"), *_rights(_MADE, "batch", "jobs"))
+RIGHTS: dict[str, tuple[access.Right, ...]] = {
+    MPIJOB: _rights(_MADE, "kubeflow.org", "mpijobs"),
+    VOLCANO: _rights(_MADE, "batch.volcano.sh", "jobs"),
+    JOB: _OF_OUR_OWN,
+    STATEFULSET: (*_OF_OUR_OWN, *_rights(_MADE, "apps", "statefulsets")),
+}
+
+
+class Choice(t.NamedTuple):
+    """The launchers to try, the first first, and why not the others, in words."""
+
+    kinds: list[str]
+    why: list[str]
+
+
+def choose(client: Client, wanted: str = AUTO) -> Choice:
+    """What `wanted` comes to on this cluster. KubeError names what is missing where nothing is left."""
+    if wanted != AUTO and wanted not in ORDER:
+        raise KubeError("bad_spec", f"{client.name}: launcher {wanted!r}: expected one of {', '.join((AUTO, *ORDER))}")
+    access.require(client, COMMON)
+    kinds, why = [], []
+    for kind in ORDER if wanted == AUTO else (wanted,):
+        reason = absent(client, kind)
+        if not reason:
+            lacking = access.missing(client, RIGHTS[kind])
+            reason = KubeError("no_permission", f"we may not {', '.join(lacking)}; apply the role of files/rbac") if lacking else None
+        if reason is None:
+            kinds.append(kind)
+        elif wanted != AUTO:
+            raise KubeError(reason.reason_code, f"{client.name}: namespace {client.namespace}: launcher {kind}: {reason.reason}")
+        else:
+            why.append(f"not {kind}: {reason.reason}")
+    if not kinds:
+        raise KubeError("no_launcher", f"{client.name}: namespace {client.namespace}: no launcher can be used: {'; '.join(why)}")
+    return Choice(kinds, why)
+
+
+def absent(client: Client, kind: str) -> KubeError | None:
+    """Why the API has no such launcher; None where it serves it."""
+    if kind not in SERVED:
+        return None
+    group, version, resource = SERVED[kind]
+    if _has(client, f"{group}/{version}", resource):
+        return None
+    # Another operator's CRD of the same name may be there in another version; the two cannot be in one cluster.
+    try:
+        others = [found["version"] for found in client.get(f"/apis/{group}")["versions"]]
+    except KubeError as error:
+        if error.status != 404:
+            raise
+        others = []
+    others = [other for other in others if _has(client, f"{group}/{other}", resource)]
+    if others:
+        return KubeError(
+            "no_launcher",
+            f"the API serves {resource} of {group} in version {', '.join(others)} only, which is another operator's; {version} is needed",
+        )
+    return KubeError("no_launcher", f"the API does not serve {resource} of {group}/{version}: its operator is not installed")
+
+
+def _has(client: Client, version: str, resource: str) -> bool:
+    try:
+        return any(found["name"] == resource for found in client.get(f"/apis/{version}")["resources"])
+    except KubeError as error:
+        if error.status == 404:
+            return False
+        raise

@@ -1,0 +1,183 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The nodes of a cluster: which ones the inventory means, and whether a pod may go there.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import preflight
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+SELECTOR = "nvidia.com/gpu.present=true"
+_KEYS = {"selector", "names", "expected"}
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+# Taints that the cluster sets on a node that is not ready say nothing that its condition does not.
+_OF_CONDITION = re.compile(r"^node\.kubernetes\.io/(not-ready|unreachable)$")
+# An expected node of which only the number is known.
+UNNAMED = "expected-"
+
+
+class Node(t.NamedTuple):
+    """What matters of a node object."""
+
+    name: str
+    devices: int
+    not_ready: str
+    taints: list[Object]
+    labels: dict[str, str]
+
+
+class Wanted(t.NamedTuple):
+    """The variable acceptance_nodes: which nodes are meant, and which must be there."""
+
+    selector: str
+    names: list[str]
+    expected: list[str]
+    number: int
+
+
+def wanted(cluster: str, variables: t.Mapping[str, t.Any]) -> Wanted:
+    """RunError names what acceptance_nodes may not hold."""
+    given = variables.get("acceptance_nodes") or {}
+    if not isinstance(given, dict) or not set(given) <= _KEYS:
+        raise RunError(f"{cluster}: acceptance_nodes: found {given!r}, expected {{selector, names, expected}}")
+    expected = given.get("expected") or []
+    names = given.get("names") or []
+    number = expected if isinstance(expected, int) and not isinstance(expected, bool) else 0
+    if number < 0 or (not number and not _names(expected)) or not _names(names):
+        raise RunError(f"{cluster}: acceptance_nodes: found {given!r}, expected lists of names, and a list or a number as expected")
+    return Wanted(str(given.get("selector") or SELECTOR), list(names), [] if number else list(expected), number)
+
+
+def _names(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
+
+
+def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str], list[str]]:
+    """The names of a cluster's nodes for the plan, those that are expected and not there included, and notes.
+
+    Empty where nobody can say: the cluster does not answer, or has no such node.
+    """
+    asked = wanted(cluster, variables)
+    known = list(dict.fromkeys([*asked.names, *asked.expected]))
+    try:
+        client = connect(of_variables.connection(cluster, variables))
+        resource = str(variables.get("acceptance_kube_resource") or of_variables.PodSettings.resource)
+        there = [node for node in nodes(client, "" if asked.names else asked.selector, resource) if not asked.names or node.name in known]
+        lacking = []
+        if variables.get("acceptance_gpu_count") != 0:
+            lacking = preflight.missing(client, there, resource, variables.get("acceptance_kube_device_plugin_namespaces") or ())
+        if variables.get("acceptance_kube_gpu_stages") != [] and not variables.get("acceptance_kube_priority_class"):
+            lacking += preflight.preempting(client)
+    except KubeError as error:
+        return known or unnamed(asked.number, 0), [error.reason]
+    found = [] if asked.names else [node.name for node in there]
+    notes = [*client.notes, *lacking]
+    image = str(variables.get("acceptance_kube_image") or "")
+    if image and of_variables.untagged(image):
+        notes.append(f"{cluster}: image {image} has no tag or the tag latest: tomorrow it may be another one; see the digests")
+    powers = of_variables.switched_on(variables)
+    if powers:
+        notes.append(f"{cluster}: the pods are {' and '.join(powers)}, as its variables say")
+    absent = [name for name in asked.expected if name not in found and name not in asked.names]
+    more = unnamed(asked.number, len(found))
+    if absent or more:
+        words = ", ".join(absent[:10]) or f"{len(more)} of {asked.number}"
+        notes.append(f"{cluster}: expected nodes that selector {asked.selector} does not return: {words}")
+    if not found and not known and not more:
+        notes.append(f"{cluster}: selector {asked.selector} matches no node")
+    return list(dict.fromkeys([*sorted(found), *known, *more])), notes
+
+
+def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str, t.Any]) -> list[str]:
+    """The nodes that an entry of acceptance_node_vars is about, by its `names` or its `selector`; none where the cluster does not
+    answer, for then nothing is measured there either. RunError where it speaks of none that could be."""
+    given = entry.get("names", entry.get("selector"))
+    if not (_names(given) if "names" in entry else isinstance(given, str) and given):
+        words = "a list of names" if "names" in entry else "a label selector"
+        raise RunError(f"{cluster}: acceptance_node_vars: found {given!r}, expected {words}")
+    if "names" in entry:
+        return list(entry["names"])
+    try:
+        client = connect(of_variables.connection(cluster, variables))
+        return [node.name for node in nodes(client, entry["selector"], "")]
+    except KubeError as error:
+        if error.reason_code == "bad_spec":
+            raise RunError(f"{cluster}: acceptance_node_vars: selector {entry['selector']!r}: {error.reason}") from error
+        return []
+
+
+def unnamed(number: int, found: int) -> list[str]:
+    """Stand-ins for expected nodes of which only the number is known."""
+    return [f"{UNNAMED}{place}" for place in range(found + 1, number + 1)]
+
+
+def nodes(client: Client, selector: str, resource: str) -> t.Iterator[Node]:
+    """The nodes that a selector returns; `resource` is the device whose allocatable count is wanted."""
+    for page in client.pages("/api/v1/nodes", labelSelector=selector or None):
+        for item in page["items"]:
+            yield summary(item, resource)
+
+
+def summary(item: Object, resource: str) -> Node:
+    """A node object in what matters of it."""
+    status, spec = item.get("status") or {}, item.get("spec") or {}
+    try:
+        devices = int((status.get("allocatable") or {}).get(resource, 0))
+    except ValueError:
+        devices = 0
+    taints = list(spec.get("taints") or [])
+    if spec.get("unschedulable") and not any(taint.get("key") == UNSCHEDULABLE for taint in taints):
+        taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
+    return Node(item["metadata"]["name"], devices, not_ready(item), taints, item["metadata"].get("labels") or {})
+
+
+def not_ready(node: Object) -> str:
+    """Why a node is not ready, in the API's words; empty where it is."""
+    ready = next((c for c in (node.get("status") or {}).get("conditions") or [] if c.get("type") == "Ready"), None)
+    if ready is None:
+        return f"node {node['metadata']['name']} has never been ready"
+    if ready.get("status") == "True":
+        return ""
+    return f"node {node['metadata']['name']} is not ready: {ready.get('reason')}: {ready.get('message')}"
+
+
+def obstacle(node: Node, tolerations: t.Iterable[Object], need_devices: bool, resource: str) -> tuple[str, str] | None:
+    """Why no pod may go to a node, as (reason code, reason), or None.
+
+    A pod that is bound by nodeName passes the scheduler by, so taints and cordons are ours to respect.
+    """
+    if node.not_ready:
+        return "node_not_ready", node.not_ready
+    tolerations = list(tolerations)
+    for taint in node.taints:
+        if taint.get("effect") == "PreferNoSchedule" or _OF_CONDITION.match(str(taint.get("key"))):
+            continue
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
+            if taint.get("key") == UNSCHEDULABLE:
+                return "node_cordoned", f"node {node.name} is cordoned (kubectl uncordon {node.name})"
+            words = f"{taint.get('key')}={taint.get('value') or ''}:{taint.get('effect')}"
+            return "node_cordoned", f"node {node.name} has taint {words}, which acceptance_kube_tolerations does not tolerate"
+    if need_devices and node.devices == 0:
+        return "no_gpu", f"node {node.name} has no allocatable {resource}: does the device plugin run there?"
+    return None
+
+
+def tolerates(toleration: Object, taint: Object) -> bool:
+    """Whether a toleration is one for a taint (k8s.io/api/core/v1, Toleration.ToleratesTaint)."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")

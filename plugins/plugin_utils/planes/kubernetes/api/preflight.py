@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster lacks for tests of GPUs, said before anything is made.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+
+# By this in their names the pods of a device plugin are known, whoever has installed it.
+PLUGIN = "device-plugin"
+SHOWN = 10
+
+
+class Node(t.Protocol):
+    """What is looked at of an inventory.Node."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def devices(self) -> int: ...
+
+    @property
+    def not_ready(self) -> str: ...
+
+
+def missing(client: Client, nodes: t.Iterable[Node], resource: str, namespaces: t.Iterable[str]) -> list[str]:
+    """One sentence for each kind of thing that is missing. `namespaces`: where the device plugin may run; its pods are looked at only
+    where a node offers no device, and only where we may (files/rbac/device-plugin.yaml)."""
+    found = []
+    nodes = list(nodes)
+    not_ready = [node.name for node in nodes if node.not_ready]
+    without = [node.name for node in nodes if not node.not_ready and not node.devices]
+    if not_ready:
+        found.append(f"{client.name}: {len(not_ready)} of {len(nodes)} nodes are not ready: {_some(not_ready)}")
+    if without:
+        words = f"{client.name}: {len(without)} of {len(nodes)} nodes have no allocatable {resource}: {_some(without)}"
+        found.append(f"{words}; {_plugin(client, without, list(namespaces))}")
+    return found
+
+
+def preempting(client: Client) -> list[str]:
+    """Whether pods without a priority class of their own take places from others here; nothing where we may not look
+    (files/rbac/holders.yaml). The API server sets their policy by the cluster's default class and takes no other word for it."""
+    try:
+        classes = client.get("/apis/scheduling.k8s.io/v1/priorityclasses")["items"]
+    except KubeError:
+        return []
+    return [
+        f"{client.name}: pods that ask for devices get the cluster's default priority class {one['metadata']['name']}, which preempts pods"
+        " of lower priority; set acceptance_kube_priority_class to one that never does (files/rbac/priority.yaml)"
+        for one in classes
+        if one.get("globalDefault") and one.get("preemptionPolicy") != "Never"
+    ]
+
+
+def _plugin(client: Client, nodes: list[str], namespaces: list[str]) -> str:
+    """What the pods of the device plugin say on these nodes."""
+    there: dict[str, list[Object]] = {}
+    hidden = []
+    for namespace in namespaces:
+        try:
+            for page in client.pages(cleanup.path("/api/v1", namespace, "pods")):
+                for pod in page["items"]:
+                    if PLUGIN in pod["metadata"]["name"]:
+                        there.setdefault(str(pod["spec"].get("nodeName") or ""), []).append(pod)
+        except KubeError as error:
+            if error.status != 404:
+                hidden.append(namespace)
+    without = [node for node in nodes if node not in there]
+    words = []
+    if without:
+        looked = [namespace for namespace in namespaces if namespace not in hidden]
+        if looked:
+            words.append(f"no pod of a device plugin runs there in {', '.join(looked)}: {_some(without)}")
+        if hidden:
+            words.append(f"pods in {', '.join(hidden)} may not be read, see files/rbac/device-plugin.yaml")
+    bad = [f"{pod['metadata']['name']} on {node}" for node in nodes for pod in there.get(node, ()) if not _ready(pod)]
+    if bad:
+        words.append(f"pods of the device plugin that are not ready: {_some(bad)}")
+    return "; ".join(words) or "the pods of the device plugin are ready there: see their logs"
+
+
+def _ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

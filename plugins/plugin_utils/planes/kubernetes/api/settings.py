@@ -1,0 +1,217 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster's inventory variables say: how to reach it, and what its pods look like.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+import urllib.parse
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import inject, results
+
+Object = t.Dict[str, t.Any]
+PREFIX = "acceptance_kube_"
+LAUNCHERS = ("pods", "daemonset", "job")
+KEEP = ("never", "on_failure")
+# What a pod may only have where acceptance_kube_allow names it; each is named in the results then.
+FORBIDDEN = ("privileged", "host_ipc", "host_pid")
+# Those of them that have a variable of their own.
+SWITCHES = ("privileged", "host_ipc")
+_PATCHES = ("metadata", "spec", "container")
+# Variables of a cluster that are neither about its pods nor about the way to it.
+_OTHERS = ("device_plugin_namespaces", "gpu_stages", "group_launcher", "queue", "ssh_port")
+# What a field of PodSettings takes, by its annotation, in the words of Ansible's argument specs.
+_TYPES: dict[str, Object] = {
+    "str": {"type": "str"},
+    "bool": {"type": "bool"},
+    "float": {"type": "float"},
+    "t.Sequence[str]": {"type": "list", "elements": "str"},
+    "t.Sequence[Object]": {"type": "list", "elements": "dict"},
+    "t.Mapping[str, t.Any]": {"type": "dict"},
+}
+# k8s.io/apimachinery/pkg/api/resource/quantity.go. The API names neither the field nor the value.
+_QUANTITY = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+|[numkKMGTPE]?i?)")
+# Fields of acceptance_kube_pod_patch that are looked into: mappings, or lists of mappings.
+_PATCH_MAPPINGS = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "securityContext"), ("container", "securityContext"))
+_PATCH_LISTS = (("spec", "volumes"), ("spec", "initContainers"), ("container", "env"), ("container", "volumeMounts"))
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+@dataclasses.dataclass(frozen=True)
+class PodSettings:
+    """The `acceptance_kube_*` variables that shape pods; roles/common/meta/argument_specs.yml says what each one means."""
+
+    image: str = ""
+    image_pull_policy: str = ""
+    image_pull_secrets: t.Sequence[str] = ()
+    python: str = "python3"
+    inject: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    launcher: str = "pods"
+    runtime_class: str = ""
+    resource: str = "nvidia.com/gpu"
+    resources: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    tolerations: t.Sequence[Object] = ()
+    host_root: bool = True
+    host_network: bool = False
+    shm_size: str = ""
+    capabilities: t.Sequence[str] = ()
+    env: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    labels: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    annotations: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    priority_class: str = ""
+    service_account: str = ""
+    pod_patch: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    host_ipc: bool = False
+    privileged: bool = False
+    allow: t.Sequence[str] = ()
+    results: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    start_timeout: float = 300.0
+    keep: str = "never"
+    keep_seconds: float = 3600.0
+
+
+def known() -> list[str]:
+    """The names of all variables of a cluster, without their prefix."""
+    fields = [field.name for field in dataclasses.fields(PodSettings)]
+    return sorted([*fields, *(name for name in Connection._fields if name != "name"), *_OTHERS])
+
+
+def connection(cluster: str, variables: t.Mapping[str, t.Any]) -> Connection:
+    """How to reach a cluster, of its variables. KubeError names one that cannot be, or that would be passed over."""
+    names = [name for name in Connection._fields if name != "name"]
+    found = {name: str(variables.get(PREFIX + name) or "") for name in names}
+    for name in ("server", "proxy"):
+        if found[name] and not _is_address(found[name]):
+            raise KubeError("credentials", f"{cluster}: {PREFIX}{name}: expected an address like https://192.0.2.1:6443")
+    for name in ("token_file", "ca_file"):
+        if found[name] and not found["server"]:
+            raise KubeError("credentials", f"{cluster}: {PREFIX}{name} goes with {PREFIX}server; a kubeconfig brings its own")
+    return Connection(cluster, **found)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not re.search(r"\s", text)
+    except ValueError:
+        return False
+
+
+def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
+    """What a cluster's pods look like, of its variables, or of those and the option `pods` of a module. KubeError names one that
+    cannot be. A run's variables have passed the argument specs of role common, those of a module have not."""
+    names = known()
+    strange = sorted(name for name in variables if name.startswith(PREFIX) and name[len(PREFIX) :] not in names)
+    if strange:
+        raise KubeError("bad_spec", f"{strange[0]} is not known; expected {PREFIX} and one of {', '.join(names)}")
+    fields = {PREFIX + field.name: field for field in dataclasses.fields(PodSettings)}
+    given = {name: variables[name] for name in fields if variables.get(name) not in (None, "")}
+    validated = ArgumentSpecValidator({name: _TYPES[str(fields[name].type)] for name in given}).validate(given)
+    if validated.error_messages:
+        raise KubeError("bad_spec", "; ".join(validated.error_messages))
+    settings = PodSettings(**{fields[name].name: value for name, value in validated.validated_parameters.items()})
+    _check_shapes(settings)
+    wrong = [name for name in settings.image_pull_secrets if not _OBJECT_NAME.fullmatch(name)]
+    if wrong:
+        raise KubeError("bad_spec", f"acceptance_kube_image_pull_secrets: found {wrong[0]!r}, expected names of secrets")
+    if not settings.image:
+        raise KubeError("bad_spec", "acceptance_kube_image is not set; expected the image that has the tools under test")
+    if settings.launcher not in LAUNCHERS:
+        raise KubeError("bad_spec", f"acceptance_kube_launcher: found {settings.launcher!r}, expected one of {', '.join(LAUNCHERS)}")
+    results.check(settings.results)
+    if settings.keep not in KEEP:
+        raise KubeError("bad_spec", f"acceptance_kube_keep: found {settings.keep!r}, expected one of {', '.join(KEEP)}")
+    if settings.keep != KEEP[0] and settings.launcher != "pods":
+        raise KubeError("bad_spec", f"acceptance_kube_keep is for acceptance_kube_launcher pods, found {settings.launcher!r}")
+    if settings.inject:
+        folder = inject.folder(settings.inject)
+        if settings.python == PodSettings.python:
+            settings = dataclasses.replace(settings, python=f"{folder}/bin/python3")
+    unknown = sorted(set(settings.allow) - set(FORBIDDEN))
+    if unknown:
+        raise KubeError("bad_spec", f"acceptance_kube_allow: found {unknown[0]!r}, expected some of {', '.join(FORBIDDEN)}")
+    # To switch one on is to allow it.
+    on = [power for power in SWITCHES if getattr(settings, power)]
+    settings = dataclasses.replace(settings, allow=list(dict.fromkeys([*settings.allow, *on])))
+    _check_patch(settings.pod_patch)
+    return settings
+
+
+def with_own(pods: PodSettings, own: t.Mapping[str, t.Any]) -> PodSettings:
+    """Pods with what their stage says of them besides (stages/base.py, Stage.pods)."""
+    limits = {**(pods.resources.get("limits") or {}), **{name: str(count) for name, count in (own.get("limits") or {}).items()}}
+    return dataclasses.replace(
+        pods,
+        host_root=own.get("host_root", pods.host_root),
+        host_network=own.get("host_network", pods.host_network),
+        capabilities=list(dict.fromkeys([*pods.capabilities, *(own.get("capabilities") or ())])),
+        annotations={**pods.annotations, **(own.get("annotations") or {})},
+        resources={**pods.resources, **({"limits": limits} if limits else {})},
+        pod_patch=merged(dict(pods.pod_patch), own.get("patch") or {}),
+    )
+
+
+def merged(into: t.Any, patch: t.Any) -> t.Any:
+    """Mappings merged by key, lists appended, anything else replaced."""
+    if isinstance(into, dict) and isinstance(patch, dict):
+        return {**into, **{key: merged(into[key], value) if key in into else value for key, value in patch.items()}}
+    return [*into, *patch] if isinstance(into, list) and isinstance(patch, list) else patch
+
+
+def _check_shapes(settings: PodSettings) -> None:
+    """What Ansible's argument specs cannot say, and the API would say without naming the variable, or not at all."""
+    if settings.start_timeout <= 0 or settings.keep_seconds < 0:
+        raise KubeError("bad_spec", "acceptance_kube_start_timeout and acceptance_kube_keep_seconds: expected seconds, not less than none")
+    kinds = settings.resources
+    if not set(kinds) <= {"requests", "limits"} or not all(isinstance(values, dict) for values in kinds.values()):
+        raise KubeError("bad_spec", f"acceptance_kube_resources: found {dict(kinds)!r}, expected {{requests: {{cpu: 8}}, limits: {{...}}}}")
+    quantities = [("resources", value) for values in kinds.values() for value in values.values()]
+    if settings.shm_size:
+        quantities.append(("shm_size", settings.shm_size))
+    for name, value in quantities:
+        if not _QUANTITY.fullmatch(str(value)):
+            raise KubeError("bad_spec", f"{PREFIX}{name}: found {value!r}, expected a quantity like 8 or 16Gi")
+    for name, of in (("env", settings.env), ("labels", settings.labels), ("annotations", settings.annotations)):
+        nested = [key for key, value in of.items() if isinstance(value, (dict, list))]
+        if nested:
+            raise KubeError("bad_spec", f"{PREFIX}{name}: found {of[nested[0]]!r} as {nested[0]}, expected a text or a number")
+
+
+def _check_patch(patch: t.Mapping[str, t.Any]) -> None:
+    unknown = sorted(set(patch) - set(_PATCHES))
+    if unknown:
+        raise KubeError("bad_spec", f"acceptance_kube_pod_patch: found key {unknown[0]!r}, expected some of {', '.join(_PATCHES)}")
+    for part, fields in patch.items():
+        if not isinstance(fields, dict):
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}: found {fields!r}, expected fields as in a pod")
+    for part, field in (*_PATCH_MAPPINGS, *_PATCH_LISTS):
+        value = patch.get(part, {}).get(field)
+        several = (part, field) in _PATCH_LISTS
+        if value is None:
+            continue
+        items = value if several and isinstance(value, list) else [value]
+        if several != isinstance(value, list) or not all(isinstance(item, dict) for item in items):
+            words = "a list of mappings" if several else "a mapping"
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}.{field}: found {value!r}, expected {words}")
+        for item in items:
+            if field == "initContainers" and not isinstance(item.get("securityContext", {}), dict):
+                raise KubeError("bad_spec", "acceptance_kube_pod_patch: spec.initContainers: expected a mapping as securityContext")
+
+
+def switched_on(variables: t.Mapping[str, t.Any]) -> list[str]:
+    """Which of SWITCHES the variables of a cluster switch on."""
+    return [power for power in SWITCHES if variables.get(PREFIX + power)]
+
+
+def untagged(image: str) -> bool:
+    """Whether an image may be another one tomorrow: no tag and no digest, or `latest`."""
+    name = image.rsplit("/", 1)[-1]
+    return "@" not in image and (":" not in name or name.endswith(":latest"))

@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What state a pod is in, by the API's own words: pure functions of a pod object.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.objects import CONTAINER
+
+PENDING, RUNNING, READY, ENDED, HOPELESS = "pending", "running", "ready", "ended", "hopeless"
+
+
+class State(t.NamedTuple):
+    """`phase`: what to do: wait for its start (PENDING), for its end (RUNNING), read its log (READY: it stays, ENDED: it is
+    over), or give up (HOPELESS). `code` and `words`: why it does not go on, empty where nothing is wrong."""
+
+    phase: str
+    code: str = ""
+    words: str = ""
+
+
+def state(pod: Object) -> State:
+    """The state of a pod, of its spec and status alone."""
+    status = pod.get("status") or {}
+    container: Object = next((c for c in status.get("containerStatuses") or [] if c["name"] == CONTAINER), {})
+    phase = status.get("phase") or "Pending"
+    if phase in ("Succeeded", "Failed"):
+        return _ended(status, container, phase)
+    if pod["metadata"].get("deletionTimestamp"):
+        disrupted = _condition(status, "DisruptionTarget")
+        if disrupted.get("status") == "True":
+            return State(HOPELESS, "evicted", f"{disrupted.get('reason')}: {disrupted.get('message')}")
+        return State(RUNNING, "pod_deleted", "the pod is being deleted")
+    if phase == "Unknown":
+        return State(RUNNING, "lost_node", "the API server has lost contact with the pod's node")
+    if phase == "Pending":
+        return _pending(status, container)
+    current = container.get("state") or {}
+    if "waiting" in current:
+        return _waiting(current["waiting"], container)
+    if "terminated" in current:  # the phase follows in a moment
+        return State(RUNNING)
+    ready = _condition(status, "Ready")
+    if container.get("ready") and ready.get("status") == "True":
+        return State(READY)
+    if container.get("ready") and ready.get("status") == "False":
+        # Its container is well and it is not: the node's controller says so where the kubelet is silent.
+        return State(RUNNING, "lost_node", "the node's kubelet has stopped answering")
+    return State(RUNNING)
+
+
+def _condition(status: Object, kind: str) -> Object:
+    return next((c for c in status.get("conditions") or [] if c.get("type") == kind), {})
+
+
+def _pending(status: Object, container: Object) -> State:
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return State(PENDING, "unschedulable", f"{scheduled.get('reason')}: {scheduled.get('message')}")
+    for init in status.get("initContainerStatuses") or []:
+        waiting = (init.get("state") or {}).get("waiting")
+        if waiting and waiting.get("reason") != "PodInitializing":
+            return _waiting(waiting, init)
+    waiting = (container.get("state") or {}).get("waiting")
+    return _waiting(waiting, container) if waiting else State(PENDING, "timeout", "the kubelet has not taken up the pod")
+
+
+# Reasons of the kubelet (pkg/kubelet/images and pkg/kubelet/kuberuntime) that do not go away by waiting.
+_FINAL_IMAGE = ("InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed")
+_FINAL_WORDS = re.compile(r"not found|denied|unauthorized|forbidden|401|403|404|manifest unknown|no match for platform", re.IGNORECASE)
+_FINAL_CONTAINER = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun")
+
+_NO_PROGRAM = re.compile(r"exec: .*(executable file not found|no such file or directory)")
+
+
+def _waiting(waiting: Object, container: Object) -> State:
+    reason, message = str(waiting.get("reason") or ""), " ".join(str(waiting.get("message") or "").split())
+    words = f"{reason}: {message}" if message else reason
+    if reason in ("ErrImagePull", "ImagePullBackOff", *_FINAL_IMAGE):
+        # The first failed pull may be a registry that is busy; a back-off whose cause is final is no such.
+        final = reason in _FINAL_IMAGE or (reason == "ImagePullBackOff" and _FINAL_WORDS.search(message))
+        return State(HOPELESS if final else PENDING, "image_pull", words)
+    if reason == "CrashLoopBackOff":
+        last = _terminated((container.get("lastState") or {}).get("terminated") or {})
+        return State(HOPELESS, last.code if last.code == "oom_killed" else "crash_loop", f"{words}; before: {last.words}")
+    if reason in _FINAL_CONTAINER:
+        return State(HOPELESS, "no_python" if _NO_PROGRAM.search(message) else "container_failed", words)
+    if reason in ("ContainerCreating", "PodInitializing"):
+        return State(PENDING, "timeout", f"its container is not made yet ({words})")
+    return State(PENDING, "container_failed", words)
+
+
+def _said(ended: Object) -> str:
+    """How a container ended, in the kubelet's words."""
+    message = " ".join(str(ended.get("message") or "").split())[:300]
+    return f"{ended.get('reason') or 'ended'} with exit status {ended.get('exitCode')}" + (f": {message}" if message else "")
+
+
+def _terminated(ended: Object) -> State:
+    number, reason, message = ended.get("exitCode"), str(ended.get("reason") or ""), str(ended.get("message") or "")
+    words = _said(ended)
+    if reason == "OOMKilled":
+        return State(ENDED, "oom_killed", f"{words}: raise the memory in acceptance_kube_resources")
+    if number in (126, 127) or _NO_PROGRAM.search(message):
+        return State(ENDED, "no_python", f"the image lacks the program, see acceptance_kube_python and acceptance_kube_inject: {words}")
+    if number == 137:
+        return State(ENDED, "container_failed", f"the container was killed (SIGKILL): {words}")
+    return State(ENDED, "container_failed" if number else "", words if number else "")
+
+
+def _ended(status: Object, container: Object, phase: str) -> State:
+    """The pod is over. Where kubelet or a controller ended it, their reason; else that of its container."""
+    reason, message = str(status.get("reason") or ""), " ".join(str(status.get("message") or "").split())
+    words = f"{reason}: {message}" if message else reason
+    disrupted = _condition(status, "DisruptionTarget")
+    if disrupted.get("status") == "True":
+        words = f"{disrupted.get('reason')}: {disrupted.get('message')}" + (f" ({words})" if words else "")
+        return State(ENDED, "evicted", words)
+    if reason in ("Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated"):
+        return State(ENDED, "evicted", words)
+    if reason == "DeadlineExceeded":
+        return State(ENDED, "timeout", words)
+    if reason == "NodeLost":
+        return State(ENDED, "lost_node", words)
+    if phase == "Failed" and reason and "terminated" not in (container.get("state") or {}):
+        # OutOfcpu, OutOfnvidia.com/gpu, UnexpectedAdmissionError, NodeAffinity, TaintToleration ...: it never ran.
+        return State(ENDED, "pod_refused", f"the kubelet refused the pod: {words}")
+    for init in status.get("initContainerStatuses") or []:
+        before = (init.get("state") or {}).get("terminated") or {}
+        if before.get("exitCode"):
+            return State(ENDED, "container_failed", f"init container {init['name']}: {_said(before)}")
+    found = _terminated((container.get("state") or {}).get("terminated") or {"exitCode": 0 if phase == "Succeeded" else None})
+    return found if phase == "Failed" else State(ENDED)
+
+
+def image_id(pod: Object) -> str:
+    """The digest of the image that ran, as the kubelet reports it; empty where it has not said."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return str(next((c.get("imageID") for c in statuses if c["name"] == CONTAINER), "") or "")

@@ -1,0 +1,132 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One watch over the pods of a stage: a list, then changes from its resource version on, with bookmarks.
+
+What is lost on the way is asked for again: after a dropped connection or a restart of the API server from the last resource
+version, after `410 Gone` by a new list, which also tells what has disappeared in between.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+
+# The API server ends a watch after this time by itself, and sends a bookmark each minute: more silence is a dead connection.
+WATCH_S = 300
+SILENCE_S = 90.0
+# Changes that nobody has taken yet; beyond it the API server's stream waits, not our memory.
+BACKLOG = 2000
+
+ADDED, GONE, FAILED = "ADDED", "GONE", "FAILED"
+Change = t.Tuple[str, t.Any]
+
+
+class Watch:
+    """Changes of the objects at `path` with these labels, in a thread of its own.
+
+    `changes` holds (ADDED, object) for an object that is new or has changed, (GONE, object or {"metadata": {"name", "uid"}}) for one
+    that is not there any more, and (FAILED, KubeError) as the last word of a watch that cannot go on.
+    """
+
+    def __init__(self, client: Client, path: str, selector: str) -> None:
+        self.client = client
+        self.path = path
+        self.selector = selector
+        self.changes: queue.Queue[Change] = queue.Queue(BACKLOG)
+        self.ready = threading.Event()
+        self.lists = 0
+        self.watches = 0
+        self._known: dict[str, str] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Returns when the first list has been read: what is made from now on is seen. KubeError where there is none."""
+        self._thread.start()
+        self.ready.wait()
+        if not self.lists:
+            raise self.changes.get()[1]
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except KubeError as error:
+            self._put(FAILED, error)
+        finally:
+            self.ready.set()
+
+    def _follow(self) -> None:
+        version = ""
+        while not self._stop.is_set():
+            if not version:
+                version = self._list()
+                self.ready.set()
+            try:
+                for seen in self._watch(version):
+                    version = seen
+                    if self._stop.is_set():
+                        return
+            except KubeError as error:
+                if error.status == 410:
+                    version = ""
+                elif error.reason_code in ("cluster_unreachable", "credentials"):
+                    self.client.get(self.path, limit=1)  # has the client's patience, renews credentials, says what is wrong
+                    self._stop.wait(0.2)
+                else:
+                    raise
+
+    def _list(self) -> str:
+        there: dict[str, str] = {}
+        version = ""
+        for page in self.client.pages(self.path, labelSelector=self.selector):
+            version = page["metadata"]["resourceVersion"]
+            for item in page["items"]:
+                there[item["metadata"]["uid"]] = item["metadata"]["name"]
+                self._put(ADDED, item)
+        for uid, name in self._known.items():
+            if uid not in there:
+                self._put(GONE, {"metadata": {"name": name, "uid": uid}})
+        self._known = there
+        self.lists += 1
+        return version
+
+    def _watch(self, version: str) -> t.Iterator[str]:
+        """Until the stream ends; yields each resource version seen."""
+        self.watches += 1
+        for line in self.client.lines(
+            self.path, SILENCE_S, watch=True, labelSelector=self.selector, resourceVersion=version,
+            allowWatchBookmarks=True, timeoutSeconds=WATCH_S,
+        ):  # fmt: skip
+            try:
+                change = json.loads(line)
+            except ValueError:  # the last line of a server that was killed
+                return
+            kind, item = change["type"], change["object"]
+            if kind == "ERROR":
+                code = int(item.get("code") or 500)
+                raise KubeError("cluster_unreachable", f"{self.client.name}: watch: {item.get('message')}", code, item)
+            if kind == "DELETED":
+                self._known.pop(item["metadata"]["uid"], None)
+                self._put(GONE, item)
+            elif kind != "BOOKMARK":
+                self._known[item["metadata"]["uid"]] = item["metadata"]["name"]
+                self._put(ADDED, item)
+            yield item["metadata"]["resourceVersion"]
+
+    def _put(self, kind: str, item: t.Any) -> None:
+        while not self._stop.is_set():
+            try:
+                self.changes.put((kind, item), timeout=1.0)
+                return
+            except queue.Full:
+                continue

@@ -1,0 +1,570 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A group of pods over several nodes: launched, followed to its end, its head's answer read.
+
+Nothing here trusts a launcher to say what has become of its work. An MPIJob that is refused says so in an event only, one whose operator
+is away says nothing, one whose worker has failed goes on running: the pods are watched, the cluster's warnings are read while the
+group does not stand, and every step has its deadline.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import pathlib
+import queue
+import re
+import secrets
+import time
+import types
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, logs, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client as api
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import MPIJOB, STATEFULSET, VOLCANO
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE, Watch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group_objects import HEAD, WORKER, Shape
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+
+# By when an operator says of a new object that it has taken it up.
+ACTS_S = 20.0
+# How long a controller may try in vain to make a pod that admission refuses: a quota may be free in a moment.
+REFUSED_S = 5.0
+# What a head may still say after one of its workers is gone; it sees it by itself.
+AFTER_S = 30.0
+LOST_S = 45.0
+LOOK_S = 1.0
+# A field that the API does not know is an error, not silently dropped.
+STRICT = {"fieldValidation": "Strict"}
+WORKERS_END_S = 20.0
+READERS = 16
+# What a head says of workers that it could not enter.
+_APART = ("member", "unreachable")
+
+
+@dataclasses.dataclass
+class Pod:
+    """A pod of the group as the API shows it. `worker`: or the head."""
+
+    uid: str
+    name: str
+    worker: bool
+    node: str
+    state: states.State
+    since: float
+    restarts: int = 0
+    image_id: str = ""
+    body: Object = dataclasses.field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        where = f" on {self.node}" if self.node else ""
+        return f"pod {self.name}{where}: {self.state.words or self.state.phase}"
+
+
+class Answer(t.NamedTuple):
+    """What the head said, as a probe module would have returned it, or {"state": "refused", "reason_code", "reason"}; what ran:
+    {"launcher", "name", "nodes": {node: pod}, "image", "image_id"}; what each worker said that answers too, by its node; and where the
+    group does not stand, the nodes to blame, each with (reason code, reason): the others may do without them."""
+
+    said: Object
+    about: Object
+    workers: dict[str, Object]
+    absent: t.Mapping[str, tuple[str, str]] = types.MappingProxyType({})
+
+
+class _Fault(Exception):
+    """The group cannot go on."""
+
+    def __init__(self, code: str, reason: str, late: bool = False) -> None:
+        """`late`: workers are not there in time."""
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+        self.late = late
+
+
+class Group:
+    """One launch of one group on one cluster.
+
+    `timeout`: the deadline of the head's probe in seconds. `worker`: parameters of the probe `worker` (but the key and the port, which
+    are the launcher's). `head(nodes)` makes the parameters of the probe `head` once it is known on which nodes the workers are.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: PodSettings,
+        shape: Shape,
+        run_id: str,
+        stage: str,
+        timeout: float,
+        archive: bytes,
+        worker: Object,
+        head: t.Callable[[list[Object]], Object],
+        raw: pathlib.Path | None = None,
+    ) -> None:
+        self.client = client
+        self.settings = settings
+        self.shape = shape
+        self.run_id, self.stage = run_id, stage
+        self.timeout = timeout
+        self.archive = archive
+        self.worker, self.head = worker, head
+        self.raw = raw
+        # The guardian in the pod ends the probe, then writes; our own patience is longer, the cluster's is the longest.
+        self.run_s = timeout + 90.0
+        self.launch = objects.Launch(run_id, stage, client.namespace, 2 * settings.start_timeout + self.run_s + 60.0)
+        self.path = cleanup.path("/api/v1", client.namespace, "pods")
+        self.pods: dict[str, Pod] = {}
+        self.placed = False
+        self.left: list[str] = []
+        self._began = self._looked = time.monotonic()
+        self._stood = self._worse = 0.0
+        self._fault: _Fault | None = None
+        self._late: list[group_objects.Made] = []
+        self._refused_since = 0.0
+
+    def run(self) -> Answer:
+        """The head's answer, or why there is none. KubeError where nothing could be submitted at all."""
+        self.shape.check()
+        made = group_objects.objects_of(self.shape, self._owner(), self.settings)
+        self._late = [one for one in made if one.late]
+        watch = Watch(self.client, self.path, self.launch.selector)
+        watch.start()
+        try:
+            self._submit([one for one in made if not one.late])
+            self._began = time.monotonic()
+            return self._follow(watch)
+        except _Fault as fault:
+            said = {"state": "refused", "reason_code": fault.code, "reason": fault.reason[:1800]}
+            return Answer(said, self._about(), {}, {} if self.placed else self._absent(fault))
+        finally:
+            watch.stop()
+
+    def clean(self) -> list[str]:
+        """Remove everything of this launch; what is still there in the end."""
+        self.left = cleanup.remove(self.client, self.launch.selector, group_objects.CLEANED[self.shape.kind])
+        end = time.monotonic() + 20
+        while True:
+            there = self.client.get(self.path, labelSelector=self.launch.selector, limit=20)["items"]
+            if not there or time.monotonic() > end:
+                self.left += [f"pods/{pod['metadata']['name']}" for pod in there]
+                return self.left
+            time.sleep(0.2)
+
+    # Submission ------------------------------------------------------------------------------------------------------
+
+    def _owner(self) -> objects.Launch:
+        """The ConfigMap that owns the rest, and the request to every worker in it."""
+        self.port_and_key = dict(zip(("identity", "authorized_keys"), group_objects.key_folder(self.shape.kind), strict=True))
+        asked = {"port": self.shape.port, "authorized_keys": self.port_and_key["authorized_keys"], "fabric": None, **self.worker}
+        # A worker waits for its head as long as a head may need to come.
+        whole = self.launch.deadline_s - 60.0
+        request = group_objects.request("worker", asked, whole, self.run_id, self.stage)
+        # A container that ends is started again in a StatefulSet; this one stays until it is told to go.
+        made = self.client.post(
+            cleanup.path("/api/v1", self.client.namespace, "configmaps"),
+            self.launch.config(self.archive, [{**request, "hold": objects.DONE if self.shape.kind == STATEFULSET else ""}], self.settings),
+        )
+        self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
+        return self.launch
+
+    def _submit(self, wanted: list[group_objects.Made]) -> None:
+        owners: dict[str, Object] = {}
+        for one in wanted:
+            if one.belongs_to:
+                one.body["metadata"]["ownerReferences"] = [owners[one.belongs_to]]
+            made = self.client.post(cleanup.path(one.api, self.client.namespace, one.resource), one.body, **STRICT)
+            owners[one.resource] = {
+                "apiVersion": one.body["apiVersion"], "kind": one.body["kind"],
+                "name": made["metadata"]["name"], "uid": made["metadata"]["uid"],
+            }  # fmt: skip
+
+    # Following -------------------------------------------------------------------------------------------------------
+
+    def _follow(self, watch: Watch) -> Answer:
+        while True:
+            for kind, what in _news(watch):
+                if kind == ADDED:
+                    self._seen(what)
+                elif kind == GONE:
+                    self._gone(what)
+                elif kind == FAILED:
+                    raise _Fault(what.reason_code, what.reason)
+            head = next((pod for pod in self.pods.values() if not pod.worker), None)
+            if head and head.state.phase == states.ENDED:
+                answer = self._answer(head)
+                return answer._replace(workers=self._workers_said(watch)) if self.shape.workers_answer else answer
+            if not self.placed and self._stands():
+                self._place()
+            now = time.monotonic()
+            if now - self._looked > LOOK_S:
+                self._looked = now
+                self._check(head, now)
+
+    def _workers(self) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.worker]
+
+    def _stands(self) -> bool:
+        """Whether every worker can be entered."""
+        workers = self._workers()
+        return len(workers) == self.shape.workers and all(pod.state.phase == states.READY for pod in workers)
+
+    def _seen(self, body: Object) -> None:
+        meta = body["metadata"]
+        component = (meta.get("labels") or {}).get("component")
+        if component not in (WORKER, HEAD):
+            return
+        before = self.pods.get(meta["uid"])
+        state = states.state(body)
+        statuses = (body.get("status") or {}).get("containerStatuses") or []
+        now = time.monotonic()
+        changed = before is None or (before.state.phase, before.state.code) != (state.phase, state.code)
+        self.pods[meta["uid"]] = Pod(
+            meta["uid"], meta["name"], component == WORKER, body["spec"].get("nodeName") or "", state,
+            now if changed or before is None else before.since,
+            max((int(status.get("restartCount") or 0) for status in statuses), default=0),
+            states.image_id(body) or (before.image_id if before else ""), body,
+        )  # fmt: skip
+
+    def _gone(self, body: Object) -> None:
+        pod = self.pods.pop(body["metadata"]["uid"], None)
+        if pod is None:
+            return
+        if pod.state.code == "evicted":
+            self._blame("evicted", pod.words)
+        else:
+            fault = self._deleter(pod)
+            self._blame(fault.code, fault.reason)
+        if self._fault and (not pod.worker or self._fault.code == "namespace_gone"):
+            raise self._fault
+
+    def _deleted(self, pod: Pod) -> _Fault | None:
+        """Whether a pod has ended because it was deleted, which is no fault of what ran in it."""
+        going = pod.body["metadata"].get("deletionTimestamp") and pod.state.code != "evicted"
+        return self._deleter(pod) if going else None
+
+    def _deleter(self, pod: Pod) -> _Fault:
+        words = self._why_deleted()
+        if words:
+            return _Fault("namespace_gone", words)
+        return _Fault("pod_deleted", f"somebody deleted pod {pod.name} before the group had ended")
+
+    def _blame(self, code: str, reason: str) -> None:
+        """Something has ended the group; its head may still say it better."""
+        if self._fault is None:
+            self._fault, self._worse = _Fault(code, reason), time.monotonic()
+
+    def _why_deleted(self) -> str:
+        try:
+            found = self.client.get(f"/api/v1/namespaces/{self.client.namespace}")
+        except KubeError as error:
+            return f"namespace {self.client.namespace} is gone" if error.status == 404 else ""
+        return f"namespace {self.client.namespace} is being deleted" if found["metadata"].get("deletionTimestamp") else ""
+
+    def _place(self) -> None:
+        """Every worker is ready: now the head can be told where they are."""
+        order = {node: place for place, node in enumerate(self.shape.nodes)}
+        workers = sorted(self._workers(), key=lambda pod: order.get(pod.node, 0))
+        nodes = group_objects.seats([pod.body for pod in workers], self.client.namespace)
+        params = {"port": self.shape.port, "identity": self.port_and_key["identity"], "fabric": None, **self.head(nodes)}
+        asked = group_objects.request("head", params, self.timeout, self.run_id, self.stage)
+        body = group_objects.head_config(self.launch, self.settings, asked)
+        self.client.post(cleanup.path("/api/v1", self.client.namespace, "configmaps"), body)
+        self._submit(self._late)
+        self.placed = True
+
+    # What may be wrong -----------------------------------------------------------------------------------------------
+
+    def _check(self, head: Pod | None, now: float) -> None:
+        """_Fault where the group cannot come to anything any more."""
+        for pod in self._workers():
+            self._check_worker(pod, now)
+        running = head is not None and head.state.phase in (states.RUNNING, states.READY)
+        if self._fault and (not running or now - self._worse > AFTER_S):
+            raise self._fault
+        if head and head.state.phase == states.HOPELESS:
+            raise _Fault(head.state.code, head.words)
+        if head and head.state.code == "lost_node" and now - head.since > LOST_S:
+            raise _Fault("lost_node", f"{head.words}{self._not_ready(head.node)}")
+        if running:
+            if now - t.cast(Pod, head).since > self.run_s:
+                raise _Fault("timeout", f"the head of the group has not answered within {self.run_s:.0f} s")
+            return
+        stands = self._stands()
+        self._stood = (self._stood or now) if stands else 0.0
+        if not stands or head is None:
+            self._ask_controller(now)
+        if not stands and now - self._began > self.settings.start_timeout:
+            raise self._not_standing()
+        if stands and now - self._stood > self.settings.start_timeout:
+            words = head.words if head else f"{self.shape.kind} {self.shape.name} has made no pod for the head"
+            code = head.state.code if head else ""
+            raise _Fault(code or "timeout", f"the workers are ready and the head is not: {words}{self._said()}")
+
+    def _check_worker(self, pod: Pod, now: float) -> None:
+        state = pod.state
+        if state.phase == states.HOPELESS:
+            self._blame(state.code, pod.words)
+        elif state.phase == states.ENDED:
+            deleted = self._deleted(pod)
+            code, reason = (deleted.code, deleted.reason) if deleted else self._worker_said(pod)
+            self._blame(code, reason)
+        elif pod.restarts:
+            self._blame("crash_loop", f"{pod.words}: its container has ended and was started again {pod.restarts} times")
+        elif state.code == "lost_node" and now - pod.since > LOST_S:
+            self._blame("lost_node", f"{pod.words}{self._not_ready(pod.node)}")
+
+    def _worker_said(self, pod: Pod, only_its_own: bool = False) -> tuple[str, str]:
+        """Why a worker has ended: its own words where it had some, else what the API says."""
+        log = self._log(pod)
+        for seen in (log.record or {}).get("observations") or []:
+            if isinstance(seen, dict) and seen.get("outcome") != "measured" and seen.get("reason_code"):
+                return str(seen["reason_code"]), f"worker {pod.name} on {pod.node}: {seen.get('reason')}"
+        if only_its_own:
+            return "", ""
+        words = pod.state.words or (f"its last words: {log.last}" if log.last else "it has ended before its head")
+        return pod.state.code or "container_failed", f"worker {pod.name} on {pod.node}: {words}"
+
+    def _not_standing(self) -> _Fault:
+        """The workers are not there in time: which of them, and what the cluster says of it."""
+        waiting = [pod for pod in self._workers() if pod.state.phase != states.READY]
+        missing = self.shape.workers - len(self._workers())
+        code = next((pod.state.code for pod in waiting if pod.state.code), "timeout")
+        words = list(dict.fromkeys(pod.words for pod in waiting))[:8]
+        if missing:
+            words.append(f"{missing} of {self.shape.workers} workers were never made")
+        if code == "unschedulable":
+            taken = {pod.node for pod in self._workers()}
+            words.append(free(self.client, [node for node in self.shape.nodes if node not in taken], self.settings, self.shape.devices))
+        limit = self.settings.start_timeout
+        words.append(self._service())
+        said = "; ".join(word for word in words if word)
+        return _Fault(code, f"the group does not stand within {limit:.0f} s: {said}{self._said()}", late=True)
+
+    def _absent(self, fault: _Fault) -> dict[str, tuple[str, str]]:
+        """The nodes whose workers have kept the group from standing: those that have ended or never will run, else all that are not
+        ready in time. None where no node is to blame: the namespace, a quota, somebody who deletes pods."""
+        over = (states.HOPELESS, states.ENDED)
+        bad = [pod for pod in self._workers() if pod.node and pod.state.phase in over and not self._deleted(pod)]
+        if bad:
+            return {pod.node: (self._worker_said(pod) if pod.state.phase == states.ENDED else (pod.state.code, pod.words)) for pod in bad}
+        if not fault.late:
+            return {}
+        pods = {pod.node: pod for pod in self._workers() if pod.node}
+        late = [node for node in self.shape.nodes if node not in pods or pods[node].state.phase != states.READY]
+        words = {node: f"{pods[node].words}{self._not_ready(node)}" if node in pods else fault.reason for node in late}
+        return {node: ((pods[node].state.code if node in pods else fault.code) or "timeout", words[node]) for node in late}
+
+    def _service(self) -> str:
+        """Which pods the Service of the group leads to, which every launcher names after the group; empty where we may not know."""
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{self.client.namespace}/endpointslices"
+        try:
+            slices = self.client.get(path, labelSelector=f"kubernetes.io/service-name={self.shape.name}", limit=100)["items"]
+        except KubeError:
+            return ""
+        addresses = {address for one in slices for end in one.get("endpoints") or [] for address in end.get("addresses") or []}
+        missing = [pod.name for pod in self._workers() if (pod.body.get("status") or {}).get("podIP") not in addresses]
+        if not addresses:
+            return f"Service {self.shape.name} has no endpoints" + ("" if slices else ", and no EndpointSlice")
+        return f"Service {self.shape.name} has {len(addresses)} endpoints" + (f", and none for {', '.join(missing[:8])}" if missing else "")
+
+    def _not_ready(self, node: str) -> str:
+        try:
+            words = inventory.not_ready(self.client.get(f"/api/v1/nodes/{node}"))
+        except KubeError as error:
+            return f"; node {node} is not there any more" if error.status == 404 else ""
+        return f"; {words}" if words else ""
+
+    # What the controllers say ----------------------------------------------------------------------------------------
+
+    def _ask_controller(self, now: float) -> None:
+        """Whether somebody acts on our object, and whether it may."""
+        for reason, message in self._warnings():
+            if reason in ("ValidationError", "ErrResourceExists"):
+                raise _Fault("bad_spec", f"{self.shape.kind} {self.shape.name}: {reason}: {message}")
+            if "forbidden" in message or "admission webhook" in message or "failed calling webhook" in message:
+                self._refused_since = self._refused_since or now
+                if now - self._refused_since > REFUSED_S:
+                    error = _refusal(self.client.name, message)
+                    raise _Fault(error.reason_code, f"{self.shape.kind} {self.shape.name} cannot make its pods: {error.reason}")
+        if self.shape.kind not in (MPIJOB, VOLCANO):
+            return
+        where, resource = group_objects.LED_BY[self.shape.kind]
+        try:
+            status = self.client.get(f"{cleanup.path(where, self.client.namespace, resource)}/{self.shape.name}").get("status") or {}
+        except KubeError as error:
+            if error.status == 404:
+                words = self._why_deleted()
+                code = "namespace_gone" if words else "pod_deleted"
+                raise _Fault(code, words or f"somebody deleted {self.shape.kind} {self.shape.name}") from None
+            raise
+        ended, acts = _ended(status), bool(status.get("conditions") or (status.get("state") or {}).get("phase"))
+        if ended and not any(pod.state.phase == states.ENDED for pod in self.pods.values()):
+            raise _Fault("launch_failed", f"{self.shape.kind} {self.shape.name}: {ended}{self._said()}")
+        if not acts and not self.pods and now - self._began > ACTS_S:
+            raise _Fault(
+                "no_launcher",
+                f"{self.shape.kind} {self.shape.name}: nobody has taken it up within {ACTS_S:.0f} s: the API serves {resource} "
+                "and their controller does not run, or does not look at this namespace",
+            )
+
+    def _warnings(self) -> list[tuple[str, str]]:
+        """(reason, message) of what the cluster warns of about anything of this group."""
+        path = cleanup.path("/api/v1", self.client.namespace, "events")
+        try:
+            found = self.client.get(path, fieldSelector="type=Warning", limit=500)["items"]
+        except KubeError as error:
+            if error.status in (403, 404):
+                return []
+            raise
+        about = ((event, str((event.get("involvedObject") or {}).get("name"))) for event in found)
+        ours = [event for event, name in about if f"{name}-".startswith(f"{self.shape.name}-")]
+        said = [(str(event.get("reason")), " ".join(str(event.get("message")).split())) for event in ours]
+        return list(dict.fromkeys(said))
+
+    def _said(self) -> str:
+        skipped = ("Unhealthy", "FailedMount", "FailedScheduling")
+        told = [f"{reason}: {message}" for reason, message in self._warnings() if reason not in skipped]
+        return "".join(f"; {line[:300]}" for line in told[-3:])
+
+    # The answer ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, head: Pod) -> Answer:
+        log = self._log(head, self.raw)
+        about = self._about(head)
+        if log.record is None and (deleted := self._deleted(head)):
+            raise deleted
+        if log.record is not None:
+            return Answer(self._explained(log.record), {**about, "foreign_frames": log.foreign}, {})
+        code = head.state.code if head.state.code and log.reason_code != "forged_frame" else log.reason_code
+        words = [head.state.words, log.reason, f"its last words: {log.last}" if log.last and log.reason_code == "no_result" else ""]
+        if self._fault:
+            words.append(self._fault.reason)
+        reason = f"the head of the group, pod {head.name}: " + "; ".join(word for word in words if word)
+        return Answer({"state": "refused", "reason_code": code, "reason": reason[:1800]}, about, {})
+
+    def _workers_said(self, watch: Watch) -> dict[str, Object]:
+        """What workers say at their end, which is a moment after that of their head."""
+        end = time.monotonic() + WORKERS_END_S
+        holds = self.shape.kind == STATEFULSET
+        while not holds and time.monotonic() < end and any(pod.state.phase in (states.RUNNING, states.READY) for pod in self._workers()):
+            for kind, what in _news(watch):
+                if kind == ADDED:
+                    self._seen(what)
+                elif kind == GONE:
+                    self.pods.pop(what["metadata"]["uid"], None)
+                else:
+                    end = 0
+        with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
+            return dict(readers.map(self._worker_answer, self._workers()))
+
+    def _worker_answer(self, pod: Pod) -> tuple[str, Object]:
+        log = self._log(pod)
+        if log.record is not None:
+            return pod.node, log.record
+        code, words = pod.state.code or log.reason_code, "; ".join(word for word in (pod.state.words, log.reason) if word)
+        return pod.node, {"state": "refused", "reason_code": code, "reason": f"pod {pod.name}: {words}"}
+
+    def _log(self, pod: Pod, raw: pathlib.Path | None = None) -> logs.Log:
+        return logs.read(self.client, f"{self.path}/{pod.name}", frame.nonce_of(self.launch.secret, pod.uid), raw)
+
+    def _explained(self, said: Object) -> Object:
+        """What the head could not know: why a worker was lost."""
+        now = time.monotonic()
+        failed = not all(_good(seen) for seen in said.get("observations") or [{}])
+        for pod in self._workers():
+            if (pod.state.phase in (states.HOPELESS, states.ENDED) and pod.state.code) or pod.restarts:
+                self._check_worker(pod, now)
+            elif failed and (pod.state.phase == states.ENDED or self.shape.kind == STATEFULSET):
+                # One that could not be entered says why and ends well; that of a StatefulSet stays, so that nobody starts it again.
+                code, reason = self._worker_said(pod, only_its_own=True)
+                if code:
+                    self._blame(code, reason)
+        seen = said.get("observations")
+        bad = [one for one in seen if isinstance(one, dict) and not _good(one)] if isinstance(seen, list) else []
+        apart = self._service() if any(one.get("reason_code") in _APART for one in bad) else ""
+        for one in bad:
+            words = [str(one.get("reason")), self._fault.reason if self._fault else "", apart if one.get("reason_code") in _APART else ""]
+            one["reason"] = "; ".join(word for word in words if word)[:1900]
+        return said
+
+    def _about(self, head: Pod | None = None) -> Object:
+        workers = self._workers()
+        ids = sorted({pod.image_id for pod in self.pods.values() if pod.image_id})
+        return {
+            "launcher": self.shape.kind,
+            "name": self.shape.name,
+            "nodes": {pod.node: pod.name for pod in workers if pod.node},
+            "head": head.name if head else "",
+            "image": self.settings.image,
+            "image_id": ids[0] if len(ids) == 1 else ", ".join(ids),
+        }
+
+
+def short_name(run_id: str) -> str:
+    """A name for a group's objects that leaves room for what launchers add to it."""
+    tail = re.sub(r"[^a-z0-9]", "", run_id.lower().rsplit("-", 1)[-1])[:8]
+    return f"gpufleet-{tail or 'run'}-{secrets.token_hex(2)}"
+
+
+def free(client: Client, nodes: list[str], settings: PodSettings, devices: int) -> str:
+    """How many devices each of these nodes has, and which pods use them; empty where we may not know."""
+    told = []
+    for name in nodes[:8] if devices else []:
+        try:
+            node = inventory.summary(client.get(f"/api/v1/nodes/{name}"), settings.resource)
+            pods = [
+                pod
+                for page in client.pages("/api/v1/pods", fieldSelector=f"spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed")
+                for pod in page["items"]
+            ]
+        except KubeError as error:
+            return f"who uses the GPUs is not known: {error.reason}" if error.status == 403 else ""
+        users = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": _held(pod, settings.resource) for pod in pods}
+        used = ", ".join(f"{pod} {count}" for pod, count in users.items() if count) or "nobody"
+        told.append(f"{name}: {node.devices} {settings.resource}, {devices} wanted, used by {used}")
+    return "; ".join(told)
+
+
+def _held(pod: Object, resource: str) -> int:
+    """How many devices a pod has."""
+    return sum(int(((one.get("resources") or {}).get("limits") or {}).get(resource, 0)) for one in pod["spec"]["containers"])
+
+
+def _news(watch: Watch) -> t.Iterator[tuple[str, t.Any]]:
+    """What has happened, waiting a moment for the first of it."""
+    wait = 0.2
+    while True:
+        try:
+            yield watch.changes.get(timeout=wait) if wait else watch.changes.get_nowait()
+            wait = 0
+        except queue.Empty:
+            return
+
+
+def _good(seen: t.Any) -> bool:
+    return isinstance(seen, dict) and seen.get("outcome") in ("measured", "not_applicable")
+
+
+def _ended(status: Object) -> str:
+    """Whether a launcher's object says that it has failed, in its words."""
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "Failed" and condition.get("status") == "True":
+            return f"{condition.get('reason')}: {condition.get('message')}"
+    phase = (status.get("state") or {}).get("phase")
+    return f"{phase}: {status['state'].get('message') or ''}" if phase in ("Failed", "Aborted", "Terminated") else ""
+
+
+def _refusal(cluster: str, message: str) -> KubeError:
+    """A controller's report of what the API server answered it."""
+    status = 500 if "failed calling webhook" in message else 400 if "denied the request" in message else 403
+    return api.refusal(cluster, status, message, {}, "making a pod")

@@ -1,0 +1,217 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The modules mpijob and kube_group_job: one command under mpirun over nodes of a cluster.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, discovery, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer, Group, short_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
+
+OPTIONS: Object = {
+    "command": {"type": "list", "elements": "str", "required": True},
+    "image": {"type": "str"},
+    "name": {"type": "str"},
+    "nodes": {"type": "list", "elements": "str", "default": []},
+    "selector": {"type": "str", "default": inventory.SELECTOR},
+    "node_count": {"type": "int"},
+    "world_size": {"type": "int"},
+    "gpus_per_node": {"type": "int"},
+    "ranks_per_node": {"type": "int"},
+    "env": {"type": "dict", "default": {}},
+    "mpirun": {"type": "str", "default": "mpirun"},
+    "mpi_args": {"type": "list", "elements": "str", "default": []},
+    "timeout": {"type": "float", "default": 600.0},
+    "join_timeout": {"type": "float", "default": 60.0},
+    "ssh_port": {"type": "int", "default": group_objects.SSH_PORT},
+    "pods": {"type": "dict", "default": {}},
+}
+# The least and the most of each number that has them.
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "node_count": (1, float("inf")),
+    "world_size": (1, float("inf")),
+    "gpus_per_node": (0, float("inf")),
+    "ranks_per_node": (1, float("inf")),
+    "timeout": (1, float("inf")),
+    "join_timeout": (1, float("inf")),
+    "ssh_port": (1, 65535),
+}
+_NCCL_TESTS = re.compile(r"^# ?nThread|^# nccl-tests version|out-of-place\s+in-place", re.MULTILINE)
+
+
+class GroupAction(door.KubeAction):
+    """`kind` of the arguments, or that of the module."""
+
+    kind = discovery.AUTO
+
+    def act(self, client: Client, args: Object, variables: Object) -> dict[str, t.Any]:
+        more = {of_variables.PREFIX + name: value for name, value in args["pods"].items()}
+        if args["image"]:
+            more[of_variables.PREFIX + "image"] = args["image"]
+        pods = of_variables.pods({**variables, **more})
+        if not args["command"]:
+            raise KubeError("bad_spec", "command: found an empty list, expected a program and its arguments")
+        for name, (least, most) in _BOUNDS.items():
+            if args[name] is not None and not least <= args[name] <= most:
+                raise KubeError(
+                    "bad_spec", f"{name}: found {args[name]}, expected at least {least:g}" + f" and at most {most:g}" * (most < 1e9)
+                )
+        access.require(client, (), access.NODES)
+        choice = discovery.choose(client, args.get("kind") or self.kind)
+        nodes, workers, devices = _placed(client, pods, args)
+        ranks = args["ranks_per_node"] or max(1, devices)
+        shape = group_objects.Shape(
+            choice.kinds[0], args["name"] or short_name(new_run_id()), nodes, workers, devices, ranks, args["ssh_port"],
+            args.get("queue") or "", args.get("mpi_implementation") or "OpenMPI",
+        )  # fmt: skip
+        shape.check()
+        if self._task.check_mode:
+            return {"launcher": shape.kind, "why": choice.why, "would_run": {"nodes": nodes, "workers": workers, "ranks": workers * ranks}}
+        cleanup.janitor(client)
+        answer, left = self._launched(client, pods, shape, choice, args)
+        told = _told(answer, args["command"], workers * ranks)
+        if told["outcome"] != "measured":
+            # Ansible fails a task for its rc alone, and in no words.
+            told.update(failed=True, msg=told["reason"])
+        return {**told, "why": choice.why, "left": left}
+
+    def _launched(
+        self, client: Client, pods: PodSettings, shape: group_objects.Shape, choice: discovery.Choice, args: Object
+    ) -> tuple[Answer, list[str]]:
+        """The answer by the first launcher that somebody acts on."""
+
+        def head(seats: list[Object]) -> Object:
+            return {
+                "members": [{"name": s["node"], "address": s["address"], "host": s["host"], "gpus": shape.slots} for s in seats],
+                "argv": args["command"],
+                "env": args["env"],
+                "ranks_per_node": shape.slots,
+                "mpirun": args["mpirun"],
+                "mpi_args": args["mpi_args"],
+                "command_timeout": args["timeout"],
+                "join_timeout": args["join_timeout"],
+            }
+
+        for number, kind in enumerate(choice.kinds, 1):
+            # Starting the ranks twice and gathering the group comes on top of the command's own time.
+            timeout = args["timeout"] + args["join_timeout"] + 90.0
+            shape = dataclasses.replace(shape, kind=kind)
+            launched = Group(client, pods, shape, new_run_id(), self._task.action.rsplit(".", 1)[-1], timeout, payload.archive(), {}, head)
+            with held(launched, os.getppid(), client.name):
+                answer = _answer(launched)
+            if answer.said.get("reason_code") != "no_launcher" or number == len(choice.kinds):
+                break
+            choice.why.append(f"not {kind}: {answer.said['reason']}")
+        return answer, launched.left
+
+
+def _answer(launched: Group) -> Answer:
+    """What came of it; KubeError only where it was asked for what the API does not take."""
+    try:
+        return launched.run()
+    except KubeError as error:
+        if error.reason_code == "bad_spec":
+            raise
+        said = {"state": "refused", "reason_code": error.reason_code, "reason": error.reason}
+        return Answer(said, {"launcher": launched.shape.kind, "name": launched.shape.name}, {})
+
+
+def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str], int, int]:
+    """Names of nodes that can be used, how many of them are wanted, and how many devices of each. KubeError where the wish does not
+    fit the cluster: a node that was named and cannot be used is an error, and so is one of the whole pool."""
+    there = {node.name: node for node in inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource)}
+    wanted = args["nodes"] or sorted(there)
+    need = args["gpus_per_node"] != 0
+    problems = {}
+    for name in wanted:
+        node = there.get(name)
+        absent = ("node_absent", f"the cluster has no node {name}")
+        found = inventory.obstacle(node, pods.tolerations, need, pods.resource) if node else absent
+        if node and not found and (args["gpus_per_node"] or 0) > node.devices:
+            found = ("gpu_count", f"node {name} has {node.devices} {pods.resource}, gpus_per_node asks for {args['gpus_per_node']}")
+        if found:
+            problems[name] = found
+    able = [name for name in wanted if name not in problems]
+    if not wanted:
+        raise KubeError("node_absent", f"{client.name}: selector {args['selector']} matches no node")
+    devices = args["gpus_per_node"]
+    if devices is None:
+        counts = {there[name].devices for name in able}
+        if len(counts) > 1:
+            shown = ", ".join(f"{name}: {there[name].devices}" for name in able[:20])
+            raise KubeError("gpu_count", f"{client.name}: the nodes have unlike numbers of {pods.resource}, {shown}: set gpus_per_node")
+        devices = next(iter(counts), 0)
+    workers = args["node_count"]
+    if args["world_size"]:
+        each = args["ranks_per_node"] if args["ranks_per_node"] and args["ranks_per_node"] > 1 else devices
+        if not each or args["world_size"] % each:
+            raise KubeError("bad_spec", f"world_size: found {args['world_size']}, expected a multiple of the {each} GPUs of a node")
+        if workers and workers != args["world_size"] // each:
+            raise KubeError("bad_spec", f"world_size {args['world_size']} is {args['world_size'] // each} nodes, node_count is {workers}")
+        workers = args["world_size"] // each
+    said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in problems.items())
+    if problems and (workers is None or args["nodes"]):
+        code = next(iter(problems.values()))[0]
+        raise KubeError(code, f"{client.name}: {len(problems)} of {len(wanted)} nodes cannot be used: {said}")
+    workers = workers or len(able)
+    if workers > len(able):
+        more = f"; {said}" if said else ""
+        raise KubeError("node_absent", f"{client.name}: {workers} nodes were asked for, {len(able)} of {len(wanted)} can be used{more}")
+    return able, workers, devices
+
+
+def _told(answer: Answer, command: list[str], ranks: int) -> Object:
+    """What the module returns of an answer."""
+    about = {key: answer.about.get(key) for key in ("launcher", "name", "nodes", "image", "image_id")}
+    said = answer.said
+    seen = next((one for one in said.get("observations") or [] if isinstance(one, dict)), None)
+    if seen is None:
+        code = str(said.get("reason_code") or "no_result")
+        reason = str(said.get("reason") or said.get("fault") or said.get("end") or "the head of the group said nothing")
+        return {**about, "outcome": "error", "reason_code": code, "reason": reason, "rc": None, "stdout": "", "stderr": ""}
+    context = seen.get("context") or {}
+    told: Object = {
+        **about,
+        **{key: seen.get(key) for key in ("outcome", "reason_code", "reason")},
+        "rc": context.get("rc"),
+        "stdout": str(context.get("stdout") or ""),
+        "stderr": str(context.get("stderr") or ""),
+        "ranks": context.get("ranks") or context.get("hosts") or {},
+        "mpi": context.get("launcher"),
+        "cmd": seen.get("command"),
+        "duration_s": seen.get("duration_s"),
+        "simulated": bool(seen.get("simulated")),
+    }
+    if told["rc"] is not None and _NCCL_TESTS.search(told["stdout"]):
+        told["nccl"] = nccl_tests.parse(told["stdout"], rc=told["rc"], expect_ranks=ranks * _gpus_of_a_rank(command))
+        if told["outcome"] == "measured" and told["nccl"]["outcome"] != "measured":
+            told.update({key: told["nccl"][key] for key in ("outcome", "reason_code", "reason")})
+    if told["outcome"] == "measured" and context.get("cut"):
+        told.update(outcome="error", reason_code="incomplete_output", reason="the command printed more than comes back")
+    return told
+
+
+def _gpus_of_a_rank(command: list[str]) -> int:
+    """How many GPUs each rank of nccl-tests drives: its option -g."""
+    for option, value in itertools.pairwise(command):
+        if option in ("-g", "--ngpus") and value.isdigit():
+            return int(value)
+    return 1

@@ -1,0 +1,78 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plane `kubernetes`: an inventory host is a cluster, its nodes are found through its API, and a stage is pods on them.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, GROUP, MANIFEST, ROUNDS, Stage
+
+
+class Kubernetes(base.Plane):
+    name = "kubernetes"
+    ways = frozenset(
+        f"acceptance_kube_{name}" for name in ("kubeconfig", "context", "server", "token_file", "ca_file", "proxy", "no_proxy")
+    )
+
+    def subjects(self, host: str, settings: base.Record) -> tuple[list[str], list[str]]:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
+
+        nodes, notes = inventory.subjects(host, settings)
+        return [f"{host}/{node}" for node in nodes], notes
+
+    def realm(self, host: str) -> str:
+        return host
+
+    def select(self, host: str, settings: base.Record, entry: t.Mapping[str, t.Any]) -> list[str]:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
+
+        return [f"{host}/{name}" for name in inventory.select(host, settings, entry)]
+
+    def detains(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
+        for stage in stages:
+            if stage.works != ALONE:
+                what = "is a manifest" if stage.works == MANIFEST else "runs between nodes"
+                return f"stage {stage.name} {what} and needs its controller; leave it out, by --skip-tags for example"
+        launcher = settings["acceptance_kube_launcher"]
+        if launcher != "pods":
+            return f"{host}: found acceptance_kube_launcher {launcher!r}, expected 'pods'"
+        if settings["acceptance_kube_keep"] != "never":
+            return f"{host}: pods that acceptance_kube_keep keeps would hold their devices until collected"
+        together = [stage.name for stage in stages if not asks_for_devices(stage, settings)]
+        if together and len(stages) > 1:
+            return (
+                f"the pods of stage {together[0]} ask for no devices, so nothing would keep them from running beside those of the other "
+                f"stages; detach one of them at a time, --tags {together[0]} for example"
+            )
+        return None
+
+    def notes(self, host: str, settings: base.Record, stages: t.Collection[str]) -> list[str]:
+        none = sorted(set(settings.get("acceptance_kube_gpu_stages") or ()) - set(stages))
+        return [f"{host}: acceptance_kube_gpu_stages: no stage of this run: {', '.join(none)}"] if none else []
+
+    def on(self, action: t.Any, planned: base.Record, task_vars: base.Record) -> base.StageOnTarget:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import group, manifest, nodes, rounds
+
+        how: dict[str, type[nodes.StageOnCluster]] = {
+            ALONE: nodes.StageOnCluster,
+            ROUNDS: rounds.RoundsOnCluster,
+            GROUP: group.GroupsOnCluster,
+            MANIFEST: manifest.ManifestOnCluster,
+        }
+        works = base.stages.of(task_vars["acceptance_stage"]).works
+        return how[works](action, planned, task_vars)
+
+
+def asks_for_devices(stage: Stage, settings: t.Mapping[str, t.Any]) -> bool:
+    """Whether the pods of a stage hold the devices of their nodes: as `acceptance_kube_gpu_stages` says, else as the stage does."""
+    named = settings.get("acceptance_kube_gpu_stages")
+    return stage.devices if named is None else stage.name in named
+
+
+PLANE = Kubernetes()

@@ -1,0 +1,147 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the modules on clusters share: their options, and variables of the host for those that are not given.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import queue
+import threading
+import time
+import typing as t
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PREFIX, Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+
+CONNECTION: Object = {
+    **{name: {"type": "str"} for name in ("context", "server", "namespace", "proxy", "no_proxy")},
+    **{name: {"type": "path"} for name in ("kubeconfig", "token_file", "ca_file")},
+}
+FOLLOWED = 16
+LOG_LINE = 500
+
+# What to do about a pod that does not go on, by reason code.
+ADVICE = {
+    "unschedulable": "free the devices or name other nodes: kubectl describe node; see acceptance_kube_tolerations for taints",
+    "image_pull": "see acceptance_kube_image, and acceptance_kube_image_pull_secrets for a registry that wants credentials",
+    "no_python": "the image lacks the program: see acceptance_kube_python, or take an image made by files/tester-image",
+    "container_failed": "see its log; kubectl describe pod has the events",
+    "crash_loop": "see its log with previous=true",
+    "oom_killed": "raise the memory in acceptance_kube_resources",
+    "lost_node": "look at the node's kubelet: kubectl describe node, journalctl -u kubelet",
+    "evicted": "its words say who took its place; by the kubelet: the node is short of memory, disk or processes (kubectl describe node)",
+    "pod_refused": "the kubelet refuses it: kubectl describe pod, and the device plugin's log",
+    "pod_deleted": "somebody deletes it; a resume measures again",
+    "timeout": "kubectl describe pod has the events: volumes, secrets, network (CNI, DNS)",
+}
+
+
+class KubeAction(ActionBase):
+    """The controller's half of a module that works on a cluster: there is no other."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    options: Object = {}
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        validated = ArgumentSpecValidator({**CONNECTION, **self.options}).validate(dict(self._task.args))
+        if validated.error_messages:
+            return {"failed": True, "msg": "; ".join(validated.error_messages)}
+        args = validated.validated_parameters
+        of_host = {k: self._templar.template(v) for k, v in task_vars.items() if k.startswith(PREFIX)}
+        given = {PREFIX + name: value for name, value in args.items() if value is not None and name not in self.options}
+        try:
+            variables = {**of_host, **given}
+            name = str(task_vars.get("inventory_hostname") or "cluster")
+            return {"changed": False, **self.act(connect(of_variables.connection(name, variables)), args, variables)}
+        except KubeError as error:
+            return {"failed": True, "msg": error.reason, "reason_code": error.reason_code}
+
+    def act(self, client: Client, args: Object, variables: Object) -> dict[str, t.Any]:
+        raise NotImplementedError
+
+
+def selector(run_id: str = "", stage: str = "") -> str:
+    """Selects all of ours, of one run, of one stage."""
+    parts = [objects.OURS, f"{objects.RUN}={run_id}" if run_id else "", f"{objects.STAGE}={stage}" if stage else ""]
+    return ",".join(part for part in parts if part)
+
+
+def pods(client: Client, wanted: str, node: str = "") -> t.Iterator[Object]:
+    """Pods of ours: {"pod", "node", "run_id", "stage", "phase", "code", "words", "advice"}."""
+    for page in client.pages(cleanup.path("/api/v1", client.namespace, "pods"), labelSelector=wanted):
+        for item in page["items"]:
+            on = str(item["spec"].get("nodeName") or "")
+            if node in ("", on):
+                state = states.state(item)
+                labels = item["metadata"]["labels"]
+                yield {
+                    "pod": item["metadata"]["name"],
+                    "node": on,
+                    "run_id": labels.get(objects.RUN, ""),
+                    "stage": labels.get(objects.STAGE, ""),
+                    "phase": str((item.get("status") or {}).get("phase") or "Pending"),
+                    "container": item["spec"]["containers"][0]["name"],
+                    "words": state.words,
+                    "advice": ADVICE.get(state.code, "") if state.words else "",
+                }
+
+
+def last_lines(client: Client, pod: Object, count: int, previous: bool = False) -> list[str]:
+    """The last lines of a pod's log, without frames; a sentence where it cannot be read."""
+    path = f"{cleanup.path('/api/v1', client.namespace, 'pods')}/{pod['pod']}/log"
+    kept: collections.deque[str] = collections.deque(maxlen=count)
+    try:
+        query = {"container": pod["container"], "tailLines": count + 50, "previous": previous}
+        for line in client.lines(path, line_limit=1 << 16, **query):
+            if frame.TAG not in line and line.strip():
+                kept.append(line.decode("utf-8", "replace")[:LOG_LINE])
+    except KubeError as error:
+        return [f"no log: {error.reason}"]
+    return list(kept)
+
+
+def follow(client: Client, chosen: list[Object], seconds: float, say: t.Callable[[str], None]) -> None:
+    """Say the lines of these pods' logs as they come, for so long or until all have ended."""
+    lines: queue.Queue[str | None] = queue.Queue(1000)
+    stop = threading.Event()
+
+    def read(pod: Object) -> None:
+        path = f"{cleanup.path('/api/v1', client.namespace, 'pods')}/{pod['pod']}/log"
+        try:
+            for line in client.lines(path, seconds, 1 << 16, container=pod["container"], follow=True, tailLines=10):
+                if stop.is_set():
+                    return
+                if frame.TAG not in line and line.strip():
+                    lines.put(f"{pod['node'] or pod['pod']}: {line.decode('utf-8', 'replace')[:LOG_LINE]}")
+        except KubeError as error:
+            lines.put(f"{pod['node'] or pod['pod']}: no log: {error.reason}")
+        finally:
+            lines.put(None)
+
+    for pod in chosen[:FOLLOWED]:
+        threading.Thread(target=read, args=(pod,), daemon=True).start()
+    running, end = min(len(chosen), FOLLOWED), time.monotonic() + seconds
+    while running and time.monotonic() < end:
+        try:
+            line = lines.get(timeout=0.5)
+        except queue.Empty:
+            continue
+        if line is None:
+            running -= 1
+        else:
+            say(line)
+    stop.set()

@@ -1,0 +1,60 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a user's image lacks, python3 and tools, brought into its pods from another image or from a volume.
+
+The folder is at the same place in the pod as where it comes from, so nothing in it has to be relocatable.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import copy
+import posixpath
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+
+Object = t.Dict[str, t.Any]
+FOLDER = "/opt/gpufleet"
+CONTAINER = "inject"
+COPY = "/gpufleet/inject"
+# By this the probe finds the folder's programs, after the image's own.
+VARIABLE = "GPUFLEET_TOOLS"
+_KEYS = ("image", "volume", "path")
+
+
+def folder(inject: t.Mapping[str, t.Any]) -> str:
+    """Where the folder is, in its image or volume's pod alike. KubeError names what acceptance_kube_inject may not hold."""
+    unknown = sorted(set(inject) - set(_KEYS))
+    if unknown:
+        raise KubeError("bad_spec", f"acceptance_kube_inject: found key {unknown[0]!r}, expected some of {', '.join(_KEYS)}")
+    if bool(inject.get("image")) == bool(inject.get("volume")) or not isinstance(inject.get("volume", {}), dict):
+        raise KubeError("bad_spec", "acceptance_kube_inject: expected either an image or a volume, as {hostPath: {...}} in a pod")
+    path = str(inject.get("path") or FOLDER)
+    if path != posixpath.normpath(path) or not path.startswith("/") or path.startswith(("/gpufleet", "//")) or path == "/":
+        raise KubeError("bad_spec", f"acceptance_kube_inject: found path {path!r}, expected a folder like {FOLDER}")
+    return path
+
+
+def add(spec: Object, inject: t.Mapping[str, t.Any], resources: Object) -> None:
+    """Give a pod the folder. `resources`: what the pod's container asks for besides devices; the copying asks for the same."""
+    path = folder(inject)
+    container = spec["containers"][0]
+    container["env"].append({"name": VARIABLE, "value": path})
+    container["volumeMounts"].append({"name": CONTAINER, "mountPath": path, "readOnly": True})
+    spec["volumes"].append({"name": CONTAINER, **copy.deepcopy(inject.get("volume") or {"emptyDir": {}})})
+    if inject.get("image"):
+        first: Object = {
+            "name": CONTAINER,
+            "image": str(inject["image"]),
+            "command": ["cp", "-RP", f"{path}/.", COPY],
+            "volumeMounts": [{"name": CONTAINER, "mountPath": COPY}],
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+        if "imagePullPolicy" in container:
+            first["imagePullPolicy"] = container["imagePullPolicy"]
+        if resources:
+            first["resources"] = copy.deepcopy(resources)
+        spec["initContainers"] = [first, *spec.get("initContainers", [])]

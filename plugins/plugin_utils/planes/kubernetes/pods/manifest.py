@@ -1,0 +1,270 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A team's own Job or DaemonSet on the nodes of a cluster: placed, followed, and its end taken for a result.
+
+The result is the exit status of the first container, or what it printed in one line of its log:
+
+    gpufleet-result/1 NONCE BYTES SHA256 BASE64
+
+NONCE is the environment variable GPUFLEET_NONCE of that pod; BYTES and SHA256 are of the JSON text that BASE64 holds.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import concurrent.futures
+import copy
+import dataclasses
+import hashlib
+import json
+import pathlib
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.frame import FrameError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
+
+TAG = b"gpufleet-result/1 "
+# As objects.LAUNCHERS and the roles of files/rbac call what makes the pods.
+LAUNCHER = {manifests.JOB: "job", manifests.DAEMONSET: "daemonset"}
+# Exit statuses by which a test says that it failed; the shell and the kernel have those above.
+OWN_STATUS = range(1, 126)
+# What the kubelet says in place of the log of a container that it has removed by now, with status 200.
+_REMOVED = "unable to retrieve container logs"
+
+
+class ManifestProbe(NodeProbe):
+    """One manifest on the nodes of one cluster: a Job for each node, or one DaemonSet for all.
+
+    `checks`: what the plan wants of each node, (check, variant). `timeout`: seconds in which a pod must have ended.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: PodSettings,
+        run_id: str,
+        stage: str,
+        timeout: float,
+        manifest: Object,
+        checks: dict[str, list[tuple[str, str]]],
+        raw: t.Callable[[str], pathlib.Path] | None = None,
+    ) -> None:
+        own = dataclasses.replace(settings, image=manifests.image(manifest), launcher="pods", keep="never")
+        super().__init__(client, own, run_id, stage, timeout, b"", raw)
+        self.manifest = manifest
+        self.checks = checks
+        self.api, self.resource = probe.LAUNCHED_BY[LAUNCHER[manifest["kind"]]][0]
+        self._ends: dict[str, int | None] = {}
+
+    def clean(self) -> list[str]:
+        return cleanup.remove(self.client, self.launch.selector, [(self.api, self.resource), *cleanup.KINDS_OF_PROBES])
+
+    def _submit(self, asked: list[Asked], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+        for item in asked:
+            self.followed[item.node] = probe._Followed(item, time.monotonic())
+        nodes = [item.node for item in asked]
+        groups = [nodes] if self.manifest["kind"] == manifests.DAEMONSET else [[node] for node in nodes]
+        bodies = [body(self.launch, f"{self.launch.name}-{n}", self.manifest, of, self.settings) for n, of in enumerate(groups)]
+        # Where the first one is refused for what it is, so are all.
+        where = cleanup.path(self.api, self.client.namespace, self.resource)
+        self._makers.append(self.client.post(where, bodies[0], **objects.STRICT)["metadata"]["uid"])
+        for node, one in zip(nodes[1:], bodies[1:], strict=False):
+            makers.submit(self._make, where, node, one)
+
+    def _seen(self, pod: Object) -> None:
+        pod = first_end(pod, manifests.framed(self.manifest))
+        state = _container(pod).get("state") or {}
+        if "terminated" in state:
+            self._ends.setdefault(pod["metadata"]["uid"], state["terminated"].get("exitCode"))
+        super()._seen(pod)
+
+    def _answer(self, followed: probe._Followed) -> Answer:
+        status = self._ends.get(followed.uid)
+        record, code, reason, last = self._log(followed)
+        state = followed.state
+        failed = status in OWN_STATUS and state.code == "container_failed"
+        if state.code and not failed:
+            code, reason = state.code, "; ".join(word for word in (state.words, last and f"its last words: {last}") if word)
+        elif failed and record is None and manifests.framed(self.manifest):
+            code, reason = state.code, f"{state.words}; {reason}; its last words: {last}"
+        elif record is None and not code and status is None:
+            code, reason = "no_result", "its pod has ended, but nobody says with which exit status"
+        if code:
+            said: Object = {"state": "refused", "reason_code": code, "reason": reason[:1500]}
+        else:
+            said = {"state": "done", "end": "done", "observations": self._observations(followed, record, status, last)}
+        return Answer(followed.asked.node, said, self._about(followed))
+
+    def _observations(self, followed: probe._Followed, record: Object | None, status: int | None, last: str) -> list[Object]:
+        container = self.manifest["spec"]["template"]["spec"]["containers"][0]
+        common = {"command": [str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]]}
+        if record is None:
+            found = [observation.measured(check, variant=variant) for check, variant in self.checks[followed.asked.node]]
+        else:
+            seen = [item for item in record["observations"] if isinstance(item, dict)]
+            found = [{**observation.measured(str(item.get("check"))), **item} for item in seen]
+        for item in found:
+            item.update({name: value for name, value in common.items() if not item.get(name)})
+            if isinstance(item.get("context"), dict):
+                item["context"]["exit_status"] = status
+                if status:
+                    text = f"the test ended with exit status {status}" + (f": {last}" if last else "")
+                    item["context"]["findings"] = [*(item["context"].get("findings") or []), {"code": "own_test", "text": text[:600]}]
+        return found
+
+    # The log ---------------------------------------------------------------------------------------------------------
+
+    def _log(self, followed: probe._Followed) -> tuple[Object | None, str, str, str]:
+        """The framed result, or why there is none where there must be one (code, reason), and the last words."""
+        framed = manifests.framed(self.manifest)
+        code, reason, last = "", "", ""
+        for pause in (*probe.LATE_S, None):
+            code, reason = "", ""
+            try:
+                reader, last = self._first_log(followed)
+                return (reader.result() if framed else None), "", "", last
+            except FrameError as error:
+                code, reason = error.reason_code, error.reason
+            except KubeError as error:
+                code, reason = ("pod_deleted" if error.status == 404 else "no_result"), f"its log cannot be read: {error.reason}"
+            if pause is None or code == "forged_frame":
+                break
+            time.sleep(pause)
+        return None, code, reason, last
+
+    def _first_log(self, followed: probe._Followed) -> tuple[Reader, str]:
+        """What the log holds, and its last words; of a container that was started again, or is while we read, those of its first end."""
+        found: tuple[Reader, str] | None = None
+        for previous in (False,) if self.manifest["kind"] == manifests.JOB else (True, False, True):
+            reader = Reader(f"{self.launch.secret}-{followed.uid}")
+            try:
+                last = self._stream(followed, reader, previous=previous)
+            except KubeError as error:
+                if not previous or error.status != 400:
+                    raise
+            else:
+                if previous and last.startswith(_REMOVED):
+                    continue
+                found = (reader, last)
+                if previous:
+                    break
+        return t.cast("tuple[Reader, str]", found)
+
+
+def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], settings: PodSettings) -> Object:
+    """The manifest as it is submitted. How many pods, on which nodes, how often and how long is ours to say; KubeError where a pod
+    would be what acceptance_kube_allow does not name."""
+    template = copy.deepcopy(manifest["spec"]["template"])
+    spec = template["spec"]
+    container = spec["containers"][0]
+    container["name"] = objects.CONTAINER
+    container["env"] = [
+        {"name": "GPUFLEET_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": "GPUFLEET_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "GPUFLEET_NONCE", "value": f"{launch.secret}-$(GPUFLEET_POD_UID)"},
+        *(container.get("env") or []),
+    ]
+    spec["affinity"] = {**(spec.get("affinity") or {}), **objects.on_nodes(nodes)}
+    spec["tolerations"] = [*(spec.get("tolerations") or []), *(dict(one) for one in settings.tolerations)]
+    spec.setdefault("automountServiceAccountToken", False)
+    spec.setdefault("enableServiceLinks", False)
+    spec.setdefault("terminationGracePeriodSeconds", 5)
+    if settings.image_pull_secrets:
+        spec.setdefault("imagePullSecrets", [{"name": one} for one in settings.image_pull_secrets])
+    if settings.priority_class:
+        spec.setdefault("priorityClassName", settings.priority_class)
+    for power in objects.powers(spec):
+        if power not in settings.allow:
+            raise KubeError("bad_spec", f"the manifest's pods would be {power}; acceptance_kube_allow does not name it")
+    ours = launch.metadata(name, "probe", settings)
+    theirs = template.get("metadata") or {}
+    template["metadata"] = {kind: {**(theirs.get(kind) or {}), **ours[kind]} for kind in ("labels", "annotations")}
+    if manifest["kind"] == manifests.DAEMONSET:
+        spec["restartPolicy"] = "Always"
+        wanted = {"selector": {"matchLabels": {objects.LAUNCH: launch.name}}, "updateStrategy": {"type": "OnDelete"}}
+    else:
+        spec.update(restartPolicy="Never", activeDeadlineSeconds=int(launch.deadline_s))
+        wanted = {"backoffLimit": 0, "activeDeadlineSeconds": int(launch.deadline_s), "ttlSecondsAfterFinished": int(objects.GRACE_S)}
+    of = manifest.get("metadata") or {}
+    metadata = launch.metadata(name, "launcher", settings)
+    metadata.update({kind: {**(of.get(kind) or {}), **metadata[kind]} for kind in ("labels", "annotations")})
+    made = {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "metadata": metadata}
+    return {**made, "spec": {**wanted, "template": template}}
+
+
+def _container(pod: Object) -> Object:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return next((one for one in statuses if one["name"] == objects.CONTAINER), {})
+
+
+def first_end(pod: Object, framed: bool) -> Object:
+    """The pod of a DaemonSet as one that has ended, once its container has: the cluster starts it again, and that is no news. One that
+    prints its result has ended too when it is ready by a readiness probe of its own: it has no exit status then, and needs none."""
+    if pod["spec"].get("restartPolicy") != "Always":
+        return pod
+    container = _container(pod)
+    ends = [(container.get(name) or {}).get("terminated") for name in ("lastState", "state")]
+    ended = next((end for end in ends if end), None)
+    if ended is None and framed and container.get("ready") and pod["spec"]["containers"][0].get("readinessProbe"):
+        ended = {"reason": "Ready"}
+    if ended is None:
+        return pod
+    others = [one for one in pod["status"]["containerStatuses"] if one["name"] != objects.CONTAINER]
+    changed = {
+        "phase": "Failed" if ended.get("exitCode") else "Succeeded",
+        "containerStatuses": [*others, {**container, "state": {"terminated": ended}}],
+    }
+    return {**pod, "status": {**pod["status"], **changed}}
+
+
+class Reader:
+    """Finds the result of one nonce in a log that is fed line by line."""
+
+    def __init__(self, nonce: str) -> None:
+        self._nonce = nonce
+        self._found: list[list[bytes]] = []
+        self._foreign = 0
+
+    def feed(self, line: bytes) -> None:
+        """One line of the log, with or without its newline."""
+        at = line.find(TAG)
+        words = line[at + len(TAG) :].split() if at >= 0 else []
+        if words and words[0] == self._nonce.encode():
+            self._found.append(words[1:])
+        else:
+            self._foreign += bool(words)
+
+    def result(self) -> Object:
+        """The record {"observations": [...]}; FrameError where the log does not hold it whole, and once."""
+        if not self._found:
+            if self._foreign:
+                raise FrameError("forged_frame", "the log holds a result that is not this pod's: its nonce is another")
+            raise FrameError("no_result", "the log holds no result")
+        if len(self._found) > 1:
+            raise FrameError("incomplete_output", "the log holds more than one result")
+        (words,) = self._found
+        try:
+            size, digest, packed = int(words[0]), words[1].decode(), words[2]
+            text = base64.b64decode(packed, validate=True)
+        except (IndexError, ValueError, binascii.Error):
+            raise FrameError("incomplete_output", "the result in the log is cut, or not of its form") from None
+        if len(text) != size or hashlib.sha256(text).hexdigest() != digest:
+            raise FrameError("incomplete_output", "the result in the log does not fit its length and checksum")
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not isinstance(found.get("observations"), list):
+            raise FrameError("incomplete_output", 'the result in the log is no JSON object {"observations": [...]}')
+        return found

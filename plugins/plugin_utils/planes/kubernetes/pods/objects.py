@@ -1,0 +1,318 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The objects of a stage on a cluster: one owner, which is the ConfigMap with the payload, and its pods.
+
+Whatever is left of a run is found by its labels. Deleting the owner deletes everything else, even where nobody does it but the
+cluster's garbage collector.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import secrets
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import boot_id
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import FORBIDDEN, Object, PodSettings, merged
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import inject, results
+
+MANAGER = "gpufleet-acceptance"
+DOMAIN = "gpufleet.acceptance"
+RUN, STAGE, LAUNCH = f"{DOMAIN}/run-id", f"{DOMAIN}/stage", f"{DOMAIN}/launch"
+EXPIRES, CONTROLLER = f"{DOMAIN}/expires-at", f"{DOMAIN}/controller"
+OURS = f"app.kubernetes.io/managed-by={MANAGER}"
+CONTAINER = "probe"
+IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"
+DONE = f"{WORK}/done"
+# In place of the process that drives a run, where none does.
+DETACHED, KEPT = "detached/0/0", "kept/0/0"
+# Objects may outlive their deadline by this much before a janitor takes them for abandoned.
+GRACE_S = 300
+# A field of a patch or a manifest that the API does not know is an error, and not dropped in silence.
+STRICT = {"fieldValidation": "Strict"}
+# An object has room for 1 MiB in all (etcd's limit and the API server's).
+CONFIG_LIMIT = 1 << 20
+_NAME = re.compile(r"[^a-z0-9-]+")
+
+
+class Launch:
+    """Names and labels of one stage of one run on one cluster.
+
+    `deadline_s`: by when everything of it must be over; pods end by themselves then, and janitors may take what is left, `stays_s`
+    later where somebody may still come for it.
+    """
+
+    def __init__(self, run_id: str, stage: str, namespace: str, deadline_s: float) -> None:
+        self.stays_s = 0.0
+        # Who comes for it, where that is not the process that drives the run.
+        self.holder = ""
+        self.run_id = run_id
+        self.stage = stage
+        self.namespace = namespace
+        self.deadline_s = deadline_s
+        self.secret = secrets.token_hex(16)
+        # A stage may be launched again in the same run while what it had before is still being deleted.
+        self.name = _NAME.sub("-", f"gpufleet-{run_id}-{stage}".lower()) + "-" + secrets.token_hex(2)
+        self.owner: Object = {}
+
+    @property
+    def selector(self) -> str:
+        """Finds what belongs to this launch and nothing else."""
+        return f"{OURS},{LAUNCH}={self.name}"
+
+    def metadata(self, name: str, component: str, settings: PodSettings) -> Object:
+        labels = {
+            "app": MANAGER,
+            **{str(k): str(v) for k, v in settings.labels.items()},
+            "component": component,
+            "app.kubernetes.io/managed-by": MANAGER,
+            RUN: self.run_id,
+            STAGE: self.stage,
+            LAUNCH: self.name,
+        }
+        annotations = {
+            **{str(k): str(v) for k, v in settings.annotations.items()},
+            EXPIRES: str(int(time.time() + self.deadline_s + GRACE_S + self.stays_s)),
+            CONTROLLER: self.holder or controller(),
+        }
+        found: Object = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
+        if self.owner:
+            found["ownerReferences"] = [self.owner]
+        return found
+
+    def config(self, archive: bytes, requests: list[Object], settings: PodSettings) -> Object:
+        """The ConfigMap that owns the rest: the payload and every request, `request-0.json` and so on."""
+        made = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": self.metadata(self.name, "owner", settings),
+            "immutable": True,
+            "binaryData": {"payload.zip": base64.b64encode(archive).decode()},
+            "data": {f"request-{number}.json": json.dumps(request) for number, request in enumerate(requests)},
+        }
+        size = len(json.dumps(made))
+        if size > CONFIG_LIMIT - 4096:
+            raise KubeError("bad_spec", f"payload and requests have {size} bytes, more than a ConfigMap takes")
+        return made
+
+    def own(self, made: Object) -> None:
+        """From now on all objects belong to this one."""
+        self.owner = {
+            "apiVersion": made["apiVersion"],
+            "kind": made["kind"],
+            "name": made["metadata"]["name"],
+            "uid": made["metadata"]["uid"],
+        }
+
+    # Pods --------------------------------------------------------------------------------------------------------
+
+    def pod(self, name: str, number: int, settings: PodSettings, devices: int = 0) -> Object:
+        """A pod that answers request `number`; it still has no node. `devices`: how many of settings.resource it asks for."""
+        metadata = self.metadata(name, "probe", settings)
+        return patched({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._spec(number, settings, devices)}, settings)
+
+    def _spec(self, number: int, settings: PodSettings, devices: int) -> Object:
+        resources: Object = {kind: dict(settings.resources.get(kind) or {}) for kind in ("requests", "limits")}
+        besides = {kind: dict(values) for kind, values in resources.items() if values}
+        if devices:
+            # A device is requested by its limit.
+            resources["limits"][settings.resource] = str(devices)
+            resources["requests"].pop(settings.resource, None)
+        visible = {} if devices else {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
+        environment = {**visible, "TMPDIR": WORK, **settings.env}
+        container: Object = {
+            "name": CONTAINER,
+            "image": settings.image,
+            "command": [settings.python, f"{IN}/payload.zip", f"{IN}/request-{number}.json"],
+            "env": [
+                *({"name": str(k), "value": str(v)} for k, v in environment.items()),
+                {"name": "GPUFLEET_SECRET", "value": self.secret},
+                {"name": "GPUFLEET_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+            ],
+            "resources": {kind: values for kind, values in resources.items() if values},
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"], **({"add": list(settings.capabilities)} if settings.capabilities else {})},
+            },
+            "volumeMounts": [
+                {"name": "in", "mountPath": IN, "readOnly": True},
+                {"name": "work", "mountPath": WORK},
+            ],
+        }
+        volumes: list[Object] = [{"name": "in", "configMap": {"name": self.owner["name"]}}, {"name": "work", "emptyDir": {}}]
+        if settings.host_root:
+            volumes.append({"name": "host", "hostPath": {"path": "/", "type": "Directory"}})
+            container["volumeMounts"].append({"name": "host", "mountPath": HOST, "readOnly": True, "mountPropagation": "HostToContainer"})
+        if settings.shm_size:
+            volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shm_size}})
+            container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
+        spec: Object = {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": int(self.deadline_s),
+            "terminationGracePeriodSeconds": 5,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            "tolerations": [dict(toleration) for toleration in settings.tolerations],
+            "containers": [container],
+            "volumes": volumes,
+        }
+        results.mount(spec, container, settings.results, self.run_id, self.stage)
+        for field, value in (
+            ("runtimeClassName", settings.runtime_class),
+            ("priorityClassName", settings.priority_class),
+            ("serviceAccountName", settings.service_account),
+        ):
+            if value:
+                spec[field] = value
+        if settings.priority_class:
+            # A class that preempts is refused at admission. Without a class none can be set, and the cluster's default decides.
+            spec["preemptionPolicy"] = "Never"
+        if settings.image_pull_policy:
+            container["imagePullPolicy"] = settings.image_pull_policy
+        if settings.image_pull_secrets:
+            spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
+        if settings.host_network:
+            spec.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
+        if settings.host_ipc:
+            spec["hostIPC"] = True
+        if settings.privileged:
+            del container["securityContext"]["allowPrivilegeEscalation"]  # the API takes no privileged container that may not rise
+            container["securityContext"]["privileged"] = True
+        if settings.inject:
+            inject.add(spec, settings.inject, besides)
+        return spec
+
+
+def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings) -> Object:
+    """A pod of `template`, which stays and is ready when it has answered, on each node that its affinity names."""
+    spec = staying(template, settings)["spec"]
+    spec["restartPolicy"] = "Always"  # the only one that a DaemonSet takes; neither does it take a deadline
+    del spec["activeDeadlineSeconds"]
+    wanted = {"selector": {"matchLabels": {LAUNCH: launch.name}}, "template": _template(template)}
+    update = {"updateStrategy": {"type": "OnDelete"}}
+    metadata = launch.metadata(name, "launcher", settings)
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {**wanted, **update}}
+
+
+def job(launch: Launch, name: str, template: Object, settings: PodSettings, nodes: int) -> Object:
+    """One pod of `template` on each of `nodes` nodes that its affinity names, placed by the scheduler, none made again. They stay
+    when they have answered: only pods that run keep others from their node."""
+    staying(template, settings)
+    apart = {"labelSelector": {"matchLabels": {LAUNCH: launch.name}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, affinity)
+    spec = {
+        "completionMode": "Indexed",
+        "completions": nodes,
+        "parallelism": nodes,
+        "backoffLimitPerIndex": 0,
+        "maxFailedIndexes": nodes,
+        "activeDeadlineSeconds": int(launch.deadline_s),
+        "ttlSecondsAfterFinished": GRACE_S,
+        "template": _template(template),
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": launch.metadata(name, "launcher", settings), "spec": spec}
+
+
+def staying(pod: Object, settings: PodSettings) -> Object:
+    """The pod, ready once it has answered; its request says that it stays then."""
+    pod["spec"]["containers"][0]["readinessProbe"] = {
+        "exec": {"command": [settings.python, "-c", f"import os, sys; sys.exit(not os.path.exists('{DONE}'))"]},
+        "periodSeconds": 2,
+        "timeoutSeconds": 10,
+    }
+    return pod
+
+
+def _template(pod: Object) -> Object:
+    return {"metadata": {k: pod["metadata"][k] for k in ("labels", "annotations")}, "spec": pod["spec"]}
+
+
+def on_nodes(nodes: t.Iterable[str]) -> Object:
+    """Affinity to nodes by their names, for the scheduler."""
+    # A term takes one name; several terms are alternatives.
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+# Patches ---------------------------------------------------------------------------------------------------------
+
+# What a patch may not touch: by these a pod is found, placed, ended and believed.
+_FIXED: dict[str, tuple[str, ...]] = {
+    "metadata": ("name", "namespace", "ownerReferences", "uid"),
+    "spec": ("restartPolicy", "activeDeadlineSeconds", "nodeName", "containers", "automountServiceAccountToken"),
+    "container": ("name", "command", "args"),
+}
+_RESERVED_ENV = ("GPUFLEET_SECRET", "GPUFLEET_POD_UID")
+
+
+def patched(pod: Object, settings: PodSettings) -> Object:
+    """`pod` with acceptance_kube_pod_patch merged in: mappings are merged, lists are appended. KubeError names a field that
+    may not be touched, or that acceptance_kube_allow would have to name."""
+    patch = settings.pod_patch
+    for part, fields in _FIXED.items():
+        touched = sorted(set(patch.get(part) or {}) & set(fields))
+        if touched:
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}.{touched[0]} is not to be changed")
+    for kind in ("labels", "annotations"):
+        ours = [k for k in (patch.get("metadata") or {}).get(kind) or {} if str(k).startswith(DOMAIN) or "managed-by" in str(k)]
+        if ours:
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: metadata.{kind}.{ours[0]} is not to be changed")
+    for variable in (patch.get("container") or {}).get("env") or []:
+        if variable.get("name") in _RESERVED_ENV:
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: env {variable['name']} is not to be changed")
+    pod["metadata"] = merged(pod["metadata"], patch.get("metadata") or {})
+    pod["spec"] = merged(pod["spec"], patch.get("spec") or {})
+    pod["spec"]["containers"][0] = merged(pod["spec"]["containers"][0], patch.get("container") or {})
+    for power in powers(pod["spec"]):
+        if power not in settings.allow:
+            raise KubeError("bad_spec", f"the pods would be {power}; acceptance_kube_allow does not name it")
+    return pod
+
+
+def powers(spec: Object) -> list[str]:
+    """Which of FORBIDDEN a pod has."""
+    containers = [*spec["containers"], *(spec.get("initContainers") or [])]
+    has = {
+        "privileged": any((c.get("securityContext") or {}).get("privileged") for c in containers),
+        "host_ipc": bool(spec.get("hostIPC")),
+        "host_pid": bool(spec.get("hostPID")),
+    }
+    return [power for power in FORBIDDEN if has[power]]
+
+
+# Whose is it -----------------------------------------------------------------------------------------------------
+
+
+def controller(pid: int = 0) -> str:
+    """Which process drives a run, so that another one on the same machine can tell whether it still does."""
+    pid = pid or os.getppid()
+    return f"{_here()}/{pid}/{process.start_time(pid) or 0}"
+
+
+def _here() -> str:
+    """Where a process id means something: this boot of this machine, and this container of it."""
+    return f"{boot_id()}/{os.readlink('/proc/self/ns/pid')}"
+
+
+def abandoned(item: Object, now: float | None = None) -> bool:
+    """Whether nobody will come for an object of ours: its deadline is over, or whoever drove it, on this machine, is gone."""
+    annotations = item["metadata"].get("annotations") or {}
+    try:
+        if int(annotations.get(EXPIRES, "0")) < (time.time() if now is None else now):
+            return True
+        where, pid, started = annotations.get(CONTROLLER, "//").rsplit("/", 2)
+        # Of another machine, or of this one before a reboot: the deadline will tell.
+        return where == _here() and not process.is_alive(int(pid), int(started))
+    except ValueError:
+        return True

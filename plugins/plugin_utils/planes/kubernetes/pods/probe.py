@@ -1,0 +1,500 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A probe on every node of a cluster: one submission, one watch, one log per node, answers as they arrive.
+
+Which node an answer is about stands in the spec of the pod whose log it was in. What the pod says of itself is believed only
+where its frame carries the pod's own nonce.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import pathlib
+import queue
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE, Watch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+
+# What makes the pods, where we do not make each one.
+LAUNCHED_BY: dict[str, list[tuple[str, str]]] = {
+    "pods": [],
+    "daemonset": [("/apis/apps/v1", "daemonsets")],
+    "job": [("/apis/batch/v1", "jobs")],
+}
+# Requests at a time: 8 threads made 200 pods in 0.8 s, and more do not help a single API server.
+SUBMITTERS = 8
+READERS = 16
+# A pod whose node has gone silent may come back within this time.
+LOST_S = 45.0
+# The log is written by the container runtime behind the back of the container: the last lines may be a moment late.
+LATE_S = (0.3, 1.0, 3.0)
+LOG_LIMIT = 16 << 20
+LAST_LINES = 5
+
+
+_UNSEEN = states.State(states.PENDING, "timeout", "the API server has not shown the pod yet")
+
+
+@dataclasses.dataclass
+class Asked:
+    """What is asked of one node: a request as payload.request() makes it, and how many devices its pod needs."""
+
+    node: str
+    request: Object
+    devices: int = 0
+
+
+class Answer(t.NamedTuple):
+    """What one node said, as a probe module would have returned it, or {"state": "refused", "reason_code", "reason"}; and of
+    its pod: {"pod", "image", "image_id"}."""
+
+    node: str
+    said: Object
+    pod: Object
+
+
+@dataclasses.dataclass
+class _Followed:
+    asked: Asked
+    since: float
+    uid: str = ""
+    name: str = ""
+    state: states.State = _UNSEEN
+    ended: bool = False
+    image_id: str = ""
+
+
+class NodeProbe:
+    """One stage on one cluster.
+
+    `timeout`: the probe's own deadline in seconds. `archive`: the payload. `raw`: where other output of a node's pod goes, or None.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: PodSettings,
+        run_id: str,
+        stage: str,
+        timeout: float,
+        archive: bytes,
+        raw: t.Callable[[str], pathlib.Path] | None = None,
+    ) -> None:
+        self.client = client
+        self.settings = settings
+        self.archive = archive
+        self.raw = raw
+        # The guardian in the pod ends the probe, then writes; our own patience is longer, the cluster's is the longest.
+        self.run_s = timeout + 90.0
+        self.launch = objects.Launch(run_id, stage, client.namespace, settings.start_timeout + self.run_s + 60.0)
+        self.pods = cleanup.path("/api/v1", client.namespace, "pods")
+        # Pods that stay when they have answered, and those that are left for a person: {pod: node}.
+        self.stay = settings.launcher != "pods" or settings.keep != "never"
+        self.kept: dict[str, str] = {}
+        if settings.keep != "never":
+            self.launch.deadline_s += settings.keep_seconds
+            self.launch.holder = objects.KEPT
+        self.followed: dict[str, _Followed] = {}
+        self._arrived: queue.Queue[tuple[str, t.Any]] = queue.Queue()
+        self._reading: collections.deque[_Followed] = collections.deque()
+        self._namespace: tuple[float, str] = (0.0, "")
+        self._makers: list[str] = []
+        self._over = False
+        self._unended = False
+        self._holding = any(settings.resources.values())
+        self._unplaced = _UNSEEN
+
+    def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:
+        """Every node's answer as soon as it is there, together with those that came with it. KubeError where nothing could be
+        submitted at all."""
+        numbers, requests = _numbered(asked)
+        if self.stay:
+            requests = [{**request, "hold": objects.DONE} for request in requests]
+        watch = Watch(self.client, self.pods, self.launch.selector)
+        watch.start()
+        try:
+            self._make_owner(requests)
+            with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers, concurrent.futures.ThreadPoolExecutor(READERS) as readers:
+                try:
+                    self._submit(asked, numbers, makers)
+                    yield from self._follow(watch, readers)
+                finally:
+                    makers.shutdown(wait=False, cancel_futures=True)
+                    readers.shutdown(wait=False, cancel_futures=True)
+        finally:
+            watch.stop()
+
+    def submit(self, asked: list[Asked], stays_s: float) -> tuple[Object, list[Answer]]:
+        """Make everything and leave it to the cluster, for whoever collects it within `stays_s` of its deadline: what collect() has to
+        know, and the answers of nodes whose pods could not be made."""
+        self.launch.stays_s, self.launch.holder = stays_s, objects.DETACHED
+        numbers, requests = _numbered(asked)
+        self._make_owner(requests)
+        with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers:
+            self._submit(asked, numbers, makers)
+        refused: list[Answer] = []
+        while not self._arrived.empty():
+            _kind, (node, error) = self._arrived.get_nowait()
+            refused += self._refuse(node, error.reason_code, error.reason)
+        nodes = sorted(set(self.followed) - {answer.node for answer in refused})
+        return {"launch": self.launch.name, "secret": self.launch.secret, "nodes": nodes}, refused
+
+    def collect(self, record: Object, asked: list[Asked]) -> t.Iterator[list[Answer]]:
+        """As run(), of what submit() has made: waits for those that have not ended."""
+        self.launch.name, self.launch.secret = record["launch"], record["secret"]
+        self.followed = {item.node: _Followed(item, time.monotonic()) for item in asked}
+        there = {_node(pod) for page in self.client.pages(self.pods, labelSelector=self.launch.selector) for pod in page["items"]}
+        words = "its pod is not there any more: it was removed, or nobody collected it before its deadline; a resume measures it again"
+        gone = [answer for node in sorted(set(self.followed) - there) for answer in self._refuse(node, "pod_deleted", words)]
+        for answer in gone:
+            del self.followed[answer.node]
+        if gone:
+            yield gone
+        watch = Watch(self.client, self.pods, self.launch.selector)
+        watch.start()
+        try:
+            with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
+                try:
+                    yield from self._follow(watch, readers)
+                finally:
+                    readers.shutdown(wait=False, cancel_futures=True)
+        finally:
+            watch.stop()
+
+    def _make_owner(self, requests: list[Object]) -> None:
+        made = self.client.post(
+            cleanup.path("/api/v1", self.client.namespace, "configmaps"),
+            self.launch.config(self.archive, requests, self.settings),
+        )
+        self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
+
+    def clean(self) -> list[str]:
+        """Remove everything of this launch but what is kept; what is still there in the end."""
+        self._over = True  # where our controller has died, pods are still being made meanwhile
+        if self.kept:
+            for page in self.client.pages(self.pods, labelSelector=self.launch.selector):
+                for name in {pod["metadata"]["name"] for pod in page["items"]} - set(self.kept):
+                    one = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={name}"}
+                    self.client.delete(self.pods, propagationPolicy="Background", **one)
+            return []
+        return cleanup.remove(self.client, self.launch.selector, [*LAUNCHED_BY[self.settings.launcher], *cleanup.KINDS_OF_PROBES])
+
+    def ended(self) -> bool:
+        """Whether every pod has answered and none holds what another stage may want: nobody waits for their removal then."""
+        return not self._unended and self.settings.keep == "never" and not (self.stay and self._holding)
+
+    def forked(self) -> None:
+        self.client = self.client.fresh()
+
+    # Submission --------------------------------------------------------------------------------------------------
+
+    def _submit(self, asked: list[Asked], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+        self._holding = self._holding or any(item.devices for item in asked)
+        for item in asked:
+            self.followed[item.node] = _Followed(item, time.monotonic())
+        if self.settings.launcher != "pods":
+            self._submit_groups(asked, numbers)
+            return
+        bodies = (self._pod(item, place, number) for place, (item, number) in enumerate(zip(asked, numbers, strict=True)))
+        # Where the first pod is refused for what it is, so are all: it is said once and not a thousand times.
+        self._seen(self.client.post(self.pods, next(bodies), **objects.STRICT))
+        for item, body in zip(asked[1:], bodies, strict=True):
+            makers.submit(self._make, self.pods, item.node, body)
+
+    def _submit_groups(self, asked: list[Asked], numbers: list[int]) -> None:
+        """One DaemonSet or Job for all nodes that have the same request and as many devices."""
+        groups: dict[tuple[int, int], list[str]] = {}
+        for item, number in zip(asked, numbers, strict=True):
+            groups.setdefault((number, item.devices), []).append(item.node)
+        for place, ((number, devices), nodes) in enumerate(groups.items()):
+            name = f"{self.launch.name}-{place}"
+            template = self.launch.pod(name, number, self.settings, devices)
+            template["spec"]["affinity"] = objects.merged(template["spec"].get("affinity") or {}, objects.on_nodes(nodes))
+            if self.settings.launcher == "daemonset":
+                made = objects.daemonset(self.launch, name, template, self.settings)
+            else:
+                made = objects.job(self.launch, name, template, self.settings, len(nodes))
+            (api, resource), *_more = LAUNCHED_BY[self.settings.launcher]
+            maker = self.client.post(cleanup.path(api, self.client.namespace, resource), made, **objects.STRICT)
+            self._makers.append(maker["metadata"]["uid"])
+
+    def _pod(self, item: Asked, place: int, number: int) -> Object:
+        pod = self.launch.pod(f"{self.launch.name}-{place}", number, self.settings, item.devices)
+        if self.stay:
+            objects.staying(pod, self.settings)
+        if item.devices or any("/" in resource for resource in self.settings.resources.get("limits") or {}):
+            # What device plugins give out is accounted by the scheduler.
+            pod["spec"]["affinity"] = objects.merged(pod["spec"].get("affinity") or {}, objects.on_nodes([item.node]))
+        else:
+            pod["spec"]["nodeName"] = item.node
+        return pod
+
+    def _make(self, where: str, node: str, body: Object) -> None:
+        try:
+            if not self._over:
+                self.client.post(where, body)
+        except KubeError as error:
+            self._arrived.put(("refused", (node, error)))
+        except Exception as error:  # a thread's end is no answer
+            self._arrived.put(("refused", (node, KubeError("module_failed", f"{type(error).__name__}: {error}"))))
+
+    # Following ---------------------------------------------------------------------------------------------------
+
+    def _follow(self, watch: Watch, readers: concurrent.futures.Executor) -> t.Iterator[list[Answer]]:
+        reading = 0
+        looked = 0.0
+        while self.followed:
+            answers: list[Answer] = []
+            for kind, what in self._news(watch):
+                if kind == ADDED:
+                    self._seen(what)
+                elif kind == GONE:
+                    answers += self._gone(what)
+                elif kind == "refused":
+                    node, error = what
+                    answers += self._refuse(node, error.reason_code, error.reason)
+                elif kind == "read":
+                    reading -= 1
+                    answers.append(what)
+                elif kind == FAILED:
+                    for node in list(self.followed):
+                        answers += self._refuse(node, what.reason_code, what.reason)
+            while self._reading and reading < 2 * READERS:
+                reading += 1
+                readers.submit(self._read, self._reading.popleft())
+            now = time.monotonic()
+            if now - looked > 0.5:
+                looked = now
+                for node in list(self.followed):
+                    answers += self._overdue(self.followed[node], now)
+                answers += self._look()
+            for answer in answers:
+                self.followed.pop(answer.node, None)
+                # One that never had a container is nothing to look at.
+                if self.settings.keep != "never" and answer.pod["image_id"] and not measured(answer.said):
+                    self.kept[answer.pod["pod"]] = answer.node
+            if answers:
+                yield answers
+
+    def _look(self) -> list[Answer]:
+        """Called twice a second."""
+        return []
+
+    def _news(self, watch: Watch) -> t.Iterator[tuple[str, t.Any]]:
+        """What has happened, waiting a moment for the first of it."""
+        wait = 0.05
+        for source in (self._arrived, watch.changes):
+            while True:
+                try:
+                    yield source.get(timeout=wait) if wait and source is watch.changes else source.get_nowait()
+                    wait = 0
+                except queue.Empty:
+                    break
+
+    def _seen(self, pod: Object) -> None:
+        followed = self.followed.get(_node(pod))
+        if not _node(pod):
+            self._unplaced = states.state(pod)  # of a Job: nobody knows yet which node it would have been
+        if followed is None or followed.ended or (followed.uid and followed.uid != pod["metadata"]["uid"]):
+            return
+        state = states.state(pod)
+        followed.uid, followed.name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        followed.image_id = states.image_id(pod) or followed.image_id
+        if (state.phase, state.code) != (followed.state.phase, followed.state.code):
+            followed.since = time.monotonic() if state.phase != states.PENDING or state.code == "lost_node" else followed.since
+        followed.state = state
+        # Where we do not make the pods ourselves they stay, and are ready once they have answered.
+        if state.phase == states.ENDED or (state.phase == states.READY and self.stay):
+            followed.ended = True
+            self._reading.append(followed)
+
+    def _gone(self, pod: Object) -> list[Answer]:
+        uid = pod["metadata"]["uid"]
+        followed = next((f for f in self.followed.values() if f.uid == uid), None)
+        if followed is None or followed.ended:
+            return []
+        if followed.state.code == "evicted":
+            return self._refuse(followed.asked.node, "evicted", followed.state.words)
+        words = self._why_deleted()
+        code = "namespace_gone" if words else "pod_deleted"
+        return self._refuse(followed.asked.node, code, words or f"somebody deleted pod {followed.name} before it had answered")
+
+    def _why_deleted(self) -> str:
+        """Whether the whole namespace is going, asked at most once in two seconds."""
+        asked_at, words = self._namespace
+        if time.monotonic() - asked_at > 2:
+            words = ""
+            try:
+                found = self.client.get(f"/api/v1/namespaces/{self.client.namespace}")
+                if found["metadata"].get("deletionTimestamp"):
+                    words = f"namespace {self.client.namespace} is being deleted"
+            except KubeError as error:
+                words = f"namespace {self.client.namespace} is gone" if error.status == 404 else ""
+            self._namespace = (time.monotonic(), words)
+        return words
+
+    def _overdue(self, followed: _Followed, now: float) -> list[Answer]:
+        state, waited = followed.state if followed.uid else self._unplaced, now - followed.since
+        node = followed.asked.node
+        if followed.ended:
+            return []
+        if state.phase == states.HOPELESS:
+            return self._refuse(node, state.code, state.words)
+        if state.phase == states.PENDING and waited > self.settings.start_timeout:
+            words = state.words + self._events(followed) + self._holders(followed)
+            return self._refuse(node, state.code, f"not started within {self.settings.start_timeout:.0f} s: {words}")
+        if state.code == "lost_node" and waited > LOST_S:
+            return self._refuse(node, "lost_node", f"{state.words}{self._not_ready(node)}")
+        if state.phase in (states.RUNNING, states.READY) and waited > self.run_s:
+            words = state.words or "its probe has not ended"
+            return self._refuse(node, state.code or "timeout", f"no answer within {self.run_s:.0f} s: {words}{self._not_ready(node)}")
+        return []
+
+    def _events(self, followed: _Followed) -> str:
+        """What the cluster says of a pod that does not start, the newest last; for mounts it says it nowhere else."""
+        about = followed.uid or next(iter(self._makers), "")
+        if followed.state.code == "unschedulable" or not about:
+            return ""
+        try:
+            path = cleanup.path("/api/v1", self.client.namespace, "events")
+            found = self.client.get(path, fieldSelector=f"involvedObject.uid={about},type=Warning", limit=20)["items"]
+        except KubeError:
+            return ""
+        said = list(dict.fromkeys(f"{e.get('reason')}: {' '.join(str(e.get('message')).split())}" for e in found))[-2:]
+        return "".join(f"; {line[:300]}" for line in said)
+
+    def _holders(self, followed: _Followed) -> str:
+        """Which pods hold the devices that ours waits for; where we may look (files/rbac/holders.yaml)."""
+        resource, node = self.settings.resource, followed.asked.node
+        if followed.state.code != "unschedulable" or not followed.asked.devices:
+            return ""
+        try:
+            query = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+            found = self.client.get("/api/v1/pods", fieldSelector=query, limit=500)["items"]
+        except KubeError:
+            return f"; who holds {resource} of {node} may not be asked, see files/rbac/holders.yaml"
+        held = {f"{p['metadata']['namespace']}/{p['metadata']['name']}": requested(p, resource) for p in found}
+        users = [f"{name} ({count})" for name, count in sorted(held.items()) if count]
+        return f"; {resource} of {node} is held by {', '.join(users[:10])}" if users else f"; no pod holds {resource} of {node}"
+
+    def _not_ready(self, node: str) -> str:
+        try:
+            found = self.client.get(f"/api/v1/nodes/{node}")
+        except KubeError as error:
+            return f"; node {node} is not there any more" if error.status == 404 else ""
+        words = inventory.not_ready(found)
+        return f"; {words}" if words else ""
+
+    def _refuse(self, node: str, code: str, reason: str) -> list[Answer]:
+        followed = self.followed.get(node)
+        if followed is None:
+            return []
+        followed.ended = True
+        self._unended = True
+        return [Answer(node, {"state": "refused", "reason_code": code, "reason": reason[:1500]}, self._about(followed))]
+
+    def _about(self, followed: _Followed) -> Object:
+        return {"pod": followed.name, "image": self.settings.image, "image_id": followed.image_id}
+
+    # Logs --------------------------------------------------------------------------------------------------------
+
+    def _read(self, followed: _Followed) -> None:
+        """In a thread: the answer in a pod's log, or why there is none."""
+        try:
+            answer = self._answer(followed)
+        except Exception as error:  # a thread's end is no answer
+            said = {"state": "refused", "reason_code": "module_failed", "reason": f"{type(error).__name__}: {error}"}
+            answer = Answer(followed.asked.node, said, self._about(followed))
+        self._arrived.put(("read", answer))
+
+    def _answer(self, followed: _Followed) -> Answer:
+        code, reason, last = "no_result", "", ""
+        nonce = frame.nonce_of(self.launch.secret, followed.uid)
+        for pause in (*LATE_S, None):
+            reader = frame.Reader(nonce)
+            try:
+                last = self._stream(followed, reader)
+                return Answer(followed.asked.node, reader.result(), {**self._about(followed), "foreign_frames": reader.foreign})
+            except frame.FrameError as error:
+                code, reason = error.reason_code, error.reason
+            except KubeError as error:
+                gone = error.status == 404
+                code, reason = ("pod_deleted" if gone else "no_result"), f"its log cannot be read: {error.reason}"
+            if pause is None or code == "forged_frame":
+                break
+            time.sleep(pause)
+        state = followed.state
+        words = [state.words, reason, f"its last words: {last}" if last and code == "no_result" else ""]
+        if state.code and code != "forged_frame":
+            code = state.code
+        elif code == "no_result" and "log cannot be read" in reason and (lost := self._not_ready(followed.asked.node)):
+            code, words = "lost_node", [*words, lost.lstrip("; ")]
+        reason = "; ".join(word for word in words if word)[:1500]
+        return Answer(followed.asked.node, {"state": "refused", "reason_code": code, "reason": reason}, self._about(followed))
+
+    def _stream(self, followed: _Followed, reader: t.Any, **query: t.Any) -> str:
+        """Feed a pod's log to `reader` and write what is not of a frame to disk; the last words of the latter."""
+        last: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
+        kept = 0
+        target: t.IO[bytes] | None = None
+        try:
+            for line in self.client.lines(f"{self.pods}/{followed.name}/log", container=objects.CONTAINER, line_limit=1 << 16, **query):
+                reader.feed(line)
+                if frame.TAG in line or not line.strip():
+                    continue
+                last.append(line[:300])
+                kept += len(line) + 1
+                if self.raw and kept <= LOG_LIMIT:
+                    target = target or open(self.raw(followed.asked.node), "wb")  # noqa: SIM115
+                    target.write(line + b"\n")
+        finally:
+            if target:
+                target.close()
+        return " | ".join(line.decode("utf-8", "replace").strip() for line in last)[-600:]
+
+
+def _numbered(asked: list[Asked]) -> tuple[list[int], list[Object]]:
+    """Equal requests are one: its number for each node, and the requests."""
+    requests: list[Object] = []
+    numbers = []
+    for item in asked:
+        if item.request not in requests:
+            requests.append(item.request)
+        numbers.append(requests.index(item.request))
+    return numbers, requests
+
+
+def measured(said: Object) -> bool:
+    """Whether an answer holds what was asked for, whatever it is worth."""
+    seen = said.get("observations") or []
+    return bool(seen) and all(isinstance(item, dict) and item.get("outcome") in ("measured", "not_applicable") for item in seen)
+
+
+def requested(pod: Object, resource: str) -> int:
+    """How many devices the containers of a pod ask for."""
+    limits = [((c.get("resources") or {}).get("limits") or {}).get(resource, 0) for c in pod["spec"].get("containers") or []]
+    return sum(int(count) for count in limits if str(count).isdigit())
+
+
+def _node(pod: Object) -> str:
+    """The node of a pod: where it is bound to, else where alone it may be bound to."""
+    spec = pod["spec"]
+    if spec.get("nodeName"):
+        return str(spec["nodeName"])
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms") or []
+    fields = [field for term in terms for field in term.get("matchFields") or [] if field.get("key") == "metadata.name"]
+    if len(terms) == 1 and fields and len(fields[0].get("values") or []) == 1:
+        return str(fields[0]["values"][0])
+    return ""

@@ -1,0 +1,178 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A stage between the nodes of one cluster: a group of pods for each group of the plan.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import secrets
+import typing as t
+
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, discovery, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer, Group, short_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster, with_floating, with_image
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
+
+Record = t.Dict[str, t.Any]
+
+class GroupsOnCluster(StageOnCluster):
+    """Every group of the cluster that the plan names, one after the other, and each of its nodes as a member."""
+
+    def _measure(self) -> None:
+        pods = of_variables.pods(self.settings)
+        client = connect(of_variables.connection(self.host, self.settings))
+        access.require(client, (), access.NODES)
+        choice = discovery.choose(client, self.settings.get("acceptance_kube_group_launcher") or discovery.AUTO)
+        for line in cleanup.janitor(client, self.acting.id, self.stage):
+            Display().display(line)
+        for line in choice.why:
+            Display().vv(f"{self.host}: {line}")
+        there = {node.name: node for node in inventory.nodes(client, "", pods.resource)}
+        for subject, members in self._groups().items():
+            self._one(client, pods, choice, subject, members, there)
+
+    def _groups(self) -> dict[str, list[str]]:
+        """{group's subject: its nodes' subjects}, of what is still to be measured."""
+        groups = (item["subject"] for item in self.planned.values() if item["subject"]["kind"] == "group")
+        return {subject["id"]: subject["members"] for subject in groups if subject["id"] in self.left}
+
+    def _one(
+        self,
+        client: Client,
+        pods: PodSettings,
+        choice: discovery.Choice,
+        subject: str,
+        members: list[str],
+        there: dict[str, inventory.Node],
+    ) -> None:
+        options = self._options(subject)
+        problems: dict[str, tuple[str, str]] = {}
+        for member in members:
+            node = there.get(member.partition("/")[2])
+            found = (
+                self._absent(member.partition("/")[2]) if node is None else inventory.obstacle(node, pods.tolerations, True, pods.resource)
+            )
+            if found:
+                problems[member] = found
+        for member in set(problems) & self.left:
+            code, reason = problems[member]
+            self._record(member, {"state": "refused", "reason_code": code, "reason": reason})
+        able = [member.partition("/")[2] for member in members if member not in problems]
+        refusal = None
+        if len(able) < 2:
+            said = "; ".join(f"{member}: {reason}" for member, (_code, reason) in problems.items())
+            refusal = ("member", f"{len(able)} of {len(members)} nodes can take part: {said}")
+        devices = self._devices({name: there[name].devices for name in able}, options)
+        if isinstance(devices, str):
+            refusal = refusal or ("gpu_count", devices)
+        if refusal:
+            self._give_up_group(subject, members, {"state": "refused", "reason_code": refusal[0], "reason": refusal[1]})
+            return
+        absent = [{"name": member, "address": "", "problem": reason} for member, (_code, reason) in problems.items()]
+        while True:
+            answer = self._launched(client, pods, choice, subject, able, t.cast(int, devices), options, absent)
+            # A node whose pod does not come up is left out and named, as one that is cordoned is; the others are measured.
+            late = {node: answer.absent[node] for node in able if node in answer.absent}
+            if not late or len(able) - len(late) < 2:
+                break
+            able = [node for node in able if node not in late]
+            for name, (code, reason) in late.items():
+                Display().display(f"{self.host}: {subject} goes on without {name}: {reason}")
+                absent.append({"name": f"{self.host}/{name}", "address": "", "problem": reason})
+                if f"{self.host}/{name}" in self.left:
+                    self._record(f"{self.host}/{name}", {"state": "refused", "reason_code": code, "reason": reason})
+        self._tell(subject, members, answer, pods)
+
+    def _options(self, subject: str) -> Record:
+        """The options of the probe fabric for the head of this group."""
+        plan = self.acting.plan()
+        args = {
+            **self.args(),
+            "checks": [{"check": c, "variant": v} for c, v, s in self.planned if s == subject],
+            "group": subject,
+            "token": secrets.token_hex(16),
+            "floors": self.description.floors(plan, self.host),
+            "exec": {"kind": "host"},
+            "root": "/",
+        }
+        return t.cast(Record, payload.request(self.action.module, self.action.spec, args)["params"])
+
+    def _devices(self, has: dict[str, int], options: Record) -> int | str:
+        """How many devices each worker asks for: what the checks say, else all of a node; or why there is no such number."""
+        asked = {word.partition("=")[2] for c in options["checks"] for word in c["variant"].split() if word.startswith("gpus=")}
+        if asked and all(word.isdigit() for word in asked):
+            return max(map(int, asked))
+        if len(set(has.values())) > 1:
+            shown = ", ".join(f"{name}: {count}" for name, count in sorted(has.items(), key=lambda one: one[1]))
+            return f"nodes of one group must have equally many GPUs, allocatable are {shown}: set nccl_fabric_gpus, or make two groups"
+        return next(iter(has.values()), 0)
+
+    def _launched(
+        self,
+        client: Client,
+        pods: PodSettings,
+        choice: discovery.Choice,
+        subject: str,
+        nodes: list[str],
+        devices: int,
+        options: Record,
+        absent: list[Record],
+    ) -> Answer:
+        """The group's answer by the first launcher that somebody acts on."""
+
+        def head(seats: list[Record]) -> Record:
+            members = [{"name": f"{self.host}/{seat['node']}", "address": seat["address"], "host": seat["host"]} for seat in seats]
+            return {"members": [*members, *absent], "fabric": options, "join_timeout": options["join_timeout"]}
+
+        # A member waits for the head as long as the pods live, and asks for no check but itself.
+        member = {**options, "checks": [{"check": MEMBER, "variant": ""}], "floors": []}
+        member["join_timeout"] = 2 * pods.start_timeout + options["join_timeout"]
+        raw = self.acting.dir / "raw" / file_name(subject)
+        raw.mkdir(parents=True, exist_ok=True)
+        for number, kind in enumerate(choice.kinds, 1):
+            shape = group_objects.Shape(
+                kind, short_name(self.acting.id), nodes, len(nodes), devices, max(1, devices),
+                int(self.settings.get("acceptance_kube_ssh_port") or group_objects.SSH_PORT),
+                str(self.settings.get("acceptance_kube_queue") or ""), workers_answer=True,
+            )  # fmt: skip
+            launched = Group(
+                client, pods, shape, self.acting.id, self.stage, float(options["timeout"]), payload.archive(),
+                {"fabric": member}, head, raw / f"{self.stage}-head.log",
+            )  # fmt: skip
+            with held(launched, self.controller, f"{self.host}: run {self.acting.id}"):
+                answer = launched.run()
+            if answer.said.get("reason_code") != "no_launcher" or number == len(choice.kinds):
+                break
+            Display().display(f"{self.host}: {answer.said['reason']}; {choice.kinds[number]} is tried in its place")
+        return answer
+
+    # Answers ---------------------------------------------------------------------------------------------------------
+
+    def _tell(self, subject: str, members: list[str], answer: Answer, pods: PodSettings) -> None:
+        ran = {**answer.about, "kube_launcher": answer.about.get("launcher")}
+        for node, said in answer.workers.items():
+            for seen in said.get("observations") or []:
+                if isinstance(seen, dict):
+                    seen["subject"] = None  # a worker speaks for its own node only
+            if f"{self.host}/{node}" in self.left:
+                self._record(f"{self.host}/{node}", with_floating(with_image(said, ran, pods.allow)))
+        self._give_up_group(subject, members, with_image(answer.said, ran, pods.allow))
+
+    def _give_up_group(self, subject: str, members: list[str], said: Record) -> None:
+        """The group's own answer; members that said nothing have the group's reason."""
+        self._record(subject, said)
+        reason = said.get("reason") or "the group ended without a word of this node"
+        for member in [member for member in members if member in self.left]:
+            code = said.get("reason_code") or "no_result"
+            self._record(member, {"state": "refused", "reason_code": code, "reason": reason, "ran": said.get("ran")})

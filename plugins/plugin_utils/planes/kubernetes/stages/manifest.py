@@ -1,0 +1,45 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A stage of a team's own on the nodes of one cluster: a manifest, judged by its exit status or by what it prints.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.manifest import LAUNCHER, ManifestProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
+
+
+class ManifestOnCluster(StageOnCluster):
+    """The manifest on every node of the cluster that the plan names."""
+
+    def _measure(self) -> None:
+        manifest = t.cast(manifests.Manifest, self.description).manifest
+        image = {f"{of_variables.PREFIX}image": manifests.image(manifest)}
+        pods = of_variables.pods({**self.settings, **image})
+        client = connect(of_variables.connection(self.host, self.settings))
+        access.require(client, [*access.PROBE, *access.LAUNCHERS[LAUNCHER[manifest["kind"]]]], access.NODES)
+        for line in cleanup.janitor(client, self.acting.id, self.stage):
+            Display().display(line)
+        asked = self._asked(client, pods)
+        if not asked:
+            return
+        checks = {item.node: [(c["check"], c["variant"]) for c in item.request["checks"]] for item in asked}
+        timeout = float(self.settings[f"{self.stage}_timeout"])
+        probe = ManifestProbe(client, pods, self.acting.id, self.stage, timeout, manifest, checks, self._raw)
+        with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
+            for answers in probe.run(asked):
+                self._record_all([self._taken(answer, probe.settings) for answer in answers])
+
+    def _request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
+        return {"checks": [{"check": check, "variant": variant} for check, variant in checks]}

@@ -1,0 +1,255 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One stage of a run on the nodes of one cluster.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import why_nothing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import StageOnTarget
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.plane import asks_for_devices
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
+
+# These say that nobody knows anything of any node: the cluster is not asked again in this run.
+_LOST = ("cluster_unreachable", "credentials")
+
+
+class StageOnCluster(StageOnTarget):
+    """Every node of the cluster that the plan names; what one says is in the journal when it says it."""
+
+    def __init__(self, *args: t.Any) -> None:
+        super().__init__(*args)
+        self._known: dict[str, dict[str, int]] = {}
+
+    def run(self) -> dict[str, t.Any]:
+        if not self.planned:
+            return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
+        if self.phase == "start":
+            return {"skipped": True, "changed": False, "skip_reason": "its pods run while it collects"}
+        self.checks_of: dict[str, list[Check]] = {}
+        for check in self.planned:
+            self.checks_of.setdefault(check[2], []).append(check)
+        self.left = set(self.checks_of)
+        self.said: dict[str, int] = {}
+        lost = self.acting.lost(self.host)
+        try:
+            if lost:
+                self._give_up({"lost": lost})
+            elif self.action._task.check_mode:
+                self._give_up({"state": "check_mode"})
+            else:
+                self._measure()
+        except KubeError as error:
+            if error.reason_code in _LOST:
+                self.acting.lose(self.host, error.reason_code, error.reason)
+                self._give_up({"lost": (error.reason_code, error.reason)})
+            self._give_up({"state": "refused", "reason_code": error.reason_code, "reason": error.reason})
+        except ValueError as error:
+            self._give_up({"failed": True, "msg": f"wrong arguments: {error}"})
+        words = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.said.items(), key=lambda item: -item[1])[:10])
+        return {"changed": False, "msg": f"{len(self.checks_of)} nodes: {words}"}
+
+    def _pods(self) -> of_variables.PodSettings:
+        """What the pods of this stage look like."""
+        return of_variables.with_own(of_variables.pods(self.settings), self.description.pods(self.settings))
+
+    def _obstacle(self, client: Client, node: inventory.Node, pods: of_variables.PodSettings) -> tuple[str, str] | None:
+        """Why no pod of this stage may go to a node, as (reason code, reason), or None."""
+        own = self.description.pods(self.settings)
+        need_devices = own.get("on_gpu_nodes", True) and self.settings.get("acceptance_gpu_count") != 0
+        found = inventory.obstacle(node, pods.tolerations, need_devices, pods.resource)
+        if found:
+            return found
+        for resource, count in sorted((own.get("limits") or {}).items()):
+            has = self._allocatable(client, resource).get(node.name, 0)
+            if has < int(count):
+                asked = f"its pod asks for {count}" + ("" if has else ": does the device plugin for it run there?")
+                return own.get("lacks", "no_gpu"), f"node {node.name} has {has} allocatable {resource}, {asked}"
+        return None
+
+    def _allocatable(self, client: Client, resource: str) -> dict[str, int]:
+        """How much of a resource each node has; asked once."""
+        if resource not in self._known:
+            self._known[resource] = {node.name: node.devices for node in inventory.nodes(client, "", resource)}
+        return self._known[resource]
+
+    def _measure(self) -> None:
+        pods = self._pods()
+        client = connect(of_variables.connection(self.host, self.settings))
+        access.require(client, [*access.PROBE, *access.LAUNCHERS[pods.launcher]], access.NODES)
+        self._collect(client, pods)
+        for line in cleanup.janitor(client, self.acting.id, self.stage):
+            Display().display(line)
+        asked = self._asked(client, pods)
+        if not asked:
+            return
+        probe = self._probe(client, pods, asked)
+        if self.detach:
+            record, refused = probe.submit(asked, float(self.settings["acceptance_detach_keep"]))
+            self.acting.leave(self.stage, self.host, record)
+            self._record_all([self._taken(answer, pods) for answer in refused])
+            self.said["submitted"] = len(record["nodes"])
+            return
+        self._follow(probe, client, pods, asked)
+
+    def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, asked: list[Asked]) -> None:
+        """The probe to its end: what a node says is recorded when it says it."""
+        with held(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.removing):
+            for answers in probe.run(asked):
+                self._record_all([self._taken(answer, pods) for answer in answers])
+        for pod, node in sorted(probe.kept.items()):
+            Display().display(
+                f"{self.host}: kept for {pods.keep_seconds:.0f} s on {node}: kubectl exec -n {client.namespace} -it {pod} -- sh"
+            )
+
+    def _probe(self, client: Client, pods: of_variables.PodSettings, asked: list[Asked]) -> NodeProbe:
+        timeout = float(asked[0].request["params"]["timeout"])
+        return NodeProbe(client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
+
+    def _collect(self, client: Client, pods: of_variables.PodSettings) -> None:
+        """What a detached run has left on the cluster. Interrupted, it stays there for the next who comes."""
+        record = self.acting.left(self.stage, self.host)
+        if record is None:
+            return
+        names = {subject.partition("/")[2] for subject in self.left} & set(record["nodes"])
+        request = self._request((), pods)
+        asked = [Asked(name, request) for name in sorted(names)]
+        if asked:
+            probe = self._probe(client, pods, asked)
+            for answers in probe.collect(record, asked):
+                self._record_all([self._taken(answer, pods) for answer in answers])
+            probe.clean()
+        self.acting.take(self.stage, self.host)
+
+    def _asked(self, client: Client, pods: of_variables.PodSettings) -> list[Asked]:
+        """What is asked of which node; nodes that no pod may go to are answered for right away."""
+        names = {subject: subject.partition("/")[2] for subject in self.left}
+        there = {node.name: node for node in self._nodes(client, set(names.values()), pods.resource)}
+        devices = asks_for_devices(self.description, self.settings)
+        requests: dict[tuple[tuple[str, str], ...], dict[str, t.Any]] = {}
+        asked, refused = [], []
+        for subject, name in sorted(names.items()):
+            node = there.get(name)
+            obstacle = self._obstacle(client, node, pods) if node else self._absent(name)
+            if node is None or obstacle:
+                code, reason = obstacle or ("node_absent", name)
+                refused.append((subject, {"state": "refused", "reason_code": code, "reason": reason}))
+                continue
+            checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
+            if checks not in requests:
+                requests[checks] = self._request(checks, pods)
+            asked.append(Asked(name, requests[checks], node.devices if devices else 0))
+        self._record_all(refused)
+        return asked
+
+    def _request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
+        """What a node's pod is asked."""
+        args = {**self.args(), "checks": [{"check": check, "variant": variant} for check, variant in checks]}
+        # The tools under test are in the image, the host's files where the pod mounts them, our own in the pod.
+        args.update(exec={"kind": "host"}, root=objects.HOST if pods.host_root else "/", state_dir=f"{objects.WORK}/state")
+        return payload.request(self.action.module, self.action.spec, args)
+
+    def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.Node]:
+        """Those nodes of the plan that the cluster has; by their names where the plan says them."""
+        wanted = inventory.wanted(self.host, self.settings)
+        return (node for node in inventory.nodes(client, "" if wanted.names else wanted.selector, resource) if node.name in names)
+
+    def _absent(self, name: str) -> tuple[str, str]:
+        wanted = inventory.wanted(self.host, self.settings)
+        if not name:
+            return "node_absent", f"selector {wanted.selector} matches no node, and acceptance_nodes expects none by name"
+        if name.startswith(inventory.UNNAMED) and wanted.number:
+            return "node_absent", f"{wanted.number} nodes are expected and selector {wanted.selector} returns fewer"
+        found = "the cluster has no node of this name" if wanted.names else f"selector {wanted.selector} does not return this node"
+        return "node_absent", found
+
+    # Answers -----------------------------------------------------------------------------------------------------
+
+    def _taken(self, answer: Answer, pods: of_variables.PodSettings) -> tuple[str, dict[str, t.Any]]:
+        """Whose answer it is, and the answer with what ran it."""
+        seen = answer.said.get("observations")
+        for item in seen if isinstance(seen, list) else []:
+            if isinstance(item, dict):
+                item.pop("subject", None)  # a pod speaks for its own node only, whatever it says
+        return f"{self.host}/{answer.node}", with_floating(with_image(answer.said, answer.pod, pods.allow))
+
+    def _record(self, subject: str, said: dict[str, t.Any]) -> None:
+        self._record_all([(subject, said)])
+
+    def _record_all(self, answers: list[tuple[str, dict[str, t.Any]]]) -> None:
+        """Answers into the journal, those that came together in one write; every check planned for a subject gets a measurement."""
+        measurements: list[dict[str, t.Any]] = []
+        for subject, said in answers:
+            seen = said.get("observations")
+            own = [self.completer.complete(item, subject) for item in seen] if isinstance(seen, list) else []
+            have = {(m["check"], m["variant"], m["subject"]["id"]) for m in own}
+            missing = [check for check in self.checks_of.get(subject, []) if check not in have]
+            if missing:
+                code, reason, outcome = why_nothing(said, subject)
+                context = said.get("ran") or {}
+                own += [self.completer.failure(check, code, reason, outcome, context=dict(context)) for check in missing]
+            measurements += own
+            words = next((m["reason"] for m in own if m["reason"]), "measured")
+            self.said[words] = self.said.get(words, 0) + 1
+            self.left.discard(subject)
+        if measurements:
+            self.keep(measurements)
+            self.progress(measurements)
+
+    def _give_up(self, said: dict[str, t.Any]) -> None:
+        self._record_all([(subject, said) for subject in sorted(self.left)])
+
+    def _keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
+        """Without waiting for the disk for each of thousands of files: the journal holds the same and does."""
+        for m in measurements:
+            if m["outcome"] == "measured" and "facts" in m["context"]:
+                path = self.acting.dir / "nodes" / f"{file_name(m['subject']['id'])}.json"
+                new = path.with_suffix(".new")
+                new.write_text(json.dumps({"node": m["subject"]["id"], **m["context"]}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+                new.rename(path)
+
+    def _raw(self, node: str) -> pathlib.Path:
+        folder = self.acting.dir / "raw" / file_name(f"{self.host}/{node}")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{self.stage}-pod.log"
+
+
+def with_image(said: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> dict[str, t.Any]:
+    """What a pod said, with what ran it in the context of each of its observations: `ran` has the image and the digest that the
+    kubelet reports, `allow` what the pod might do. Where nothing was said of a check, it is found under the key "ran"."""
+    about = {name: ran[name] for name in ("image", "image_id", "kube_launcher") if ran.get(name)}
+    if allow:
+        about["allowed"] = list(allow)
+    seen = said.get("observations")
+    for item in seen if isinstance(seen, list) else []:
+        if isinstance(item, dict) and isinstance(item.get("context", {}), dict):
+            item["context"] = {**(item.get("context") or {}), **about}
+    return {**said, "ran": about}
+
+
+def with_floating(said: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What a node's pod said, as with_image() has it, with an observation of its own where the image may be another one tomorrow: it
+    takes nothing from what was measured, and is a WARN of the node."""
+    seen, ran = said.get("observations"), said["ran"]
+    if not seen or not isinstance(seen, list) or not of_variables.untagged(str(ran.get("image") or "")):
+        return said
+    words = f"image {ran['image']} has no tag or the tag latest: tomorrow it may be another one; what ran is {ran.get('image_id')}"
+    found = observation.measured("image", context={**ran, "findings": [{"code": "floating_image", "text": words}]})
+    return {**said, "observations": [*seen, found]}

@@ -1,0 +1,153 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The RDMA stages on the nodes of one cluster: one pod per node looks at its ports, or walks its timetable.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, meeting, objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE, nothing_asked
+
+Record = t.Dict[str, t.Any]
+NOT_SWITCHED = "test pods switch no governor, as one that is killed could not give it back; {} lets a pod of its own do it"
+
+
+class RoundsOnCluster(StageOnCluster):
+    """The timetable of every node of the cluster, walked by pods that meet first; who asks speaks for a pair."""
+
+    def _pods(self) -> PodSettings:
+        pods = super()._pods()
+        return dataclasses.replace(pods, pod_patch=of_variables.merged(dict(pods.pod_patch), meeting.PATCH))
+
+    def _measure(self) -> None:
+        pods = self._pods()
+        self.refused: dict[str, Record] = {}
+        args = self.args()
+        self.governor = str(args.get("governor") or "")
+        self.guarded = bool(self.governor) and guardians.wanted(self.description.guardian_switch, self.settings, pods.allow)
+        if "answer" in args:  # it is known without asking
+            self._record_all([(subject, dict(args["answer"])) for subject in sorted(self.left)])
+            return
+        client = connect(of_variables.connection(self.host, self.settings))
+        access.require(client, [*access.PROBE, *access.MEETING, *access.LAUNCHERS[pods.launcher]], access.NODES)
+        for line in cleanup.janitor(client, self.acting.id, self.stage):
+            Display().display(line)
+        self.timetables: dict[str, Record] = args.pop("nodes", {})
+        asked = self._walkers(client, pods, self._request_of_all(args, pods))
+        if asked:
+            timeout = float(asked[0].request["params"]["timeout"])
+            parts = {item.node: {"rounds": self.timetables[f"{self.host}/{item.node}"]["rounds"]} for item in asked}
+            guarding = self._guardians(client) if self.guarded else None
+            probe = meeting.Meeting(parts, guarding, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
+            self._follow(probe, client, pods, asked)
+        self._pairs_without_an_answer()
+
+    def _guardians(self, client: Client) -> guardians.Guardians:
+        pods = of_variables.pods(self.settings)
+        folder = self.settings.get("acceptance_state_dir") or ""
+        return guardians.Guardians(client, pods, self.acting.id, self.stage, payload.archive(), self.governor, folder)
+
+    def _walkers(self, client: Client, pods: PodSettings, request: Record) -> list[Asked]:
+        """Who walks which timetable; those that have none, and nodes that no pod may go to, are answered for right away."""
+        nodes = sorted(i["subject"]["id"] for i in self.planned.values() if i["subject"]["kind"] == "node")
+        names = {subject: subject.partition("/")[2] for subject in nodes}
+        there = {node.name: node for node in self._nodes(client, set(names.values()), pods.resource)}
+        asked, known = [], []
+        absent: dict[str, list[Record]] = {}
+        for subject, name in names.items():
+            own = self.timetables.get(subject) or {"rounds": [], "absent": []}
+            node = there.get(name)
+            obstacle = self._obstacle(client, node, pods) if node else self._absent(name)
+            for pair in own["absent"]:
+                absent.setdefault(pair["subject"]["id"], []).append(_missing(pair))
+            if obstacle:
+                known.append((subject, {"state": "refused", "reason_code": obstacle[0], "reason": obstacle[1]}))
+                self.refused[subject] = known[-1][1]
+            elif own["rounds"]:
+                asked.append(Asked(name, request))
+            else:
+                known.append((subject, nothing_asked()))
+        self._record_all([*known, *((pair, {"state": "done", "observations": seen}) for pair, seen in absent.items())])
+        return asked
+
+    def _request_of_all(self, args: Record, pods: PodSettings) -> Record:
+        """What every pod is asked: to do as it is told when all are there."""
+        # It waits for the slowest of the others, and the cluster is given a moment to tell it.
+        within = pods.start_timeout + 60.0
+        own_ports = {} if pods.host_network else self.description.own_ports(self.settings)
+        mine = {
+            **args, "rounds": [], "absent": [], "checks": [{"check": TIMETABLE, "variant": ""}],
+            "exec": {"kind": "host"}, "root": "/", "state_dir": f"{objects.WORK}/state", "governor": "",
+            "meeting": {"path": f"{meeting.FOLDER}/{meeting.FILE}", "within": within}, "own_ports": own_ports,
+            "timeout": float(args["timeout"]) + within,
+        }  # fmt: skip
+        return payload.request(self.action.module, self.action.spec, mine)
+
+    # Answers ---------------------------------------------------------------------------------------------------------
+
+    def _taken(self, answer: Answer, pods: PodSettings) -> tuple[str, Record]:
+        """Whose answer it is; of pairs it may speak where it asks. Without guardians nobody has switched a governor."""
+        node = f"{self.host}/{answer.node}"
+        asks = {x["subject"] for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"}
+        seen = answer.said.get("observations")
+        sound = [item for item in seen if isinstance(item, dict)] if isinstance(seen, list) else []
+        pairs = [item.get("subject") for item in sound]
+        subject, said = super()._taken(answer, pods)
+        if said.get("state") == "refused":
+            self.refused[node] = said
+        for item, pair in zip(sound, pairs, strict=True):
+            if isinstance(pair, dict) and pair.get("id") in asks:
+                item["subject"] = {"kind": "pair", "id": pair["id"], "members": []}
+            context = item.get("context")
+            if isinstance(context, dict) and self.governor and not self.guarded:
+                why = NOT_SWITCHED.format(self.description.guardian_switch)
+                context["governor"] = {"wanted": self.governor, "state": "not_switched", "reason": why}
+            if item.get("check") == TIMETABLE and item.get("outcome") != "measured":
+                self.refused[node] = item
+        return subject, said
+
+    def _record_all(self, answers: list[tuple[str, Record]]) -> None:
+        super()._record_all(answers)
+        for _sender, said in answers:
+            for item in said.get("observations") or []:
+                about = item.get("subject") if isinstance(item, dict) else None
+                if isinstance(about, dict):
+                    self._have(str(about.get("id")), (item.get("check"), item.get("variant", "")))
+
+    def _have(self, pair: str, check: tuple[t.Any, t.Any]) -> None:
+        """A check of a pair that was answered."""
+        if pair in self.left:
+            self.checks_of[pair] = [one for one in self.checks_of[pair] if one[:2] != check]
+            if not self.checks_of[pair]:
+                self.left.discard(pair)
+
+    def _pairs_without_an_answer(self) -> None:
+        """Pairs of which nobody spoke: as good as the reason of whichever end has one."""
+        for pair in sorted(self.left):
+            ends = [end for end in pair.split("|") if end in self.refused]
+            said: Record = {"state": "done", "observations": []}
+            if ends:
+                reasons = "; ".join(f"{end}: {self.refused[end]['reason']}" for end in ends)
+                said = {"state": "refused", "reason_code": self.refused[ends[0]]["reason_code"], "reason": reasons}
+            self._record(pair, said)
+
+
+def _missing(pair: Record) -> Record:
+    return observation.failed(
+        pair["check"], pair["reason_code"], pair["reason"], "missing", variant=pair["variant"], subject=pair["subject"]
+    )

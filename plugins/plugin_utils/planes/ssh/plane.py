@@ -1,0 +1,108 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plane `ssh`: an inventory host is one machine, and a stage is one task on it.
+
+The host stays in the play whatever happens: one that is lost has an `unreachable` in the journal, and later stages do not connect to it
+again.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import typing as t
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MANIFEST, Stage
+
+
+class StageOnHost(base.StageOnTarget):
+    """One stage on one machine behind SSH."""
+
+    def run(self) -> dict[str, t.Any]:
+        marker = self.acting.dir / "todo" / f"{file_name(self.host)}.{self.stage}.done"
+        if not self.planned:
+            return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
+        if self.phase == "collect" and marker.exists():
+            return {"skipped": True, "changed": False, "skip_reason": "already measured"}
+        answer = self._answer()
+        if answer.get("state") == "running" and self.phase == "start":
+            return {"changed": False, "msg": "started"}
+        measurements = interpret(answer, self.completer)
+        self.keep(measurements)
+        self.progress(measurements)
+        if self.phase == "start":
+            marker.touch()
+        facts = answer.get("ansible_facts")
+        return {**self.result(measurements), **({"ansible_facts": facts} if facts else {})}
+
+    def _answer(self) -> dict[str, t.Any]:
+        """The module's result, or one that says why there is none."""
+        lost = self.acting.lost(self.host)
+        if lost:
+            return {"lost": lost}
+        stop = threading.Event()
+        threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
+        try:
+            args = self.args()
+            check = self.action._task.check_mode
+            if "answer" in args:  # a stage between nodes knows it without asking
+                return {"state": "check_mode"} if check else dict(args["answer"])
+            if not check:
+                self.action.request = payload.request(self.action.module, self.action.spec, args)
+            return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
+        except ValueError as error:
+            return {"failed": True, "msg": f"wrong arguments: {error}"}
+        except AnsibleConnectionFailure as error:
+            # Lost in the middle or never reached: either way nobody knows what the node is doing now.
+            lost = ("unreachable", one_line(f"{self.host} cannot be reached: {error}"))
+            self.acting.lose(self.host, *lost)
+            return {"lost": lost}
+        except AnsibleError as error:
+            return {"failed": True, "msg": str(error)}
+        finally:
+            stop.set()
+
+    def _end_with_controller(self, stop: threading.Event) -> None:
+        """A killed controller does not reach its workers, nor they their ssh: end both, and the node's guardian ends
+        the rest."""
+        while not stop.wait(0.5):
+            if os.getppid() != self.controller:
+                for pid in process.descendants(os.getpid()):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGTERM)
+                os._exit(1)
+
+
+class Ssh(base.Plane):
+    name = "ssh"
+
+    def subjects(self, host: str, settings: base.Record) -> tuple[list[str], list[str]]:
+        return [host], []
+
+    def foreign(self, names: t.Iterable[str]) -> list[str]:
+        return sorted(name for name in names if name.startswith("acceptance_kube_"))
+
+    def refuses(self, stage: Stage) -> str | None:
+        return "a manifest is for nodes of clusters only" if stage.works == MANIFEST else None
+
+    def detains(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
+        return (
+            "acceptance_detach is for clusters: machines behind SSH keep a result until the deadline of its test only; "
+            f"leave out {host}, by --limit for example"
+        )
+
+    def on(self, action: t.Any, planned: base.Record, task_vars: base.Record) -> base.StageOnTarget:
+        return StageOnHost(action, planned, task_vars)
+
+
+PLANE = Ssh()

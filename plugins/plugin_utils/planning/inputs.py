@@ -1,0 +1,105 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Everything that verdicts depend on besides the measurements, as the inventory has it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+
+
+def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node
+    of a cluster with settings of its own: number of its set}, "waivers", "warn", "stack": {target: golden values and what
+    drift is worth}, "notes"}."""
+    resolver = expectations.Resolver()
+    sets: list[expectations.Expectations] = []
+    of: dict[str, int] = {}
+    waivers: list[dict[str, t.Any]] = []
+    stack: dict[str, dict[str, t.Any]] = {}
+    notes: list[str] = []
+    for host, values in settings.items():
+        layered = [(layer, planner.template(host, v)) for layer, v in planner.layers.of(host, "acceptance_expectations")]
+        resolved = _resolve(resolver, host, layered, values)
+        if resolved not in sets:
+            sets.append(resolved)
+        of[host] = sets.index(resolved)
+        for waiver in values["acceptance_waivers"] or ():
+            scoped = {"subject": host, **waiver} if isinstance(waiver, dict) else waiver
+            if scoped not in waivers:
+                waivers.append(scoped)
+        for node, entry in _of_nodes(host, values, notes):
+            resolved = _resolve(resolver, f"{host}: acceptance_node_vars", _and(layered, entry), values)
+            if resolved not in sets:
+                sets.append(resolved)
+            of[node] = sets.index(resolved)
+            waivers += [{**waiver, "subject": node} if isinstance(waiver, dict) else waiver for waiver in entry.get("waivers") or ()]
+        chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
+        if any(chosen.values()):
+            stack[host] = chosen
+    verdict.check_waivers(waivers)
+    return {
+        "sets": [s.dump() for s in sets],
+        "of": of,
+        "waivers": waivers,
+        "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
+        "stack": stack,
+        "notes": sorted({line for s in sets for line in s.ignored}) + notes,
+    }
+
+
+def without_effect(written: dict[str, t.Any], settings: dict[str, dict[str, t.Any]]) -> list[str]:
+    """What speaks of nodes or stages that this run does not have: misspelt, more often than not."""
+    subjects = {item["subject"]["id"] for item in written["items"]}
+    strange = sorted(node for node in written["judging"]["of"] if node not in subjects and node not in settings)
+    notes = []
+    if strange:
+        names = f"{', '.join(strange[:10])}{' ...' if len(strange) > 10 else ''}"
+        notes.append(f"acceptance_node_vars: not among the nodes of this run: {names}")
+    stages = {*registry.shipped(), *(stage["name"] for stage in written["stages"])}
+    for host, values in sorted(settings.items()):
+        notes += planes.of(values, host).notes(host, values, stages)
+    return notes
+
+
+def _resolve(
+    resolver: expectations.Resolver, where: str, layered: expectations.Layered, values: dict[str, t.Any]
+) -> expectations.Expectations:
+    overlays, files = values["acceptance_expectation_overlays"] or (), values["acceptance_expectation_files"] or ()
+    try:
+        return resolver.resolve(layered, overlays, files)
+    except expectations.ExpectationError as error:
+        raise PlanError(f"{where}: {error}") from error
+
+
+def _and(layered: expectations.Layered, entry: dict[str, t.Any]) -> expectations.Layered:
+    return [*layered, ("host", entry["expectations"])] if entry.get("expectations") else layered
+
+
+def _of_nodes(host: str, values: dict[str, t.Any], notes: list[str]) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+    """Nodes of a cluster that `acceptance_node_vars` speaks of, each with its entry; where two do, the later one. An entry that speaks
+    of none is a note."""
+    found: dict[str, dict[str, t.Any]] = {}
+    for number, entry in enumerate(values.get("acceptance_node_vars") or ()):
+        if (
+            not isinstance(entry, dict)
+            or not set(entry) <= {"names", "selector", "expectations", "waivers"}
+            or ("names" in entry) == ("selector" in entry)
+        ):
+            raise PlanError(
+                f"{host}: acceptance_node_vars[{number}]: found {entry!r}, expected {{names or selector, expectations, waivers}}"
+            )
+        names = planes.of(values, host).select(host, values, entry)
+        if not names:
+            notes.append(f"{host}: acceptance_node_vars[{number}]: no node is known that {entry.get('selector') or 'it names'} matches")
+        found.update(dict.fromkeys(names, entry))
+    yield from found.items()

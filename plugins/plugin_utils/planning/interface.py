@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the inventory can say to a stage of this run: its role's defaults and argument specs are the whole interface.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.errors import AnsibleError
+from ansible.playbook.role import Role
+from ansible.playbook.role.include import RoleInclude
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+
+COMMON = "common"
+COMMON_ROLE = "gpufleet.acceptance.common"
+
+
+class PlanError(RunError):
+    """The inventory asks for something that cannot be planned; names the variable, what was found and expected."""
+
+
+class Interface:
+    """The variables of one stage, or those that all share: `defaults`, and `options` as Ansible's argument specs have them.
+
+    `entry` is how plan.json writes the stage: {"name", "role"} and where it has them "manifest" and "description".
+    """
+
+    def __init__(self, entry: dict[str, t.Any], play: t.Any, manager: t.Any, loader: t.Any, where: str) -> None:
+        self.name = str(entry["name"])
+        self.entry = dict(entry)
+        if entry.get("manifest"):
+            self.entry["manifest"] = manifests.load(entry["manifest"], where)
+            self.defaults, self.options = manifests.options(self.name)
+            self.stage: Stage = registry.of(self.entry)
+            return
+        try:
+            include = RoleInclude.load(entry["role"], play, variable_manager=manager, loader=loader)
+            role = Role.load(include, play, from_include=True, validate=False)
+        except AnsibleError as error:
+            raise PlanError(f"{where}: role {entry['role']!r} of stage {self.name!r} cannot be loaded: {error}") from error
+        self.defaults = dict(role.get_default_vars())
+        self.options = dict((role._get_role_argspecs().get("main") or {}).get("options") or {})
+        known = registry.shipped().get(self.name)
+        if known is not None and known.role == entry["role"]:
+            self.stage = known
+        else:
+            self.stage, file = registry.described(self.name, str(entry["role"]), role._role_path)
+            self.entry.update({"description": file} if file else {})
+        if self.name != COMMON and not self.stage.between and f"{self.name}_checks" not in self.defaults:
+            raise PlanError(
+                f"{where}: role {entry['role']!r} of stage {self.name!r} has no {self.name}_checks in its defaults; "
+                f"expected a list of {{check, variant}} that says what the stage measures on a host"
+            )
+
+    @property
+    def prefix(self) -> str:
+        return "acceptance_" if self.name == COMMON else f"{self.name}_"

@@ -1,0 +1,67 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of a run, as its plan keeps them for whoever resumes it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+Record = dict[str, t.Any]
+# Shown of a value that differs.
+SHOWN = 80
+
+
+def keep(settings: t.Mapping[str, Record], secret: t.Collection[str]) -> Record:
+    """{"sets": the distinct settings, "of": {host: number of its set}}; secrets are left out."""
+    sets: list[Record] = []
+    numbers: dict[str, int] = {}
+    of: dict[str, int] = {}
+    for host, values in settings.items():
+        known = {name: value for name, value in values.items() if name not in secret}
+        text = json.dumps(known, sort_keys=True, default=str)
+        if text not in numbers:
+            numbers[text] = len(sets)
+            sets.append(json.loads(text))
+        of[host] = numbers[text]
+    return {"sets": sets, "of": of}
+
+
+def settings(written: Record, planner: t.Any, stages: list[Interface]) -> tuple[dict[str, Record], list[str]]:
+    """The settings of a run that is resumed, by host, and what differs today. How a host is reached is today's, as ansible_host is."""
+    kept = written.get("settings")
+    notes: list[str] = []
+    try:
+        today: dict[str, Record] = planner.settings(stages)
+    except RunError as error:
+        if kept is None:
+            raise
+        today = {}
+        notes.append(f"today's inventory is not what this run began with, and is passed over: {error}")
+    if kept is None:  # a run of an earlier version
+        return today, []
+    found: dict[str, Record] = {}
+    differs: dict[str, list[str]] = {}
+    for host, number in kept["of"].items():
+        then, now = kept["sets"][number], today.get(host, {})
+        ways = planes.of(then, host).ways
+        found[host] = {**then, **{name: now[name] for name in now if name not in then or (name in ways and now[name])}}
+        for name in sorted({*then, *now}) if now else ():
+            was, is_now = _plain(then.get(name)), _plain(now.get(name))
+            if name in then and was != is_now and name not in ways:
+                differs.setdefault(f"{name} is {is_now[:SHOWN]} in today's inventory, this run goes on with {was[:SHOWN]}", []).append(host)
+    for text, hosts in differs.items():
+        notes.append(f"{', '.join(hosts[:5])}{' ...' if len(hosts) > 5 else ''}: {text}")
+    return found, notes
+
+
+def _plain(value: t.Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

@@ -1,0 +1,77 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is left to do of a plan, and how the stages run.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible import context
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+
+Record = dict[str, t.Any]
+
+
+def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage]) -> dict[str, dict[str, list[Record]]]:
+    """What is left to do, by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}.
+
+    `measured` and `not_applicable` are kept, the rest is repeated; a check whose members are not all there is too, and what a stage
+    cannot repeat alone. Attempts are counted here and nowhere else.
+    """
+    planned = {key_of(item) for item in plan["items"]}
+    left = planned - _finished(planned, measurements)
+    for stage in stages:
+        mine = [item for item in plan["items"] if item["stage"] == stage.name]
+        left |= stage.complete(mine, frozenset(left))
+    attempts: dict[Key, int] = {}
+    for m in measurements:
+        attempts[key_of(m)] = max(attempts.get(key_of(m), 0), m["attempt"])
+    todo: dict[str, dict[str, list[Record]]] = {}
+    for item in plan["items"]:
+        key = key_of(item)
+        if key in left:
+            again = {name: item[name] for name in ("check", "variant", "subject")}
+            todo.setdefault(item["target"], {}).setdefault(item["stage"], []).append({**again, "attempt": attempts.get(key, 0) + 1})
+    return todo
+
+
+def _finished(planned: t.Set[Key], measurements: list[Record]) -> set[Key]:
+    finished: set[Key] = set()
+    parts: dict[Key, bool] = {}
+    for m in measurements:
+        key = key_of(m)
+        good = m["outcome"] in ("measured", "not_applicable")
+        if key in planned:
+            (finished.add if good else finished.discard)(key)
+        else:
+            parts[key] = good
+    for m in measurements:
+        key = key_of(m)
+        if key in planned and any(not parts.get(key._replace(subject=member), True) for member in m["subject"]["members"]):
+            finished.discard(key)
+    return finished
+
+
+def phases(stages: list[dict[str, t.Any]], todo: dict[str, dict[str, t.Any]], long: t.Iterable[str]) -> list[dict[str, t.Any]]:
+    """How the stages run: a long one over more hosts than forks is started everywhere and then collected."""
+    forks = int(context.CLIARGS.get("forks") or 5)
+    run = []
+    for stage in stages:
+        hosts = sum(1 for stages_of in todo.values() if stage["name"] in stages_of)
+        if not hosts:
+            continue
+        split = stage["name"] in long and hosts > forks
+        for phase in ("start", "collect") if split else ("all",):
+            run.append({**stage, "phase": phase})
+    return run
+
+
+def task_of(stage: dict[str, t.Any]) -> dict[str, t.Any]:
+    """The task that runs a stage, one of phases()."""
+    role = {"name": stage["role"], "rolespec_validate": False, "public": False}
+    return {"name": stage["name"], "ansible.builtin.import_role": role, "vars": {"acceptance_stage": stage}, "tags": stage["tags"]}

@@ -1,0 +1,49 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a record is about: the key of a measurement, and the ids of subjects.
+
+    NODE or CLUSTER/NODE           a node
+    NODE/gpu/UUID, NODE/nic/DEVICE/PORT   a part of it
+    A|B                            a pair, both ends sorted
+    STAGE[/CLUSTER][/NAME]         a group of nodes
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+_PART = re.compile(r"/(?:gpu|nic)/")
+
+
+class Key(t.NamedTuple):
+    """What was or is to be measured, of which subject. A plain tuple of the same four texts is equal to it."""
+
+    stage: str
+    check: str
+    variant: str
+    subject: str
+
+
+def key_of(record: t.Mapping[str, t.Any]) -> Key:
+    """The key of an item of the plan, of a measurement or of a verdict."""
+    return Key(record["stage"], record["check"], record["variant"], record["subject"]["id"])
+
+
+def node_of(subject: str) -> str:
+    """The node that a GPU or a port belongs to; a node, a pair and a group are themselves."""
+    found = _PART.split(subject)
+    return found[0] if len(found) == 2 else subject
+
+
+def kind_of(subject: str) -> str:
+    """What a subject must be that is a node or a part of one."""
+    return "gpu" if "/gpu/" in subject else "nic" if "/nic/" in subject else "node"
+
+
+def pair_of(a: str, b: str) -> str:
+    """The id of a pair."""
+    return "|".join(sorted((a, b)))

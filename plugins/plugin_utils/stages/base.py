@@ -1,0 +1,121 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a stage is. Whoever wants to know something of a stage asks its description, never its name.
+
+A shipped stage has a module here with `STAGE = ...()`; a team's own one has the same in `files/stage.py` of its role, or nothing at
+all where it is like the class below: every node by itself, and a number for every check. docs/stages.md is the way through it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+
+if t.TYPE_CHECKING:
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+
+Record = t.Dict[str, t.Any]
+# {node's subject id: the target that measures it}, in the order of the inventory.
+Nodes = t.Mapping[str, str]
+# {target: {variable: value}}
+Settings = t.Mapping[str, Record]
+# The expectations of a node, or of what a target measured.
+Expected = t.Callable[[str, str], Expectations]
+
+# How the nodes of a stage work, which is what a plane needs to know of it.
+ALONE = "alone"  # every node by itself
+ROUNDS = "rounds"  # every node walks a timetable of tests with partners
+GROUP = "group"  # the head of a group launches over the others
+MANIFEST = "manifest"  # a manifest of the user's, on clusters only
+
+# The check of a node that is one of a group: that it takes part.
+MEMBER = "member"
+# The check of a node that walks a timetable: its own, beside those of its pairs.
+TIMETABLE = "timetable"
+
+
+def nothing_asked() -> Record:
+    """The answer of a node of whose timetable nothing is left to walk."""
+    said = "nothing had to be measured again here"
+    return {"state": "done", "end": "done", "observations": [observation.measured(TIMETABLE, context={"note": said})]}
+
+
+class Stage:
+    """The description of one stage. Attributes and methods are what it may say of itself; what it does not say holds as here."""
+
+    name: str = ""
+    # The role that measures it; a shipped one has its name.
+    role: str = ""
+    # What it brings along where it is named: facts that it needs before it, the confirmation of what it suspects after it.
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    works: str = ALONE
+    # A check without a number is worth nothing, unless it is one of `conditions`, or the whole stage is about such.
+    numeric: bool = True
+    conditions: frozenset[str] = frozenset()
+    # The metrics that may stand for a check where no expectation names one; the first that it has.
+    primary: tuple[str, ...] = ("busbw", "tflops", "bandwidth", "latency")
+    # Its pods ask for the GPUs of a node.
+    devices: bool = False
+    # The variable that lets a pod of its own switch the CPU governor where its tests run in pods.
+    guardian_switch: str = ""
+    # The code that runs on the nodes, where it is not a file of this collection's probes/: a path.
+    probe: str = ""
+
+    @property
+    def between(self) -> bool:
+        """Whether its subjects are pairs or groups of nodes."""
+        return self.works in (ROUNDS, GROUP)
+
+    def items(self, nodes: Nodes, settings: Settings) -> tuple[list[Record], list[str]]:
+        """What the plan lists, as {"check", "variant", "subject", "target"}, and what to say of it to people. RunError for settings
+        that make no sense. Here: each node with each of its `NAME_checks`."""
+        found = []
+        for node, target in nodes.items():
+            for check, variant in settings[target][f"{self.name}_checks"]:
+                subject = {"kind": "node", "id": node, "members": []}
+                found.append({"check": check, "variant": variant, "subject": subject, "target": target})
+        return found, []
+
+    def question(self, nodes: Nodes, settings: Settings) -> str | None:
+        """What a person at a terminal is asked before anything is measured."""
+        return None
+
+    def complete(self, items: list[Record], left: t.Set[Key]) -> t.Set[Key]:
+        """Which of its `items` of the plan must be measured again because of what is `left` of the whole plan, besides that."""
+        return frozenset()
+
+    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
+        """{target: {option of the module: value}}, computed once when the stage begins, of todos {target: {"stages", "settings"}}."""
+        return {}
+
+    def floors(self, plan: Record, target: str) -> list[Record]:
+        """Of a stage over groups: what the head of a group that `target` speaks for needs to know of expectations, as {"match", "value",
+        "rank"}."""
+        return []
+
+    def pods(self, settings: Record) -> Record:
+        """What its pods are and have besides what all pods have: any of "host_root", "host_network", "capabilities", "annotations",
+        "limits" (extended resources), "patch" (as acceptance_kube_pod_patch), "on_gpu_nodes" (False where it runs on nodes without), and
+        "lacks", the reason code for a node without those resources."""
+        return {}
+
+    def own_ports(self, settings: Record) -> Record:
+        """Of a stage that walks timetables: the options by which a pod finds the ports of its own network."""
+        return {}
+
+    def opinions(self, deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
+        """What its measurements say together, besides what each says of itself. `deciding` is the attempt that counts of each key,
+        `records` are all, those of one key in the order of their attempts."""
+        return iter(())
+
+    def pictures(self, records: list[Record], expected: Expected) -> list[Record]:
+        """Matrices for the report, as report/heatmap.py makes them."""
+        return []

@@ -1,0 +1,58 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage `rdma_ports`: the ports of every node, and what the pods of all RDMA stages need.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+
+Record = t.Dict[str, t.Any]
+DEVICES = "/dev/infiniband"
+# Of the module: which ports of a node are meant.
+OPTIONS = ("devices", "port", "network", "gid_index", "roce_version", "address_family", "link_local")
+
+
+class RdmaPorts(Stage):
+    name = "rdma_ports"
+    role = "gpufleet.acceptance.rdma_ports"
+    numeric = False
+
+    def pods(self, settings: Record) -> Record:
+        return pods(settings)
+
+
+def options(settings: Record) -> Record:
+    """The module's options that say which ports are meant."""
+    return {name: settings.get(f"rdma_ports_{name}") for name in OPTIONS}
+
+
+def pods(settings: Record) -> Record:
+    """What the pods of the RDMA stages are and have besides, of the variables `rdma_kube_*`."""
+    return {
+        "host_root": False,  # what the pod itself sees of /sys is what its tests can use
+        "host_network": bool(settings.get("rdma_kube_host_network", True)),
+        "capabilities": settings.get("rdma_kube_capabilities") or (),
+        "annotations": settings.get("rdma_kube_annotations") or {},
+        "limits": settings.get("rdma_kube_resources") or {},
+        "patch": _WITH_DEVICES if settings.get("rdma_kube_host_devices") else {},
+        "on_gpu_nodes": False,
+        "lacks": "no_rdma",
+    }
+
+
+_WITH_DEVICES: Record = {
+    "spec": {"volumes": [{"name": "infiniband", "hostPath": {"path": DEVICES, "type": "Directory"}}]},
+    "container": {
+        "volumeMounts": [{"name": "infiniband", "mountPath": DEVICES}],
+        # The cgroup of a container lets it use no device of the host otherwise.
+        "securityContext": {"privileged": True, "allowPrivilegeEscalation": True},
+    },
+}
+
+STAGE = RdmaPorts()

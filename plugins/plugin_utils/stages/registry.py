@@ -1,0 +1,81 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the descriptions of stages are found.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import pathlib
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+
+PACKAGE = __name__.rpartition(".")[0]
+# In a role: the description of its stage, if it has one.
+IN_A_ROLE = pathlib.PurePath("files", "stage.py")
+
+
+@functools.lru_cache(maxsize=1)
+def shipped() -> dict[str, Stage]:
+    """The stages of the collection by name: every module of this folder that holds a STAGE."""
+    found = {}
+    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+        stage = getattr(importlib.import_module(f"{PACKAGE}.{path.stem}"), "STAGE", None)
+        if stage is not None:
+            found[stage.name] = stage
+    return found
+
+
+def of(entry: t.Mapping[str, t.Any]) -> Stage:
+    """The description of a stage of a plan: {"name", "role"} and, where it has them, "manifest" and "description" (a path)."""
+    name, role = entry["name"], entry["role"]
+    known = shipped().get(name)
+    if known is not None and known.role == role:
+        return known
+    if entry.get("manifest"):
+        return manifest.of(name, entry["manifest"])
+    if entry.get("description"):
+        return load(name, role, entry["description"])
+    return _plain(name, role)
+
+
+def described(name: str, role: str, folder: str) -> tuple[Stage, str | None]:
+    """The description of a team's stage whose role lies in `folder`, and the file that it stands in, if any."""
+    path = pathlib.Path(folder) / IN_A_ROLE
+    return (load(name, role, str(path)), str(path)) if path.is_file() else (_plain(name, role), None)
+
+
+def load(name: str, role: str, path: str) -> Stage:
+    """A description out of a role. RunError names what is wrong with it. Without its file, as where a run is judged on another machine,
+    a stage is what every stage is: numeric, and without opinions of its own."""
+    if not pathlib.Path(path).is_file():
+        return _plain(name, role)
+    spec = importlib.util.spec_from_file_location(f"gpufleet_stage_{name}", path)
+    if spec is None or spec.loader is None:
+        raise RunError(f"{path}: found no Python source, expected one with STAGE")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RunError(f"{path}: {type(error).__name__}: {error}; expected a description of stage {name!r}") from error
+    stage = getattr(module, "STAGE", None)
+    if not isinstance(stage, Stage):
+        raise RunError(f"{path}: found no STAGE that is a {Stage.__module__}.Stage; expected the description of stage {name!r}")
+    stage.name, stage.role = name, role
+    if stage.probe:
+        stage.probe = str(pathlib.Path(path).parent / stage.probe)
+    return stage
+
+
+def _plain(name: str, role: str) -> Stage:
+    stage = Stage()
+    stage.name, stage.role = name, role
+    return stage

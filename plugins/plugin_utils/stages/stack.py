@@ -1,0 +1,20 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage `stack`: the software and the health of every node. What it finds is a condition, not a number.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+
+
+class Stack(Stage):
+    name = "stack"
+    role = "gpufleet.acceptance.stack"
+    numeric = False
+
+
+STAGE = Stack()

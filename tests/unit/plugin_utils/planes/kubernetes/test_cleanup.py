@@ -1,0 +1,57 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Removal from an API server that is slower than its own deadline; the rest is tested on real ones."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+
+PODS = (("/api/v1", "pods"),)
+LATE = KubeError("cluster_unreachable", "lab: DELETE pods: status 504: the request did not complete within the allotted duration", 504)
+SILENT = KubeError("cluster_unreachable", "lab: https://192.0.2.1 does not answer: no answer in time")
+DOWN = KubeError("cluster_unreachable", "lab: https://192.0.2.1 does not answer: connection refused")
+
+
+class Slow:
+    """Deletes a thousand pods per request, and fails with `error` where some are left."""
+
+    namespace = "lab"
+
+    def __init__(self, pods: int, error: KubeError) -> None:
+        self.pods, self.error, self.asked = pods, error, 0
+
+    def get(self, _path: str, **_query: t.Any) -> dict[str, t.Any]:
+        return {"items": [{"metadata": {"name": f"p-{self.pods}"}}] if self.pods else []}
+
+    def delete(self, _path: str, **_query: t.Any) -> None:
+        self.asked += 1
+        self.pods = max(0, self.pods - 1000)
+        if self.pods:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [LATE, SILENT])
+def test_what_one_request_does_not_manage_the_next_one_does(error: KubeError) -> None:
+    slow = Slow(4000, error)
+    assert cleanup.remove(t.cast("t.Any", slow), "a=b", PODS) == []
+    assert slow.asked == 4
+
+
+def test_an_end_is_made_of_it() -> None:
+    slow = Slow(100_000, LATE)
+    with pytest.raises(KubeError):
+        cleanup.remove(t.cast("t.Any", slow), "a=b", PODS)
+    assert slow.asked == cleanup.DELETES
+
+
+def test_a_server_that_is_down_is_asked_once() -> None:
+    down = Slow(4000, DOWN)
+    with pytest.raises(KubeError):
+        cleanup.remove(t.cast("t.Any", down), "a=b", PODS)
+    assert down.asked == 1

@@ -1,0 +1,160 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a group's objects look like, launcher by launcher: each of the known traps is avoided in what we submit."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group, group_objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from cryptography.hazmat.primitives import serialization
+
+KINDS = discovery.ORDER
+
+
+def made(kind: str, workers: int = 2, **variables: t.Any) -> dict[str, dict[str, t.Any]]:
+    """Every object of a group by its kind and the end of its name."""
+    wanted = settings.pods({f"acceptance_kube_{name}": value for name, value in {"image": "tester:1", **variables}.items()})
+    launch = objects.Launch("20260101T000000Z-0a1b2c", "nccl_fabric", "lab", 900.0)
+    launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": launch.name, "uid": "u-1"}})
+    shape = group_objects.Shape(kind, "group", [f"node-{n}" for n in range(4)], workers, devices=8, slots=8)
+    return {f"{one.body['kind']}/{one.body['metadata']['name']}": one.body for one in group_objects.objects_of(shape, launch, wanted)}
+
+
+def templates(kind: str, **variables: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Those of the head and of the workers."""
+    found = made(kind, **variables)
+    if kind == "mpijob":
+        replicas = found["MPIJob/group"]["spec"]["mpiReplicaSpecs"]
+        return replicas["Launcher"]["template"], replicas["Worker"]["template"]
+    if kind == "volcano":
+        head, worker = found["Job/group"]["spec"]["tasks"]
+        return head["template"], worker["template"]
+    workers = found["StatefulSet/group-w"] if kind == "statefulset" else found["Job/group-w"]
+    return found["Job/group-h"]["spec"]["template"], workers["spec"]["template"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_object_has_labels_owner_and_a_deadline(kind: str) -> None:
+    for name, body in made(kind).items():
+        labels = body["metadata"]["labels"]
+        assert labels[objects.RUN] == "20260101T000000Z-0a1b2c" and labels[objects.STAGE] == "nccl_fabric", name
+        assert labels["app"] == objects.MANAGER and labels["component"]
+        assert body["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+        assert objects.EXPIRES in body["metadata"]["annotations"]
+    head, worker = templates(kind)
+    assert head["spec"]["activeDeadlineSeconds"] == 900
+    # The API takes none from a StatefulSet, which belongs to the head's Job instead.
+    assert ("activeDeadlineSeconds" in worker["spec"]) == (kind != "statefulset")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_run_again_and_no_log_is_deleted_early(kind: str) -> None:
+    for body in made(kind).values():
+        spec = body.get("spec", {})
+        for one in (spec, spec.get("runPolicy", {})):
+            assert one.get("backoffLimit", 0) == 0
+            assert one.get("ttlSecondsAfterFinished", 3600) >= 3600
+        if body["kind"] == "MPIJob":
+            assert body["spec"]["launcherCreationPolicy"] == "WaitForWorkersReady"
+            assert {replica["restartPolicy"] for replica in body["spec"]["mpiReplicaSpecs"].values()} == {"Never"}
+            assert all("restartPolicy" not in replica["template"]["spec"] for replica in body["spec"]["mpiReplicaSpecs"].values())
+        if body["kind"] == "Job" and "batch.volcano" in body["apiVersion"]:
+            assert body["spec"]["minAvailable"] == 3
+    if kind in ("job", "volcano"):
+        assert {template["spec"]["restartPolicy"] for template in templates(kind)} == {"Never"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_workers_are_ready_when_they_can_be_entered_and_stand_apart(kind: str) -> None:
+    head, worker = templates(kind)
+    container = worker["spec"]["containers"][0]
+    assert container["readinessProbe"]["tcpSocket"] == {"port": 2222} and container["ports"][0]["containerPort"] == 2222
+    assert "SYS_CHROOT" in container["securityContext"]["capabilities"]["add"]
+    assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    apart = worker["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart[0]["topologyKey"] == "kubernetes.io/hostname"
+    terms = worker["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [term["matchFields"][0]["values"] for term in terms] == [[f"node-{n}"] for n in range(4)]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "8"
+    assert "nvidia.com/gpu" not in str(head["spec"]["containers"][0]["resources"])
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in head["spec"]["containers"][0]["env"]
+    assert head["metadata"]["labels"]["component"] == "launcher" and worker["metadata"]["labels"]["component"] == "worker"
+
+
+@pytest.mark.parametrize("kind", ["job", "statefulset"])
+def test_names_and_key_without_an_operator(kind: str) -> None:
+    found = made(kind)
+    service, secret = found["Service/group"]["spec"], found["Secret/group"]["stringData"]
+    assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"]
+    key = serialization.load_ssh_private_key(secret["identity"].encode(), None)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)  # type: ignore[union-attr]
+    assert secret["authorized_keys"].split() == public.decode().split()
+    assert made(kind)["Secret/group"]["stringData"] != secret
+    for template in templates(kind):
+        assert template["spec"]["subdomain"] == "group"
+        assert {"name": "ssh", "secret": {"secretName": "group", "defaultMode": 0o400}} in template["spec"]["volumes"]
+    # A Secret travels by the API only: no request, no command line, no environment holds a key.
+    assert "PRIVATE KEY" not in str([body for name, body in found.items() if not name.startswith("Secret")])
+
+
+def test_a_statefulset_goes_with_the_heads_job() -> None:
+    wanted = settings.pods({"acceptance_kube_image": "tester:1"})
+    launch = objects.Launch("20260101T000000Z-0a1b2c", "nccl_fabric", "lab", 900.0)
+    launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": launch.name, "uid": "u-1"}})
+    shape = group_objects.Shape("statefulset", "group", ["a", "b"], 2)
+    made = group_objects.objects_of(shape, launch, wanted)
+    assert [(one.resource, one.belongs_to) for one in made][-2:] == [("jobs", ""), ("statefulsets", "jobs")]
+    assert not any(one.late for one in made)
+
+
+def test_a_class_that_preempts_is_refused_by_the_api() -> None:
+    assert all("preemptionPolicy" not in template["spec"] for template in templates("job"))
+    assert all(template["spec"]["preemptionPolicy"] == "Never" for template in templates("job", priority_class="gpufleet-acceptance"))
+
+
+def test_the_hosts_files_are_not_mounted() -> None:
+    assert all("hostPath" not in str(template) for template in templates("mpijob", host_root=True))
+
+
+@pytest.mark.parametrize("field", ["restartPolicy", "activeDeadlineSeconds", "containers"])
+def test_a_patch_cannot_take_the_traps_back(field: str) -> None:
+    with pytest.raises(KubeError, match=field):
+        made("mpijob", pod_patch={"spec": {field: None}})
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "good"),
+    [
+        ("a" * 53, 10, True),
+        ("a" * 54, 10, True),
+        ("a" * 55, 10, False),
+        ("a" * 54, 11, False),
+        ("1a", 2, False),
+        ("A", 2, False),
+        ("a-", 2, True),
+    ],
+)
+def test_a_name_leaves_room_for_the_last_worker(name: str, workers: int, good: bool) -> None:
+    shape = group_objects.Shape("mpijob", name, [str(n) for n in range(workers)], workers)
+    if good:
+        shape.check()
+    else:
+        with pytest.raises(KubeError):
+            shape.check()
+
+
+def test_our_own_names_fit_every_launcher() -> None:
+    for kind in KINDS:
+        group_objects.Shape(kind, group.short_name("20260101T000000Z-0a1b2c"), [str(n) for n in range(1000)], 1000).check()
+
+
+def test_a_seat_has_the_pods_address_and_its_name() -> None:
+    pod = {"spec": {"nodeName": "n1", "hostname": "g-w-0", "subdomain": "g"}, "status": {"podIP": "10.0.0.7"}}
+    assert group_objects.seats([pod], "lab") == [{"node": "n1", "address": "10.0.0.7", "host": "g-w-0.g.lab.svc"}]

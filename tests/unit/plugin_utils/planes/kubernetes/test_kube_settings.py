@@ -1,0 +1,412 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What variables and node objects say, what a pod is made of, and what may be said of credentials."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import pathlib
+import tempfile
+import typing as t
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, inventory, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+IMAGE = {"acceptance_kube_image": "registry.invalid/tester:1"}
+
+
+def launch() -> objects.Launch:
+    made = objects.Launch("20260101T000000Z-0a1b2c", "nccl_node", "gpu", 600)
+    made.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": made.name, "uid": "u-1"}})
+    return made
+
+
+def pod(**variables: t.Any) -> dict[str, t.Any]:
+    return launch().pod("p-0", 0, settings.pods({**IMAGE, **{f"acceptance_kube_{k}": v for k, v in variables.items()}}))
+
+
+def refused(call: t.Callable[[], t.Any]) -> str:
+    with pytest.raises(client.KubeError) as caught:
+        call()
+    return caught.value.reason
+
+
+# Variables -------------------------------------------------------------------------------------------------------
+
+COMMON = collection.ROOT / "roles" / "common" / "meta" / "argument_specs.yml"
+
+
+def test_every_variable_of_the_role_is_known_and_no_other() -> None:
+    options = yaml.safe_load(COMMON.read_text())["argument_specs"]["main"]["options"]
+    assert settings.known() == sorted(name[len(settings.PREFIX) :] for name in options if name.startswith(settings.PREFIX))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"image_": "x"}, "acceptance_kube_image_ is not known"),
+        ({"tolerations": "x"}, "acceptance_kube_tolerations"),
+        ({"tolerations": [1]}, "acceptance_kube_tolerations"),
+        ({"env": ["A=1"]}, "acceptance_kube_env"),
+        ({"resources": "8"}, "acceptance_kube_resources"),
+        ({"resources": {"limit": {"cpu": 8}}}, "acceptance_kube_resources: .* expected {requests"),
+        ({"resources": {"limits": "8"}}, "acceptance_kube_resources: .* expected {requests"),
+        ({"resources": {"limits": {"cpu": "many"}}}, "acceptance_kube_resources: found 'many', expected a quantity"),
+        ({"shm_size": "huge"}, "acceptance_kube_shm_size: found 'huge', expected a quantity"),
+        ({"env": {"A": {"b": 1}}}, "acceptance_kube_env: .* as A, expected a text"),
+        ({"annotations": {"k8s.v1.cni.cncf.io/networks": [1]}}, "acceptance_kube_annotations: .* expected a text"),
+        ({"results": "x"}, "acceptance_kube_results"),
+        ({"pod_patch": "x"}, "acceptance_kube_pod_patch"),
+        ({"pod_patch": {"spec": "x"}}, "acceptance_kube_pod_patch: spec: found 'x', expected fields"),
+        ({"pod_patch": {"spec": {"initContainers": ["x"]}}}, "spec.initContainers: .* expected a list of mappings"),
+        ({"pod_patch": {"spec": {"initContainers": [{"securityContext": "x"}]}}}, "spec.initContainers: expected a mapping"),
+        ({"pod_patch": {"container": {"env": "x"}}}, "container.env: found 'x', expected a list of mappings"),
+        ({"pod_patch": {"container": {"env": ["x"]}}}, "container.env: .* expected a list of mappings"),
+        ({"pod_patch": {"container": {"securityContext": "x"}}}, "container.securityContext: found 'x', expected a mapping"),
+        ({"pod_patch": {"metadata": {"labels": ["x"]}}}, "metadata.labels: .* expected a mapping"),
+        ({"start_timeout": 0}, "acceptance_kube_start_timeout"),
+        ({"keep_seconds": -5}, "acceptance_kube_keep_seconds"),
+        ({"start_timeout": "soon"}, "acceptance_kube_start_timeout"),
+        ({"host_network": "maybe"}, "acceptance_kube_host_network"),
+        ({"image_pull_secrets": [{"name": "registry"}]}, "acceptance_kube_image_pull_secrets: .* expected names"),
+    ],
+)
+def test_options_of_a_module_are_held_against_the_same_types(wrong: dict[str, t.Any], words: str) -> None:
+    with pytest.raises(client.KubeError, match=words) as caught:
+        pod(**wrong)
+    assert caught.value.reason_code == "bad_spec"
+
+
+@pytest.mark.parametrize("size", ["8Gi", "500M", "1.5Gi", "100m", 8, 0.5, "1e9", "1E", "128974848"])
+def test_quantities(size: t.Any) -> None:
+    assert settings.pods({**IMAGE, "acceptance_kube_resources": {"limits": {"memory": size}}}).resources["limits"] == {"memory": size}
+
+
+def test_what_is_off_by_name_is_off() -> None:
+    wanted = settings.pods({**IMAGE, "acceptance_kube_privileged": "false", "acceptance_kube_host_root": "no"})
+    assert not wanted.privileged and not wanted.host_root and not wanted.allow
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"server": "lab.example.com"}, "acceptance_kube_server: expected an address"),
+        ({"server": "https://lab:port"}, "acceptance_kube_server: expected an address"),
+        ({"proxy": "::::"}, "acceptance_kube_proxy: expected an address"),
+        ({"proxy": "http://192.0.2.1 :3128"}, "acceptance_kube_proxy: expected an address"),
+        ({"token_file": "/token"}, "acceptance_kube_token_file goes with acceptance_kube_server"),
+        ({"ca_file": "/ca.crt"}, "acceptance_kube_ca_file goes with acceptance_kube_server"),
+    ],
+)
+def test_a_way_to_the_cluster_that_cannot_be_is_named(wrong: dict[str, str], words: str) -> None:
+    given = {settings.PREFIX + name: value for name, value in wrong.items()}
+    with pytest.raises(client.KubeError, match=f"lab: {words}"):
+        settings.connection("lab", given)
+    # A cluster that cannot be asked costs its own nodes.
+    assert inventory.subjects("lab", {**given, "acceptance_nodes": {"expected": ["a"]}})[0] == ["a"]
+
+
+# Objects ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_object_is_found_owned_and_ends_by_itself() -> None:
+    made = pod()
+    labels, spec = made["metadata"]["labels"], made["spec"]
+    assert labels[objects.RUN] == "20260101T000000Z-0a1b2c" and labels[objects.STAGE] == "nccl_node"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+    assert spec["activeDeadlineSeconds"] == 600 and spec["restartPolicy"] == "Never"
+    assert spec["automountServiceAccountToken"] is False and not objects.powers(spec)
+    assert all(len(name) <= 63 for name in (made["metadata"]["name"], launch().name))
+
+
+def test_devices_are_asked_for_and_only_those() -> None:
+    free, taken = pod(), launch().pod("p", 0, settings.pods({**IMAGE, "acceptance_kube_resources": {"limits": {"cpu": 8}}}), 8)
+    assert free["spec"]["containers"][0]["resources"] == {}
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in free["spec"]["containers"][0]["env"]
+    assert taken["spec"]["containers"][0]["resources"] == {"limits": {"cpu": 8, "nvidia.com/gpu": "8"}}
+    assert not any(variable["name"] == "NVIDIA_VISIBLE_DEVICES" for variable in taken["spec"]["containers"][0]["env"])
+
+
+def test_host_ipc_and_privileged_are_off_and_named_when_they_are_on() -> None:
+    assert not objects.powers(pod()["spec"])
+    wanted = settings.pods({**IMAGE, "acceptance_kube_host_ipc": True, "acceptance_kube_privileged": True})
+    assert list(wanted.allow) == ["privileged", "host_ipc"]
+    made = launch().pod("p", 0, wanted)["spec"]
+    assert made["hostIPC"] is True and objects.powers(made) == ["privileged", "host_ipc"]
+    assert "allowPrivilegeEscalation" not in made["containers"][0]["securityContext"], "the API refuses both together"
+
+
+def test_processors_and_memory_are_requested_and_limited() -> None:
+    wanted = {"cpu": "8", "memory": "16Gi"}
+    taken = settings.pods({**IMAGE, "acceptance_kube_resources": {"requests": wanted, "limits": wanted}})
+    resources = launch().pod("p", 0, taken, 2)["spec"]["containers"][0]["resources"]
+    assert resources == {"requests": wanted, "limits": {**wanted, "nvidia.com/gpu": "2"}}
+
+
+def test_what_an_image_lacks_is_brought_along() -> None:
+    plain = pod()["spec"]
+    assert "initContainers" not in plain and plain["containers"][0]["command"][0] == "python3"
+    spec = pod(inject={"image": "registry.invalid/tools:1"}, resources={"limits": {"cpu": 8}}, image_pull_policy="Never")["spec"]
+    (first,), container = spec["initContainers"], spec["containers"][0]
+    assert first["command"] == ["cp", "-RP", "/opt/gpufleet/.", first["volumeMounts"][0]["mountPath"]]
+    assert first["resources"] == {"limits": {"cpu": 8}} and first["imagePullPolicy"] == "Never"
+    assert container["command"][0] == "/opt/gpufleet/bin/python3"
+    assert {"name": "inject", "mountPath": "/opt/gpufleet", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "inject", "emptyDir": {}} in spec["volumes"]
+    spec = pod(inject={"volume": {"hostPath": {"path": "/data"}}, "path": "/data/tools"}, python="/usr/bin/python3")["spec"]
+    assert "initContainers" not in spec and {"name": "inject", "hostPath": {"path": "/data"}} in spec["volumes"]
+    assert spec["containers"][0]["command"][0] == "/usr/bin/python3"
+    assert {"name": "GPUFLEET_TOOLS", "value": "/data/tools"} in spec["containers"][0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("inject", "words"),
+    [
+        ({"image": "a:1", "folder": "/opt"}, "found key 'folder'"),
+        ({"path": "/opt/gpufleet"}, "expected either an image or a volume"),
+        ({"image": "a:1", "volume": {"emptyDir": {}}}, "expected either an image or a volume"),
+        ({"image": "a:1", "path": "/gpufleet/in"}, "found path '/gpufleet/in'"),
+        ({"image": "a:1", "path": "opt/tools"}, "found path 'opt/tools'"),
+        ({"image": "a:1", "path": "/"}, "found path '/'"),
+    ],
+)
+def test_what_is_brought_along_is_checked(inject: dict[str, t.Any], words: str) -> None:
+    assert words in refused(lambda: pod(inject=inject))
+
+
+def test_the_host_is_mounted_read_only() -> None:
+    mount = next(m for m in pod()["spec"]["containers"][0]["volumeMounts"] if m["name"] == "host")
+    assert mount["readOnly"] is True
+    assert not any(v["name"] == "host" for v in pod(host_root=False)["spec"]["volumes"])
+
+
+def test_a_patch_is_merged_and_lists_are_appended() -> None:
+    patch = {
+        "spec": {"volumes": [{"name": "data", "emptyDir": {}}]},
+        "container": {"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+    }
+    spec = pod(pod_patch=patch)["spec"]
+    assert [v["name"] for v in spec["volumes"]] == ["in", "work", "host", "data"]
+    assert spec["containers"][0]["volumeMounts"][-1]["mountPath"] == "/data"
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ({"spec": {"nodeName": "other"}}, "spec.nodeName is not to be changed"),
+        ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
+        ({"metadata": {"labels": {objects.RUN: "x"}}}, "metadata.labels.gpufleet.acceptance/run-id"),
+        ({"container": {"command": ["sh"]}}, "container.command"),
+        ({"container": {"env": [{"name": "GPUFLEET_SECRET", "value": "x"}]}}, "env GPUFLEET_SECRET"),
+        ({"spec": {"hostPID": True}}, "the pods would be host_pid; acceptance_kube_allow does not name it"),
+        ({"container": {"securityContext": {"privileged": True}}}, "the pods would be privileged"),
+        ({"sidecar": {}}, "found key 'sidecar'"),
+    ],
+)
+def test_a_patch_may_not_touch_what_holds_a_pod(patch: dict[str, t.Any], words: str) -> None:
+    assert words in refused(lambda: pod(pod_patch=patch))
+
+
+def test_a_power_that_is_allowed_is_given() -> None:
+    assert pod(pod_patch={"spec": {"hostPID": True}}, allow=["host_pid"])["spec"]["hostPID"] is True
+    assert "found 'root'" in refused(lambda: pod(allow=["root"]))
+
+
+def test_an_object_is_abandoned_when_its_controller_is_gone_or_its_time_is_over() -> None:
+    made = {"metadata": {"annotations": pod()["metadata"]["annotations"]}}
+    assert not objects.abandoned(made)
+    assert objects.abandoned(made, now=4e9)
+    gone = {**made["metadata"]["annotations"], objects.CONTROLLER: objects.controller().rsplit("/", 1)[0] + "/1"}
+    assert objects.abandoned({"metadata": {"annotations": gone}})
+    elsewhere = {**made["metadata"]["annotations"], objects.CONTROLLER: "other-boot/pid:[1]/17/12345"}
+    assert not objects.abandoned({"metadata": {"annotations": elsewhere}})
+    assert objects.abandoned({"metadata": {}})
+
+
+# Nodes -----------------------------------------------------------------------------------------------------------
+
+
+def node(**spec: t.Any) -> dict[str, t.Any]:
+    status = {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": "n1", "labels": {}}, "spec": spec, "status": status}
+
+
+def obstacle(item: dict[str, t.Any], *tolerations: dict[str, t.Any], devices: bool = True) -> t.Any:
+    return inventory.obstacle(inventory.summary(item, "nvidia.com/gpu"), tolerations, devices, "nvidia.com/gpu")
+
+
+def test_nodes_where_no_pod_may_go() -> None:
+    assert obstacle(node()) is None
+    assert obstacle(node(unschedulable=True)) == ("node_cordoned", "node n1 is cordoned (kubectl uncordon n1)")
+    assert obstacle(node(unschedulable=True), {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}) is None
+    taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
+    assert obstacle(node(taints=[taint]))[1].startswith("node n1 has taint team=a:NoSchedule")
+    assert obstacle(node(taints=[taint]), {"key": "team", "value": "a"}) is None
+    assert obstacle(node(taints=[taint]), {"key": "team", "value": "b"}) is not None
+    assert obstacle(node(taints=[taint]), {"operator": "Exists"}) is None
+    assert obstacle(node(taints=[{**taint, "effect": "PreferNoSchedule"}])) is None
+    down = node()
+    down["status"]["conditions"] = [
+        {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting"}
+    ]
+    assert obstacle(down) == ("node_not_ready", "node n1 is not ready: NodeStatusUnknown: Kubelet stopped posting")
+    bare = node()
+    bare["status"]["allocatable"] = {}
+    assert obstacle(bare)[0] == "no_gpu" and obstacle(bare, devices=False) is None
+
+
+@pytest.mark.parametrize(
+    "given", [[], "n1", {"nodes": []}, {"expected": "n1"}, {"names": "n1"}, {"expected": True}, {"names": [1]}, {"expected": -3}]
+)
+def test_a_wrong_acceptance_nodes_is_named(given: t.Any) -> None:
+    if given == []:
+        assert inventory.wanted("lab", {"acceptance_nodes": given}).selector == "nvidia.com/gpu.present=true"
+        return
+    with pytest.raises(RunError, match="lab: acceptance_nodes"):
+        inventory.wanted("lab", {"acceptance_nodes": given})
+
+
+@pytest.mark.parametrize("entry", [{"names": "n1"}, {"names": [1]}, {"selector": 5}, {"selector": ""}, {"selector": ["a=b"]}])
+def test_node_vars_that_can_mean_no_node_are_named(entry: dict[str, t.Any]) -> None:
+    with pytest.raises(RunError, match=r"lab: acceptance_node_vars: found .* expected a l"):
+        inventory.select("lab", {}, entry)
+
+
+def test_node_vars_by_a_selector_that_the_api_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(_wanted: client.Connection) -> t.Any:
+        raise client.KubeError("bad_spec", "the request is invalid")
+
+    monkeypatch.setattr(inventory, "connect", connect)
+    with pytest.raises(RunError, match="selector 'a b': the request is invalid"):
+        inventory.select("lab", {}, {"selector": "a b"})
+
+
+def test_an_unreachable_cluster_has_the_nodes_that_are_expected_of_it() -> None:
+    away = {"acceptance_kube_server": "https://127.0.0.1:1"}
+    assert inventory.subjects("lab", {**away, "acceptance_nodes": {"expected": ["a", "b"]}})[0] == ["a", "b"]
+    assert inventory.subjects("lab", {**away, "acceptance_nodes": {"expected": 2}})[0] == ["expected-1", "expected-2"]
+    found, notes = inventory.subjects("lab", away)
+    assert found == [] and "connection refused" in notes[0]
+
+
+# Credentials -----------------------------------------------------------------------------------------------------
+
+SECRET = "c2VjcmV0LXRva2Vu"
+
+
+def test_a_broken_kubeconfig_is_named_and_not_quoted(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "config"
+    for text in (f"users: [{{token: {SECRET}\n  bad: : yaml", f"users: {SECRET}", f'"{SECRET}"', ""):
+        path.write_text(text)
+        words = refused(lambda: client.connect(client.Connection("lab", kubeconfig=str(path))))
+        assert str(path) in words and SECRET not in words
+
+
+def test_contexts_are_named(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "config"
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": SECRET}}],
+        "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
+                     {"name": "b", "context": {"cluster": "c", "user": "absent"}}],
+    }  # fmt: skip
+    path.write_text(json.dumps(config))
+    words = refused(lambda: client.connect(client.Connection("lab", kubeconfig=str(path), context="z")))
+    assert words == f"lab: context 'z' is not in kubeconfig {path}; it has a, b"
+    assert client.connect(client.Connection("lab", kubeconfig=str(path))).namespace == "team"
+    assert "does not exist" in refused(lambda: client.connect(client.Connection("lab", kubeconfig="/nowhere")))
+    api = client.connect(client.Connection("lab", kubeconfig=str(path), namespace="other"))
+    assert api.namespace == "other" and "connection refused" in refused(lambda: api.get("/version"))
+
+
+def test_in_a_pod_its_service_account_is_taken(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(authority))
+    words = refused(lambda: client.connect(client.Connection("lab")))
+    assert words.startswith("lab: no service account in this pod")
+    token.write_text(SECRET)
+    authority.write_bytes(base64.b64decode(own_certificate()[0]))
+    api = client.connect(client.Connection("lab", namespace="team"))
+    assert api.namespace == "team"
+    words = refused(lambda: api.get("/version"))
+    assert "https://127.0.0.1:1 does not answer" in words and SECRET not in words
+
+
+def test_no_key_stays_in_a_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of Ansible end without the clean-up that the kubernetes package relies on."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    certificate, key = own_certificate()
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", "certificate-authority-data": certificate}}],
+        "users": [{"name": "u", "user": {"client-certificate-data": certificate, "client-key-data": key}}],
+    }  # fmt: skip
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config))
+    for _again in range(2):
+        api = client.connect(client.Connection("lab", kubeconfig=str(path)))
+        assert list(temporary.iterdir()) == []
+        assert "connection refused" in refused(lambda connected=api: connected.get("/version"))
+    config["users"] = [{"name": "u", "user": {"client-certificate-data": key, "client-key-data": key}}]
+    path.write_text(json.dumps(config))
+    words = refused(lambda: client.connect(client.Connection("lab", kubeconfig=str(path))))
+    assert words == f"lab: certificates of {path}: no certificate or key that can be read" and list(temporary.iterdir()) == []
+
+
+def own_certificate() -> tuple[str, str]:
+    """A certificate that signed itself, and its key; PEM in base64, as a kubeconfig has them."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lab")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + datetime.timedelta(days=1)).sign(key, hashes.SHA256())
+    plain = serialization.NoEncryption()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode(), base64.b64encode(pem).decode()
+
+
+def test_refusals_have_the_servers_words() -> None:
+    cases = [
+        (403, 'pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5', "quota"),
+        (403, 'pods "x" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false', "admission"),
+        (403, 'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n"', "no_permission"),
+        (403, 'pods "x" is forbidden: unable to create new content in namespace n because it is being terminated', "namespace_gone"),
+        (404, 'namespaces "n" not found', "namespace_gone"),
+        (500, 'Internal error occurred: failed calling webhook "w": context deadline exceeded', "admission"),
+        (400, 'admission webhook "w" denied the request: no', "admission"),
+        (401, "Unauthorized", "credentials"),
+        (422, 'Pod "x" is invalid: spec: Required value', "bad_spec"),
+        (503, "apiserver is shutting down", "cluster_unreachable"),
+    ]
+    for status, message, code in cases:
+        found = client.refusal("lab", status, message, {}, "POST /x")
+        assert (found.reason_code, found.status) == (code, status) and message in found.reason and found.reason.startswith("lab: ")
+
+
+def test_no_proxy_in_the_spelling_of_many() -> None:
+    kept, notes = client.proxy_exceptions("localhost, 10.0.*.*,172.17.*.*,.corp,10.1.2.*")
+    assert kept == "localhost,10.0.0.0/16,172.17.0.0/16,.corp,10.1.2.0/24"
+    assert [note.split(" is")[0] for note in notes] == ["NO_PROXY entry 10.0.*.*", "NO_PROXY entry 172.17.*.*", "NO_PROXY entry 10.1.2.*"]
+    assert client.proxy_exceptions("*,*.corp,1.2.3.4") == ("*,*.corp,1.2.3.4", [])
+
+
+def test_untagged_images() -> None:
+    assert [settings.untagged(i) for i in ("a", "a:latest", "r:5000/a", "a:1", "r:5000/a:1", "a@sha256:0")] == [True] * 3 + [False] * 3

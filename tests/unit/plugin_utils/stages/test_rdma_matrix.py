@@ -1,0 +1,224 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From measurements of pairs and ports to verdicts, through the verdict engine."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page
+from hypothesis import given
+from hypothesis import strategies as st
+
+RUN = "20260101T000000Z-0a1b2c"
+CHECK, VARIANT = "read_bw", "qps=8 size=65536"
+SHIPPED = expectations.shipped()
+Record = t.Dict[str, t.Any]
+
+
+def nodes(count: int = 6) -> list[str]:
+    return [f"n{i}" for i in range(count)]
+
+
+def port(node: str, rail: int = 0) -> str:
+    return f"{node}/nic/mlx5_{rail}/1"
+
+
+def record(stage: str, subject: str, kind: str, seen: Record, target: str) -> Record:
+    seen = {name: value for name, value in seen.items() if name not in ("part", "members")}
+    return {
+        **seen, "schema": "measurement/v1", "run_id": RUN, "stage": stage, "plane": "ssh", "target": target, "attempt": 1,
+        "subject": {"kind": kind, "id": subject, "members": []}, "raw": None, "raw_sha256": None,
+    }  # fmt: skip
+
+
+def side(a: str, b: str, role: str, value: float | None, **changes: t.Any) -> Record:
+    test = {"op": "read", "kind": "bw", "qps": 8, "mtu": 4096, "connection": "RC"}
+    test.update({"local_gid": a, "remote_gid": b} if role == "server" else {"local_gid": b, "remote_gid": a})
+    rows = [] if value is None else [{"size": 65536, "iterations": 4000000, "bandwidth": value}]
+    return {
+        "check": CHECK, "variant": VARIANT, "subject": "|".join(sorted((a, b))), "rail": "0", "a": port(a), "b": port(b), "role": role,
+        "partner": b if role == "server" else a, "outcome": "measured" if rows else "error", "reason_code": None if rows else "tool_failed",
+        "reason": None if rows else "the link was lost", "broke": not rows, "started_at": observation.utc(), "duration_s": 5.0,
+        "rows": rows, "test": test, "tool_version": "6.06", "changes": [], "round": 0, **changes,
+    }  # fmt: skip
+
+
+def run(values: t.Callable[[str, str], float | None], names: list[str], again: t.Sequence[tuple[str, str]] = ()) -> list[Record]:
+    """All pairs, the second of each asks; what `again` names was measured again with the same value."""
+    records, series = [], {name: [] for name in names}
+    for a, b in itertools.combinations(names, 2):
+        value = values(a, b)
+        client = side(a, b, "client", value)
+        series[a].append(side(a, b, "server", value))
+        series[b].append(client)
+        context = {
+            "op": "read", "bidirectional": False, "nic_gbps": 400.0, "series_units": {"bandwidth": "Gb/s"},
+            "rails": [{name: client[name] for name in ("rail", "a", "b", "outcome", "reason_code", "reason", "broke", "test")}],
+        }  # fmt: skip
+        rows = [{**row, "rail": "0", "a": port(a), "b": port(b)} for row in client["rows"]]
+        common: Record = {"variant": VARIANT, "context": context, "series": rows, "tool_version": "6.06", "command": ["ib_read_bw"]}
+        if value is None:
+            seen = observation.failed(CHECK, "tool_failed", "the link was lost", **common)
+        else:
+            seen = observation.measured(CHECK, metrics={"bandwidth": {"value": value, "unit": "Gb/s"}}, **common)
+        records.append(record("rdma", f"{a}|{b}", "pair", seen, b))
+    records += [record("rdma", n, "node", observation.measured("timetable", series=rows), n) for n, rows in series.items()]
+    repeated = {name: [side(a, b, "client", values(a, b)) for a, b in again if b == name] for name in names}
+    return records + [record("rdma_again", n, "node", observation.measured("timetable", series=rows), n) for n, rows in repeated.items()]
+
+
+def judge(records: list[Record]) -> verdict.Judgement:
+    items = [{**{k: r[k] for k in ("stage", "check", "variant", "target")}, "subject": r["subject"]} for r in records]
+    plan = {"run_id": RUN, "items": items, "partial": False, "notes": []}
+    return verdict.judge(plan, records, lambda _node, _target: SHIPPED)
+
+
+def words(judgement: verdict.Judgement, stage: str = "rdma") -> dict[str, str]:
+    return {v["subject"]["id"]: v["verdict"] for v in judgement.verdicts if v["stage"] == stage}
+
+
+def test_a_clean_matrix() -> None:
+    assert set(words(judge(run(lambda _a, _b: 388.0, nodes()))).values()) == {"PASS"}
+
+
+@pytest.mark.parametrize("value", [100.0, None])
+def test_a_bad_row_is_a_port_and_convicted_only_when_it_fails_again(value: float | None) -> None:
+    def values(a: str, b: str) -> float | None:
+        return value if "n2" in (a, b) else 388.0
+
+    first = judge(run(values, nodes()))
+    assert words(first)["n2"] == "UNKNOWN" and words(first)["n1"] == "PASS"
+    table = rdma_matrix.tables(run(values, nodes()), lambda _n, _t: SHIPPED)[0].diagnose()
+    assert table
+    again = [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in table.again]
+    second = judge(run(values, nodes(), again))
+    assert words(second)["n2"] == "FAIL" and words(second)["n1"] == "PASS"
+    (reason,) = [v["reason"] for v in second.verdicts if v["subject"]["id"] == "n2" and v["stage"] == "rdma"]
+    assert "n2/nic/mlx5_0/1" in reason and "bad row" in reason and "convicted" in reason
+    assert words(second)["n1|n2"] == ("FAIL" if value else "UNKNOWN")
+
+
+def test_a_bad_cell_is_a_path() -> None:
+    def values(a: str, b: str) -> float:
+        return 100.0 if {a, b} == {"n1", "n4"} else 388.0
+
+    table = rdma_matrix.tables(run(values, nodes()), lambda _n, _t: SHIPPED)[0].diagnose()
+    assert table
+    again = [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in table.again]
+    found = judge(run(values, nodes(), again))
+    assert {name for name, word in words(found).items() if word != "PASS"} == {"n1|n4"}
+    (one,) = [v for v in found.verdicts if v["subject"]["id"] == "n1|n4"]
+    assert "bad cell" in " ".join([one["reason"], *one["findings"]])
+
+
+def server_row(records: list[Record], node: str, client: str) -> Record:
+    (timetable,) = [r for r in records if r["stage"] == "rdma" and r["subject"]["id"] == node]
+    (row,) = [row for row in timetable["series"] if row["role"] == "server" and row["partner"] == client]
+    return t.cast(Record, row)
+
+
+@pytest.mark.parametrize(
+    ("change", "word", "text"),
+    [
+        ({"rows": [{"size": 65536, "iterations": 1, "bandwidth": 388.0}]}, "UNKNOWN", "sizes and iterations"),
+        ({"test": {"op": "write", "kind": "bw"}}, "UNKNOWN", "different tests"),
+        ({"outcome": "error", "reason": "the port is in use"}, "UNKNOWN", "its server n0 has none: the port is in use"),
+        ({"tool_version": "6.22"}, "WARN", "perftest is 6.06 here and 6.22 on n0"),
+        ({"changes": [{"code": "retransmits", "text": "out_of_sequence rose from 0 to 4"}]}, "WARN", "out_of_sequence rose"),
+    ],
+)
+def test_the_server_has_a_say(change: Record, word: str, text: str) -> None:
+    records = run(lambda _a, _b: 388.0, nodes(3))
+    server_row(records, "n0", "n1").update(change)
+    found = judge(records)
+    assert words(found) == {**dict.fromkeys(words(found), "PASS"), "n0|n1": word}
+    (one,) = [v for v in found.verdicts if v["subject"]["id"] == "n0|n1"]
+    assert text in one["reason"]
+
+
+def test_a_server_without_a_timetable() -> None:
+    records = [r for r in run(lambda _a, _b: 388.0, nodes(3)) if r["subject"]["id"] != "n0"]
+    assert words(judge(records))["n0|n1"] == "UNKNOWN"
+
+
+def test_the_heat_map_is_in_the_report() -> None:
+    records = run(lambda a, b: 100.0 if "n2" in (a, b) else 388.0, nodes())
+    matrices = rdma_matrix.pictures(records, lambda _n, _t: SHIPPED)
+    (matrix,) = matrices["rdma"]
+    assert (matrix["rails"][0]["tests"], matrix["rails"][0]["below"], len(matrix["worst"])) == (15, 5, 5)
+    plan = {
+        "run_id": RUN, "created_at": observation.utc(), "mode": "run", "partial": False, "left_out": [], "skipped_stages": [], "notes": [],
+        "stages": [{"name": "rdma", "role": "r"}], "targets": {n: {"plane": "ssh"} for n in nodes()}, "items": [], "sample": {},
+        "collection_version": "1", "ansible_version": "1", "python_version": "3",
+    }  # fmt: skip
+    text = page.render(report.build(plan, records, judge(records), matrices))
+    assert "Rail 0" in text and "Timetable: 1 rounds" in text
+
+
+def port_facts(node: str, **changes: t.Any) -> Record:
+    number = int(node[1:])
+    one: Record = {
+        "device": "mlx5_0", "port": 1, "state": "ACTIVE", "mtu": 9000, "prefix": 24, "gid": {"index": 3, "address": f"10.0.0.{number}"},
+        "gids": [{"address": f"10.0.0.{number}", "type": "RoCE v2"}], **changes,
+    }  # fmt: skip
+    device = {
+        "device": "mlx5_0",
+        "guid": changes.get("guid", f"0000:0000:0000:000{number + 1}"),
+        "firmware": changes.get("firmware", "28"),
+        "board": "x",
+    }
+    seen = observation.measured("ports", context={"devices": [device], "ports": [one], "findings": []})
+    return record("rdma_ports", node, "node", seen, node)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "code"),
+    [
+        ({}, "PASS", None),
+        ({"mtu": 1500}, "FAIL", "mtu"),
+        ({"firmware": "27"}, "WARN", "firmware"),
+        ({"gid": {"index": 3, "address": "10.0.7.9"}}, "FAIL", "rail_order"),
+        ({"guid": "0000:0000:0000:0001"}, "FAIL", "duplicate_identity"),
+        ({"gids": [{"address": "10.0.0.0", "type": "RoCE v2"}]}, "FAIL", "duplicate_identity"),
+    ],
+)
+def test_ports_beside_those_of_other_nodes(changes: Record, word: str, code: str | None) -> None:
+    found = judge([*(port_facts(n) for n in nodes(4)), port_facts("n7", **changes)])
+    (one,) = [v for v in found.verdicts if v["subject"]["id"] == "n7"]
+    assert (one["verdict"], one["reason_code"]) == (word, code)
+    others = {v["verdict"] for v in found.verdicts if v["subject"]["id"] not in ("n0", "n7")}
+    assert others == {"PASS"}
+
+
+def paths(value: t.Any, path: tuple[t.Any, ...] = ()) -> t.Iterator[tuple[t.Any, ...]]:
+    """Where a record can be changed: every key and index below its context, series and evidence."""
+    yield path
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        yield from paths(inner, (*path, key))
+
+
+BASE = [*run(lambda _a, _b: 388.0, nodes(3)), port_facts("n0"), port_facts("n1"), port_facts("n2")]
+PLACES = [(i, (name, *path)) for i, r in enumerate(BASE) for name in ("context", "series", "evidence") for path in paths(r[name])]
+
+
+@given(st.sampled_from(PLACES), st.sampled_from([None, "x", -1, 1e300, [], {}, [[]], [{}], {"a": 1}, True, "n0/nic/a/1"]))
+def test_whatever_a_node_says_there_is_a_verdict(place: tuple[int, tuple[t.Any, ...]], value: t.Any) -> None:
+    records = copy.deepcopy(BASE)
+    number, path = place
+    inside: t.Any = records[number]
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    found = judge(records)
+    assert len(found.planned) == len(BASE)
+    rdma_matrix.pictures([r for r in records if verdict.well_formed(r)], lambda _n, _t: SHIPPED)
