@@ -104,6 +104,7 @@ VERDICTS = {
     "below_warn": "the value is below the passing band",
     "below_neighbours": "the value is far below that of identical neighbours",
     "below_siblings": "the GPU is slower than its siblings in the node",
+    "no_number": "the check has no number, and does not say that it needs none or is expected to have one",
     "own_test": "a team's own test says by its exit status that it failed",
     "drift": "the software stack differs from the golden values or from the majority",
     "evidence": "errors were counted while the test ran",

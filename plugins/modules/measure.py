@@ -20,7 +20,10 @@ options:
     elements: str
     required: true
   metrics:
-    description: Where the numbers are.
+    description:
+      - Where the numbers are. Each must be in what the tool prints, once.
+      - An empty list says that the check is about a condition and has no number. Its exit status is the result then, 0 is PASS,
+        unless an expectation speaks of it.
     type: list
     elements: dict
     required: true

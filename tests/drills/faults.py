@@ -85,6 +85,31 @@ FAULTS: list[tuple[str, str]] = [
     ("package warn", "a package of another version"),
 ]
 
+# A stage of one's own, and what is expected of it.
+DISK = {
+    "id": "disk", "match": {"stage": "disk", "check": "read"}, "metric": "bandwidth", "value": 5000, "unit": "MiB/s",
+    "source": "the drill", "date": "2026-11", "confidence": "vendor",
+}  # fmt: skip
+ROLE = {
+    "defaults": {"disk_checks": [{"check": "read"}], "disk_prints": "bw=5100", "disk_metric": "bandwidth"},
+    "tasks": [
+        {
+            "name": "Measure the disk",
+            "gpufleet.acceptance.measure": {
+                "argv": ["echo", "{{ disk_prints }}"],
+                "metrics": "{{ [{'name': disk_metric, 'unit': 'MiB/s', 'regex': 'bw=([0-9]+)'}] if disk_metric else [] }}",
+            },
+        }
+    ],
+}
+
+
+def own_stage(folder: pathlib.Path) -> None:
+    """The role disk in `folder`."""
+    for part, content in ROLE.items():
+        (folder / "disk" / part).mkdir(parents=True)
+        (folder / "disk" / part / "main.yml").write_text(yaml.safe_dump(content))
+
 
 def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, bool]]]:
     """The inventory, and what is planted: {node: (what, whether a WARN is enough)}."""
@@ -121,19 +146,31 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
     )
     for name in ("bad-double-1", "bad-double-2"):
         node(name, "one machine under two names", machine_id=4711)
+    own = [
+        ("number", "a check without a number passes although one is expected", "bw=5100", ""),
+        ("silent", "nothing printed and exit status 0", "", "bandwidth"),
+        ("twice", "the better of two numbers", "bw=100 bw=5100", "bandwidth"),
+        ("slow", "a number of one's own that is too low", "bw=4000", "bandwidth"),
+        ("name", "a number under another name than the expected one", "bw=5100", "bandwith"),
+    ]
+    for name, what, printed, metric in own:
+        node(f"bad-own-{name}", what).update(disk_prints=printed, disk_metric=metric)
     node("bad-skip", "skipped counted as passed: nothing skips a node with one GPU that should have eight", gpus=1)
     variables = {
         "nccl_node_sizes": ["8M:16G"],
         "nccl_node_test_timeout": 10,
         "gemm_test_timeout": 15,
         "acceptance_gpu_count": 8,
+        "acceptance_stages": ["stack", "nccl_node", "gemm", {"name": "disk", "role": "disk"}],
+        "acceptance_expectations": [DISK],
     }
     return {"all": {"hosts": hosts, "vars": variables}}, planted
 
 
 def verdicts(folder: pathlib.Path, inventory: dict[str, t.Any]) -> list[dict[str, t.Any]]:
     (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
-    environment = dict(os.environ, ANSIBLE_FORKS="16", ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"))
+    own_stage(folder / "roles")
+    environment = dict(os.environ, ANSIBLE_FORKS="16", ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"), ANSIBLE_ROLES_PATH=str(folder / "roles"))
     command = ["ansible-playbook", "acceptance.yml", "-i", str(folder / "inventory.yml")]
     with open(folder / "log", "wb") as log:
         done = subprocess.run(

@@ -21,6 +21,8 @@ EXAMPLES = ROOT / "docs" / "examples"
 ONE_LINE = 'echo "gpufleet-result/1 $GPUFLEET_NONCE $(printf %s "$R" | wc -c) $(printf %s "$R" | sha256sum | cut -d" " -f1) '
 ONE_LINE += '$(printf %s "$R" | base64 -w0)"'
 
+CONDITION = '{"observations": [{"check": "own", "context": {"condition": true}}]}'
+
 
 class Stage:
     """A run with one stage `own`, which is a manifest."""
@@ -85,10 +87,11 @@ def test_example_with_a_number(stage: Stage) -> None:
         ("Job", False, "exit 137", {"UNKNOWN": "container_failed"}),
         ("Job", False, "nowhere", {"UNKNOWN": "no_python"}),
         ("Job", True, "echo nothing", {"UNKNOWN": "no_result"}),
-        ("Job", True, 'R=\'{"observations": [{"check": "own"}]}\'; ' + ONE_LINE, {"PASS": None}),
+        ("Job", True, 'R=\'{"observations": [{"check": "own"}]}\'; ' + ONE_LINE, {"UNKNOWN": "no_number"}),
+        ("Job", True, f"R='{CONDITION}'; " + ONE_LINE, {"PASS": None}),
         ("Job", True, 'R=\'{"observations": [{"check": "own"}]}\'; ' + ONE_LINE + "; exit 1", {"FAIL": "own_test"}),
         ("Job", True, "GPUFLEET_NONCE=of-another; R={}; " + ONE_LINE, {"UNKNOWN": "forged_frame"}),
-        ("Job", True, 'R=\'{"observations": [{"check": "other"}]}\'; ' + ONE_LINE, {"PASS": None, "UNKNOWN": "bad_measurement"}),
+        ("Job", True, f"R='{CONDITION.replace('own', 'other')}'; " + ONE_LINE, {"PASS": None, "UNKNOWN": "bad_measurement"}),
     ],
 )  # fmt: skip
 def test_ends(stage: Stage, kind: str, framed: bool, script: str, found: dict[str, str | None]) -> None:

@@ -31,8 +31,10 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             "raw": result.out + result.err,
             "started_at": observation.utc(result.started_at),
             "duration_s": result.duration_s,
-            "context": dict(params["context"], **keys),
+            "context": {**params["context"], **keys},
         }
+        if not params["metrics"]:  # the exit status is the result: it needs no number
+            common["context"]["condition"] = True
         check = wanted["check"]
         if result.missing:
             code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
@@ -63,11 +65,14 @@ def read(text: str, wanted: list[dict[str, t.Any]]) -> tuple[dict[str, t.Any], s
             try:
                 value = json.loads(text)[metric["json"]]
             except (ValueError, KeyError, TypeError):
-                return {}, f"no number {metric['json']!r} in the JSON that the tool printed"
+                return {}, f"{metric['name']}: no number {metric['json']!r} in the JSON that the tool printed"
         else:
-            found = re.findall(metric["regex"], text, re.MULTILINE)
+            try:
+                found = re.findall(metric["regex"], text, re.MULTILINE)
+            except re.error as error:
+                return {}, f"{metric['name']}: regex: found {metric['regex']!r}, expected a regular expression: {error}"
             if len(found) != 1:
-                return {}, f"{metric['regex']!r} matches {len(found)} times in the output, expected once"
+                return {}, f"{metric['name']}: {metric['regex']!r} matches {len(found)} times in the output, expected once"
             value = found[0]
         try:
             number = float(value)

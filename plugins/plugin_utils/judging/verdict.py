@@ -32,10 +32,15 @@ Verdict = dict[str, t.Any]
 Key = tuple[str, str, str, str]
 
 
-# Stages whose checks are worth nothing without a number. Elsewhere a check without one passes by being done.
-NUMERIC = {"nccl_node", "gemm", "rdma", "nccl_fabric", "hccl"}
-# In such a stage, checks that are about a condition and not about a number.
-CONDITIONS = {"image", "member", "localise", "timetable"}
+# A check is worth nothing without a number, but for these of the shipped stages, which pass by being done. What else is about a
+# condition says so itself: {"condition": true} in the context of its measurement.
+CONDITIONS = {
+    "stack": {"facts", "gpu_health", "cuda"},
+    "rdma_ports": {"ports"},
+    "rdma": {"timetable"},
+    "rdma_again": {"timetable"},
+    "nccl_fabric": {"member", "localise"},
+}
 # Findings of a health check that are only worth a look.
 MILD_FINDINGS = ("foreign_process", "firmware", "floating_image")
 
@@ -106,6 +111,7 @@ class _Court:
         required_evidence: t.Mapping[str, t.Sequence[str]],
     ) -> None:
         self.plan = plan
+        self.planned = {(i["stage"], i["check"], i["variant"], i["subject"]["id"]) for i in plan["items"]}
         self.expected = expected
         self.stack = stack
         self.required_evidence = required_evidence
@@ -194,14 +200,19 @@ class _Court:
     def _own(self, key: Key, record: Record) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
         outcome, code, reason = record["outcome"], record["reason_code"], record["reason"]
         if outcome == "measured":
-            if not record["metrics"] and (key[0] not in NUMERIC or key[1] in CONDITIONS):
-                return Opinion("PASS", f"{key[1]} was done and is as it should be"), []
-            return measured(key, record, self.expected(node_of(key[3]), record["target"]))
+            expected = self.expected(node_of(key[3]), record["target"])
+            if not record["metrics"] and (_is_condition(record) or not record["series"]):
+                return without_number(record, expected if self._is_planned(key) else None), []
+            return measured(key, record, expected)
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
             return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
         if outcome == "error" and code in reasons.FATAL:
             return Opinion("FAIL", f"{reason} ({reasons.FATAL[code]})", code), []
         return Opinion("UNKNOWN", str(reason), code), []
+
+    def _is_planned(self, key: Key) -> bool:
+        """Whether it, or the node that it is a part of, is in the plan."""
+        return key in self.planned or (*key[:3], node_of(key[3])) in self.planned
 
     def _against_others(
         self, chosen: dict[Key, list[tuple[Expectation, bands.Reading]]]
@@ -498,6 +509,26 @@ def measured(
     name = " ".join(filter(None, key[:3]))
     advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
+
+
+def without_number(record: Record, expected: Expectations | None) -> Opinion:
+    """A check that was measured and has no number: a PASS where it is about a condition, and nobody expects a number of it."""
+    stage, check = record["stage"], record["check"]
+    if check in CONDITIONS.get(stage, ()):
+        return Opinion("PASS", f"{check} was done and is as it should be")
+    mine = [e for e in expected.entries if e.match["stage"] == stage] if expected else []
+    wanted = next((e for e in mine if bands.accepts(e, record) is None), None)
+    if wanted:
+        reason = f"it has no number, and {wanted.id} ({wanted.layer}) expects {wanted.metric} of it"
+    elif _is_condition(record):
+        return Opinion("PASS", f"{check} was done and is as it should be")
+    else:
+        reason = "it has no number, and does not say that it needs none, by {condition: true} in its context"
+    return Opinion("UNKNOWN", reason, "no_number")
+
+
+def _is_condition(record: Record) -> bool:
+    return record["check"] in CONDITIONS.get(record["stage"], ()) or record["context"].get("condition") is True
 
 
 def deviations(items: list[dict[str, t.Any]]) -> Opinion:

@@ -191,13 +191,34 @@ def test_numbers_that_are_none(value: t.Any) -> None:
     assert one(row)["verdict"] == "UNKNOWN"
 
 
-@pytest.mark.parametrize("stage", sorted(verdict.NUMERIC))
+@pytest.mark.parametrize("stage", ["stack", "nccl_node", "gemm", "rdma", "nccl_fabric", "hccl", "own"])
 def test_a_measurement_without_numbers(stage: str) -> None:
-    assert one(record(stage=stage, check="x"), item=item(stage=stage, check="x"))["verdict"] == "UNKNOWN"
+    found = one(record(stage=stage, check="x"), item=item(stage=stage, check="x"))
+    assert (found["verdict"], found["reason_code"]) == ("UNKNOWN", "no_number")
+    assert ("rdma-100g (shipped) expects bandwidth" if stage == "rdma" else "{condition: true}") in found["reason"]
 
 
 def test_a_check_that_has_no_number_passes_by_being_done() -> None:
     assert one(record(stage="stack", check="cuda"), item=item(stage="stack", check="cuda"))["verdict"] == "PASS"
+    own = record(stage="own", check="x", context={"condition": True})
+    assert one(own, item=item(stage="own", check="x"))["verdict"] == "PASS"
+    for said in (False, "yes", 1):
+        assert one({**own, "context": {"condition": said}}, item=item(stage="own", check="x"))["verdict"] == "UNKNOWN"
+
+
+@pytest.mark.parametrize("match", [{"check": "x"}, {}, {"check": ["x", "y"]}, {"check": "x", "gpu": "NVIDIA H200"}, {"size": 1}])
+def test_what_is_expected_to_have_a_number_is_no_condition(match: Record) -> None:
+    entry: Record = {"id": "e", "match": {"stage": "own", **match}, "metric": "bandwidth", "value": 2, "unit": "GB/s"}
+    own = resolve([("run", [{**entry, "source": "s", "date": "2026-11", "confidence": "vendor"}])])
+    options: Record = {"item": item(stage="own", check="x"), "expected": lambda _node, _target: own}
+    done = record(stage="own", check="x", context={"condition": True})
+    found = one(done, **options)
+    assert (found["verdict"], found["reason_code"]) == ("UNKNOWN", "no_number") and "e (run) expects bandwidth" in found["reason"]
+    options["item"] = item(stage="own", check="z")
+    assert one({**done, "check": "z"}, **options)["verdict"] == ("PASS" if "check" in match else "UNKNOWN")
+    image = {**done, "check": "image"}
+    found_beside = judge([item(stage="own", check="z")], [{**done, "check": "z"}, image], expected=options["expected"])
+    assert [v["verdict"] for v in found_beside.extras] == ["PASS"], "nobody planned a number of it"
 
 
 @pytest.mark.parametrize(

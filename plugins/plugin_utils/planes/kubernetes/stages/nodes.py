@@ -251,5 +251,5 @@ def with_floating(said: dict[str, t.Any]) -> dict[str, t.Any]:
     if not seen or not isinstance(seen, list) or not of_variables.untagged(str(ran.get("image") or "")):
         return said
     words = f"image {ran['image']} has no tag or the tag latest: tomorrow it may be another one; what ran is {ran.get('image_id')}"
-    found = observation.measured("image", context={**ran, "findings": [{"code": "floating_image", "text": words}]})
+    found = observation.measured("image", context={**ran, "condition": True, "findings": [{"code": "floating_image", "text": words}]})
     return {**said, "observations": [*seen, found]}

@@ -131,6 +131,7 @@ def test_no_exit_status_is_no_result(monkeypatch: pytest.MonkeyPatch, status: in
     if status is not None:
         probe._ends["u"] = status
     said = probe._answer(followed).said
+    assert all(item["context"]["condition"] is True for item in said.get("observations", ())), "it needs no number"
     assert said["state"] == state and said.get("reason_code") == (None if status == 0 else "no_result")
 
 
