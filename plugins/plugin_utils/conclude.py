@@ -14,8 +14,8 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
@@ -38,7 +38,10 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     records, notes = run.journal.read()
     stages = [registry.of(entry) for entry in written["stages"]]
-    judgement = verdict.judge(written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"], stages=stages)
+    judgement = verdict.judge(
+        written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
+        stages=stages,
+    )  # fmt: skip
     judgement.notes += notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir

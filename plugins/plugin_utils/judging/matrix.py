@@ -32,6 +32,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import LEAF_WITNESSES, Finding
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 
 FLAP_SHARE, FLAP_CHANCE = 0.5, 0.01  # what fails half of its tests is told from what does not with so much error
 BLOCK_SHARE = 3 / 4  # of the cells between two leaves, from which on the block is bad
@@ -85,11 +86,6 @@ def diagnose_matrix(
     `topology`: leaf switch by port id or by node. Raises ValueError for a cell of one port, or a floor that is no number.
     """
     return _Reading(list(cells), better, topology or {}, unit).diagnose()
-
-
-def node_of(port: str) -> str:
-    """The node's id within a port's."""
-    return port.partition("/nic/")[0]
 
 
 def _pair(a: str, b: str) -> tuple[str, str]:

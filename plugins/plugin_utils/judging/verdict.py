@@ -19,28 +19,17 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, drift, expectations, physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, number
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, well_formed
 
 Record = dict[str, t.Any]
 Verdict = dict[str, t.Any]
-# stage, check, variant, subject id
-Key = tuple[str, str, str, str]
 
 
-# A check is worth nothing without a number, but for these of the shipped stages, which pass by being done. What else is about a
-# condition says so itself: {"condition": true} in the context of its measurement.
-CONDITIONS = {
-    "stack": {"facts", "gpu_health", "cuda"},
-    "rdma_ports": {"ports"},
-    "rdma": {"timetable"},
-    "rdma_again": {"timetable"},
-    "nccl_fabric": {"member", "localise"},
-}
 # Findings of a health check that are only worth a look.
 MILD_FINDINGS = ("foreign_process", "firmware", "floating_image")
 
@@ -78,6 +67,7 @@ def judge(
     *,
     today: datetime.date | None = None,
     required_evidence: t.Mapping[str, t.Sequence[str]] | None = None,
+    stages: t.Iterable[Stage] = (),
 ) -> Judgement:
     """Judge a run.
 
@@ -87,7 +77,7 @@ def judge(
     `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. WaiverError for a waiver
     that cannot be used.
     """
-    court = _Court(plan, expected, stack or {}, required_evidence or {})
+    court = _Court(plan, expected, stack or {}, required_evidence or {}, {stage.name: stage for stage in stages})
     court.waivers = waivers_of(list(waivers or []))
     court.today = (today or datetime.date.today()).isoformat()
     court.warn = warn
@@ -100,6 +90,17 @@ def check_waivers(raw: list[t.Any]) -> None:
     waivers_of(raw)
 
 
+class Stage(t.Protocol):
+    """What the engine asks of the description of a stage (stages/base.py)."""
+
+    name: str
+    conditions: frozenset[str]
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: t.Callable[[str, str], Expectations]
+    ) -> t.Iterator[tuple[Key, Opinion]]: ...
+
+
 class _Court:
     """One judgement, step by step: attempts to one opinion, then fleet, siblings, drift, evidence, parts, waivers."""
 
@@ -109,9 +110,11 @@ class _Court:
         expected: t.Callable[[str, str], Expectations],
         stack: t.Mapping[str, dict[str, t.Any]],
         required_evidence: t.Mapping[str, t.Sequence[str]],
+        stages: t.Mapping[str, Stage],
     ) -> None:
         self.plan = plan
-        self.planned = {(i["stage"], i["check"], i["variant"], i["subject"]["id"]) for i in plan["items"]}
+        self.stages = stages
+        self.planned = {key_of(item) for item in plan["items"]}
         self.expected = expected
         self.stack = stack
         self.required_evidence = required_evidence
@@ -136,7 +139,7 @@ class _Court:
             self.deciding[key] = self._counting(key, attempts)
             node = node_of(key[3])
             if node != key[3]:
-                self.parts[(*key[:3], node)].append(key)
+                self.parts[key._replace(subject=node)].append(key)
 
     def _counting(self, key: Key, attempts: list[Record]) -> Record:
         """The attempt that counts is the last that measured; where none did, the last. Of several with its number the worst."""
@@ -154,19 +157,18 @@ class _Court:
         if wrong is None and record["run_id"] != self.plan["run_id"]:
             wrong = f"it is of run {record['run_id']}"
         if wrong is None:
-            key = (record["stage"], record["check"], record["variant"], record["subject"]["id"])
-            self.records[key].append(record)
+            self.records[key_of(record)].append(record)
             return
-        key_of = _key_of_bad(record)
-        if key_of is None:
+        bad = _key_of_bad(record)
+        if bad is None:
             self.notes.append(f"a record without stage, check and subject was left out: {wrong}")
             return
         attempt = record.get("attempt")
-        self.records[key_of].append(
+        self.records[bad].append(
             {
-                **dict(zip(("stage", "check", "variant"), key_of, strict=False)),
-                "target": str(record.get("target") or node_of(key_of[3])),
-                "subject": {"kind": _kind(key_of[3]), "id": key_of[3], "members": []},
+                **dict(zip(("stage", "check", "variant"), bad, strict=False)),
+                "target": str(record.get("target") or node_of(bad.subject)),
+                "subject": {"kind": kind_of(bad.subject), "id": bad.subject, "members": []},
                 "attempt": attempt if isinstance(attempt, int) and not isinstance(attempt, bool) and attempt > 0 else 1,
                 "outcome": "error",
                 "reason_code": "bad_measurement",
@@ -192,8 +194,9 @@ class _Court:
         for key, opinion in self._drift():
             opinions[key].append(opinion)
         everything = [record for attempts in self.records.values() for record in attempts]
-        for key, opinion in rdma_matrix.opinions(self.deciding, everything, self.expected):
-            opinions[key].append(opinion)
+        for stage in self.stages.values():
+            for key, opinion in stage.opinions(self.deciding, everything, self.expected):
+                opinions[key].append(opinion)
         settled = {key: self._settle(key, found) for key, found in opinions.items()}
         return self._conclude(settled)
 
@@ -201,8 +204,8 @@ class _Court:
         outcome, code, reason = record["outcome"], record["reason_code"], record["reason"]
         if outcome == "measured":
             expected = self.expected(node_of(key[3]), record["target"])
-            if not record["metrics"] and (_is_condition(record) or not record["series"]):
-                return without_number(record, expected if self._is_planned(key) else None), []
+            if not record["metrics"] and (self._is_condition(record) or not record["series"]):
+                return self._without_number(record, expected if self._is_planned(key) else None), []
             return measured(key, record, expected)
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
             return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
@@ -210,9 +213,32 @@ class _Court:
             return Opinion("FAIL", f"{reason} ({reasons.FATAL[code]})", code), []
         return Opinion("UNKNOWN", str(reason), code), []
 
+    def _without_number(self, record: Record, expected: Expectations | None) -> Opinion:
+        """A check that was measured and has no number: a PASS where it is about a condition, and nobody expects a number of it."""
+        stage, check = record["stage"], record["check"]
+        if self._of_stage(record):
+            return Opinion("PASS", f"{check} was done and is as it should be")
+        mine = [e for e in expected.entries if e.match["stage"] == stage] if expected else []
+        wanted = next((e for e in mine if bands.accepts(e, record) is None), None)
+        if wanted:
+            reason = f"it has no number, and {wanted.id} ({wanted.layer}) expects {wanted.metric} of it"
+        elif self._is_condition(record):
+            return Opinion("PASS", f"{check} was done and is as it should be")
+        else:
+            reason = "it has no number, and does not say that it needs none, by {condition: true} in its context"
+        return Opinion("UNKNOWN", reason, "no_number")
+
+    def _of_stage(self, record: Record) -> bool:
+        """Whether its stage says that its check is about a condition."""
+        stage = self.stages.get(record["stage"])
+        return stage is not None and record["check"] in stage.conditions
+
+    def _is_condition(self, record: Record) -> bool:
+        return self._of_stage(record) or record["context"].get("condition") is True
+
     def _is_planned(self, key: Key) -> bool:
         """Whether it, or the node that it is a part of, is in the plan."""
-        return key in self.planned or (*key[:3], node_of(key[3])) in self.planned
+        return key in self.planned or key._replace(subject=node_of(key.subject)) in self.planned
 
     def _against_others(
         self, chosen: dict[Key, list[tuple[Expectation, bands.Reading]]]
@@ -283,7 +309,7 @@ class _Court:
                 if code in reasons.FATAL:
                     part = item.get("part")
                     whom = f"{key[3]}/{part}" if part and isinstance(part, str) else key[3]
-                    yield (*key[:3], whom), Opinion("FAIL", text + when, code)
+                    yield key._replace(subject=whom), Opinion("FAIL", text + when, code)
 
     def _earlier(self, key: Key) -> t.Iterator[tuple[Key, Opinion]]:
         """What is fatal in the attempts that do not count: none after it takes it back."""
@@ -342,7 +368,7 @@ class _Court:
                 final[key] = self._final(key, bands.worst([settled[key], *parts]), twice)
         planned: dict[Key, Verdict] = {}
         for item in self.plan["items"]:
-            key = (item["stage"], item["check"], item["variant"], item["subject"]["id"])
+            key = key_of(item)
             record = self.deciding.get(key)
             opinion = final.get(key)
             if opinion is None:
@@ -465,7 +491,7 @@ class _Court:
         )
 
     def _done(self, verdict: Verdict) -> bool:
-        record = self.deciding.get((verdict["stage"], verdict["check"], verdict["variant"], verdict["subject"]["id"]))
+        record = self.deciding.get(key_of(verdict))
         return record is not None and record["outcome"] in ("measured", "not_applicable")
 
 
@@ -509,26 +535,6 @@ def measured(
     name = " ".join(filter(None, key[:3]))
     advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
-
-
-def without_number(record: Record, expected: Expectations | None) -> Opinion:
-    """A check that was measured and has no number: a PASS where it is about a condition, and nobody expects a number of it."""
-    stage, check = record["stage"], record["check"]
-    if check in CONDITIONS.get(stage, ()):
-        return Opinion("PASS", f"{check} was done and is as it should be")
-    mine = [e for e in expected.entries if e.match["stage"] == stage] if expected else []
-    wanted = next((e for e in mine if bands.accepts(e, record) is None), None)
-    if wanted:
-        reason = f"it has no number, and {wanted.id} ({wanted.layer}) expects {wanted.metric} of it"
-    elif _is_condition(record):
-        return Opinion("PASS", f"{check} was done and is as it should be")
-    else:
-        reason = "it has no number, and does not say that it needs none, by {condition: true} in its context"
-    return Opinion("UNKNOWN", reason, "no_number")
-
-
-def _is_condition(record: Record) -> bool:
-    return record["check"] in CONDITIONS.get(record["stage"], ()) or record["context"].get("condition") is True
 
 
 def deviations(items: list[dict[str, t.Any]]) -> Opinion:
@@ -607,15 +613,11 @@ def _outlier(what: tuple[t.Any, ...], value: float, found: tuple[str, float], co
     )
 
 
-def _kind(subject: str) -> str:
-    return "gpu" if "/gpu/" in subject else "nic" if "/nic/" in subject else "node"
-
-
 def _key_of_bad(record: t.Any) -> Key | None:
     if not isinstance(record, dict) or not isinstance(record.get("subject"), dict):
         return None
-    key = (record.get("stage"), record.get("check"), record.get("variant"), record["subject"].get("id"))
-    return t.cast(Key, key) if all(isinstance(word, str) for word in key) and key[3] else None
+    key = [record.get("stage"), record.get("check"), record.get("variant"), record["subject"].get("id")]
+    return Key(*map(str, key)) if all(isinstance(word, str) for word in key) and key[3] else None
 
 
 def _coded(item: t.Any) -> tuple[str, str]:

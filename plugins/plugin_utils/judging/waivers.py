@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import fnmatch
-import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 KEYS = ("subject", "stage", "check", "ticket", "expires", "reason")
@@ -41,12 +41,6 @@ class Waiver:
             and fnmatch.fnmatchcase(stage, self.stage)
             and fnmatch.fnmatchcase(check, self.check)
         )
-
-
-def node_of(subject: str) -> str:
-    """The node that a GPU or a port belongs to; a node, a pair and a group are themselves."""
-    found = re.split(r"/(?:gpu|nic)/", subject)
-    return found[0] if len(found) == 2 else subject
 
 
 def parse(raw: t.Any, where: str = "acceptance_waivers") -> list[Waiver]:

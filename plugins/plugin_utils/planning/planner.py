@@ -24,9 +24,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import kept
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import COMMON, COMMON_ROLE, Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.layers import Layers
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
-
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 
 class Planner:
@@ -104,7 +103,7 @@ class Planner:
                 found[host] = {**found[host], "acceptance_realm": plane.realm(host)}
             for name in plane.foreign(own):
                 if any(layer != "run" for layer, _value in self.layers.of(host, name)):  # -e is for all hosts of a mixed fleet
-                    raise PlanError(f"{host}: {name} says nothing on plane {plane.name}: set acceptance_plane, or move it to the right hosts")
+                    raise PlanError(f"{host}: {name} says nothing on plane {plane.name}: set acceptance_plane, or move it to other hosts")
         return found
 
     def _settle(
@@ -250,7 +249,7 @@ def complete(wanted: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[str]]:
     notes = []
     for number, item in enumerate(wanted):
         stage = registry.shipped().get(item) if isinstance(item, str) else None
-        before, after = ([other for other in (of if stage else ()) if other not in wanted] for of in (stage.before, stage.after)) if stage else ([], [])
+        before, after = ([other for other in of if other not in wanted] for of in ((stage.before, stage.after) if stage else ((), ())))
         said = [f"{other} {where} it" for others, where in ((before, "before"), (after, "after")) for other in others]
         if said:
             notes.append(f"stage {item} brings {' and '.join(said)}; --skip-tags leaves one out")

@@ -40,7 +40,7 @@ def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage
     return todo
 
 
-def _finished(planned: t.Set[Key], measurements: list[Record]) -> set[Key]:
+def _finished(planned: t.AbstractSet[Key], measurements: list[Record]) -> set[Key]:
     finished: set[Key] = set()
     parts: dict[Key, bool] = {}
     for m in measurements:

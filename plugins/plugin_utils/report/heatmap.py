@@ -14,7 +14,8 @@ import statistics
 import sys
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts
 
 Record = t.Dict[str, t.Any]

@@ -57,8 +57,7 @@ class Stage:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     works: str = ALONE
-    # A check without a number is worth nothing, unless it is one of `conditions`, or the whole stage is about such.
-    numeric: bool = True
+    # A check is worth nothing without a number, but for these, which pass by being done.
     conditions: frozenset[str] = frozenset()
     # The metrics that may stand for a check where no expectation names one; the first that it has.
     primary: tuple[str, ...] = ("busbw", "tflops", "bandwidth", "latency")
@@ -88,7 +87,7 @@ class Stage:
         """What a person at a terminal is asked before anything is measured."""
         return None
 
-    def complete(self, items: list[Record], left: t.Set[Key]) -> t.Set[Key]:
+    def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Which of its `items` of the plan must be measured again because of what is `left` of the whole plan, besides that."""
         return frozenset()
 

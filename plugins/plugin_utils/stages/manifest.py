@@ -37,8 +37,6 @@ class Manifest(base.Stage):
     def __init__(self, name: str, manifest: Object) -> None:
         self.name = name
         self.manifest = manifest
-        # Without a result its exit status is all there is.
-        self.numeric = framed(manifest)
 
 
 def load(given: t.Any, where: str) -> Object:
@@ -101,3 +99,8 @@ def image(manifest: Object) -> str:
 def framed(manifest: Object) -> bool:
     """Whether the manifest prints a result."""
     return RESULT in ((manifest.get("metadata") or {}).get("annotations") or {})
+
+
+def of(name: str, manifest: Object) -> Manifest:
+    """The description of a stage that is this manifest."""
+    return Manifest(name, manifest)

@@ -34,7 +34,7 @@ NAME = "nccl_fabric"
 # The plan ------------------------------------------------------------------------------------------------------------
 
 
-def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Record], list[str]]:
+def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
     """What the plan lists of these nodes ({node: target}), and what to say of it. RunError for settings that make no group."""
     found: list[Record] = []
     notes: list[str] = []
@@ -60,7 +60,7 @@ def checks(wanted: Record) -> list[tuple[str, str]]:
     return [(op, variant(gpus=gpus, sizes=sizes, type=type_)) for op, gpus, sizes, type_ in itertools.product(*axes)]
 
 
-def _need_addresses(members: list[str], nodes: dict[str, str], settings: dict[str, Record]) -> None:
+def _need_addresses(members: list[str], nodes: base.Nodes, settings: base.Settings) -> None:
     """RunError where a node's address can neither be read in the inventory nor be found by the stage stack."""
     for node in members:
         wanted = settings[nodes[node]]
@@ -72,7 +72,7 @@ def _item(check: str, variant: str, subject: Record, target: str) -> Record:
     return {"check": check, "variant": variant, "subject": subject, "target": target}
 
 
-def groups(nodes: dict[str, str], settings: dict[str, Record]) -> dict[str, list[str]]:
+def groups(nodes: base.Nodes, settings: base.Settings) -> dict[str, list[str]]:
     """{group's subject: its nodes in the inventory's order}; whoever is in none is left out."""
     found: dict[str, list[str]] = {}
     for node, target in nodes.items():
@@ -104,7 +104,7 @@ def count(wanted: Record, most: int, where: str) -> int:
     return int(asked or most)
 
 
-def complete(items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
+def complete(items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
     """Head and members of a group are measured together or not at all: where one is left to do, all are."""
     again: set[base.Key] = set()
     for subject in {item["subject"]["id"]: item["subject"] for item in items if item["subject"]["kind"] == "group"}.values():
@@ -216,7 +216,7 @@ class NcclFabric(base.Stage):
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
         return items(nodes, settings)
 
-    def complete(self, plan_items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
+    def complete(self, plan_items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
         return complete(plan_items, left)
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:

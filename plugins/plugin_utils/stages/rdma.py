@@ -18,7 +18,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
@@ -37,7 +37,7 @@ Step = t.List[t.Tuple[int, int]]
 # The plan ------------------------------------------------------------------------------------------------------------
 
 
-def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Record], list[str]]:
+def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
     """What the plan lists: the timetable of each node, and each pair with each kind of test; and what to say of it."""
     found: list[Record] = []
     notes: list[str] = []
@@ -47,13 +47,13 @@ def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Reco
         tests = kinds(wanted)
         for pairs in rounds:
             for server, client in pairs:
-                subject = {"kind": "pair", "id": subject_of(server, client), "members": []}
+                subject = {"kind": "pair", "id": pair_of(server, client), "members": []}
                 found += [_item(kind["check"], kind["variant"], subject, nodes[client]) for kind in tests]
         notes += estimate(rounds, tests, wanted)
     return found, notes
 
 
-def realms(nodes: dict[str, str], settings: dict[str, Record]) -> list[list[str]]:
+def realms(nodes: base.Nodes, settings: base.Settings) -> list[list[str]]:
     """Nodes among which pairs are measured: the machines behind SSH, and the nodes of each cluster."""
     found: dict[str, list[str]] = {}
     for node, target in nodes.items():
@@ -66,7 +66,7 @@ def on_cluster(wanted: Record) -> bool:
     return bool(wanted.get("acceptance_realm"))
 
 
-def _plans(nodes: dict[str, str], settings: dict[str, Record], notes: list[str]) -> t.Iterator[tuple[list[str], Record, list[t.Any]]]:
+def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.Iterator[tuple[list[str], Record, list[t.Any]]]:
     """(nodes, settings, rounds) of each realm that has pairs; what is left out goes to `notes`."""
     several = realms(nodes, settings)
     if len(several) > 1:
@@ -93,11 +93,6 @@ def _item(check: str, variant_: str, subject: Record, target: str) -> Record:
 def _taking_part(rounds: list[t.Any], machines: list[str]) -> list[str]:
     here = {node for pairs in rounds for pair in pairs for node in pair}
     return [node for node in machines if node in here]
-
-
-def subject_of(a: str, b: str) -> str:
-    """The id of a pair: both, sorted."""
-    return "|".join(sorted((a, b)))
 
 
 def rounds_of(machines: list[str], wanted: Record) -> list[t.Any]:
@@ -189,7 +184,7 @@ def expected_seconds(rounds: int, tests: list[Record], wanted: Record, speed: fl
     return rounds * sum(_seconds(kind, wanted, speed) + 1 for kind in tests)
 
 
-def question(nodes: dict[str, str], settings: dict[str, Record]) -> str | None:
+def question(nodes: base.Nodes, settings: base.Settings) -> str | None:
     """What to ask a person before a run that takes longer than the limit, by links of 400 Gb/s."""
     for _machines, wanted, rounds in _plans(nodes, settings, []):
         seconds = expected_seconds(sum(map(bool, rounds)), kinds(wanted), wanted, SPEEDS[0])
@@ -203,13 +198,13 @@ def _human(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def complete(items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
+def complete(items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
     """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too."""
     needed = {node for key in pairs_left(left) for node in key.subject.split("|")}
     return {key_of(item) for item in items if item["check"] == TIMETABLE and item["subject"]["id"] in needed}
 
 
-def pairs_left(left: t.Set[base.Key]) -> list[base.Key]:
+def pairs_left(left: t.AbstractSet[base.Key]) -> list[base.Key]:
     return [key for key in left if key.stage == "rdma" and key.check != TIMETABLE]
 
 
@@ -433,7 +428,7 @@ class Rdma(base.Stage):
     def question(self, nodes: base.Nodes, settings: base.Settings) -> str | None:
         return question(nodes, settings)
 
-    def complete(self, items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
+    def complete(self, items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
         return complete(items, left)
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma, rdma_matrix
 
 Record = t.Dict[str, t.Any]
 
 
-def items(nodes: dict[str, str], settings: dict[str, Record]) -> tuple[list[Record], list[str]]:
+def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
     """The timetable of each node that can be asked again, which stays empty where nothing is suspicious."""
     if any("rdma_scope" not in settings[target] for target in nodes.values()):
         raise RunError("acceptance_stages: found rdma_again without rdma, expected rdma_ports, rdma and rdma_again in this order")
@@ -93,7 +92,7 @@ class RdmaAgain(base.Stage):
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
         return items(nodes, settings)
 
-    def complete(self, items: list[Record], left: t.Set[base.Key]) -> t.Set[base.Key]:
+    def complete(self, items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
         """What the matrix asked for is asked anew where the matrix changes."""
         return {key_of(item) for item in items} if rdma.pairs_left(left) else frozenset()
 

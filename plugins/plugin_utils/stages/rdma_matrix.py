@@ -18,13 +18,12 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, number
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma import TIMETABLE
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 
 Record = t.Dict[str, t.Any]
-# stage, check, variant, subject id
-Key = t.Tuple[str, str, str, str]
 # Of a node or pair, and the inventory host through which it was reached.
 Expected = t.Callable[[str, str], Expectations]
 
@@ -69,14 +68,15 @@ def tables(records: t.Iterable[Record], expected: Expected) -> list[Table]:
 
 def _realm(record: Record) -> str:
     """Pairs are measured among machines behind SSH, and among the nodes of one cluster."""
-    return str(record["target"]) if record.get("plane") == "kubernetes" else ""
+    target = str(record["target"])
+    return target if record["subject"]["id"].startswith(f"{target}/") else ""
 
 
 def rails_of(record: Record) -> list[Record]:
     """What a pair's measurement says of its rails, as far as it has its form and is about this pair."""
     rails = record["context"].get("rails")
     found = [r for r in rails if _is_rail(r)] if isinstance(rails, list) else []
-    return [r for r in found if "|".join(sorted((node_of(r["a"]), node_of(r["b"])))) == record["subject"]["id"]]
+    return [r for r in found if pair_of(node_of(r["a"]), node_of(r["b"])) == record["subject"]["id"]]
 
 
 def sides(record: Record, role: str) -> list[Record]:
@@ -190,7 +190,7 @@ def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
 # Opinions ------------------------------------------------------------------------------------------------------------
 
 
-def opinions(deciding: dict[Key, Record], records: list[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
+def opinions(deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
     """What the verdict engine adds to what each measurement says of itself. `deciding` is the attempt that counts of each key,
     `records` are all, those of one key in the order of their attempts."""
     yield from _ports(deciding)
@@ -201,18 +201,18 @@ def opinions(deciding: dict[Key, Record], records: list[Record], expected: Expec
             yield from _finding(table, finding, deciding)
 
 
-def _finding(table: Table, finding: t.Any, deciding: dict[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     convicted = finding.confidence == "convicted"
     said = f"{finding.id}: {finding.reason} ({table.check}, {finding.confidence})"
     if finding.kind in ("nic", "node"):
         node = node_of(finding.members[0])
-        key = ("rdma", TIMETABLE, "", node)
+        key = Key("rdma", TIMETABLE, "", node)
         if key in deciding:
             yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
     elif finding.kind == "pair" or (finding.kind == "switch" and convicted):
-        pairs = {"|".join(sorted(map(node_of, (e["a"], e["b"])))) for e in finding.evidence if _bad(e, table.better)}
+        pairs = {pair_of(node_of(e["a"]), node_of(e["b"])) for e in finding.evidence if _bad(e, table.better)}
         for pair in sorted(pairs):
-            key = ("rdma", table.check, table.variant, pair)
+            key = Key("rdma", table.check, table.variant, pair)
             if key in deciding:
                 yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
 
@@ -226,7 +226,7 @@ def _bad(evidence: Record, better: str) -> bool:
     return missed
 
 
-def _both_sides(deciding: dict[Key, Record], records: t.Iterable[Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def _both_sides(deciding: t.Mapping[Key, Record], records: t.Iterable[Record]) -> t.Iterator[tuple[Key, Opinion]]:
     """A number counts where the server saw the same test: it stands in the timetable of its node."""
     served: dict[tuple[str, ...], Record] = {}
     for record in records:  # a resumed timetable holds what was left: each attempt tells of its own tests
@@ -274,7 +274,7 @@ def _compare(record: Record, rail: Record, row: Record | None) -> t.Iterator[Opi
 # Ports of several nodes ----------------------------------------------------------------------------------------------
 
 
-def _ports(deciding: dict[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def _ports(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     """What only shows beside other nodes: an identity that stands twice, and rails, MTU and firmware unlike most."""
     nodes = {k: r for k, r in deciding.items() if k[0] == "rdma_ports" and r["outcome"] == "measured"}
     owners: dict[str, list[tuple[Key, str]]] = collections.defaultdict(list)

@@ -21,7 +21,7 @@ OPTIONS = ("devices", "port", "network", "gid_index", "roce_version", "address_f
 class RdmaPorts(Stage):
     name = "rdma_ports"
     role = "gpufleet.acceptance.rdma_ports"
-    numeric = False
+    conditions = frozenset({"ports"})
 
     def pods(self, settings: Record) -> Record:
         return pods(settings)

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 class Stack(Stage):
     name = "stack"
     role = "gpufleet.acceptance.stack"
-    numeric = False
+    conditions = frozenset({"facts", "gpu_health", "cuda"})
 
 
 STAGE = Stack()

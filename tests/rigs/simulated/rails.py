@@ -15,7 +15,8 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import Finding
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, diagnose_matrix, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 
 WIRE, FLOOR, SLOW = 392.0, 380.0, 0.5  # Gb/s of one 400 Gb/s port
 KINDS = ("node", "port", "path", "switch", "uplink", "block", "flapping port", "flapping path", "broken port")

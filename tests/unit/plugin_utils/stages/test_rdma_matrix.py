@@ -12,9 +12,9 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma_matrix
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -22,7 +22,12 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import boot_id
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import FORBIDDEN, Object, PodSettings, merged
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import (
+    FORBIDDEN,
+    Object,
+    PodSettings,
+    merged,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import inject, results
 
 MANAGER = "gpufleet-acceptance"
