@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, resolve
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +71,7 @@ def judge(items: list[Record], records: list[t.Any], **options: t.Any) -> verdic
     options.setdefault("today", TODAY)
     partial = options.pop("partial", False)
     expected = options.pop("expected", lambda _node, _target: SHIPPED)
-    found = verdict.judge(plan_of(*items, partial=partial), records, expected, **options)
+    found = verdict.judge(plan_of(*items, partial=partial), records, expected, stages=registry.shipped().values(), **options)
     for v in found.verdicts:
         assert not list(VERDICT.iter_errors(v)), v
         assert v["reason_code"] is None or v["reason_code"] in reasons.ALL

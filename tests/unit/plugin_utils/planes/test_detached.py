@@ -15,9 +15,11 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import prepare as planning
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.manifest import Manifest
 
 RUN = "20260101T000000Z-0a1b2c"
 LAB = {
@@ -26,8 +28,9 @@ LAB = {
 }  # fmt: skip
 
 
-def stages(*names: str, **more: t.Any) -> list[plan.Stage]:
-    return t.cast("list[plan.Stage]", [types.SimpleNamespace(name=name, **{"between": None, "manifest": None, **more}) for name in names])
+def stages(*names: str, manifest: t.Any = None) -> list[Interface]:
+    found = [Manifest(name, manifest) if manifest else registry.shipped()[name] for name in names]
+    return t.cast("list[Interface]", [types.SimpleNamespace(name=stage.name, stage=stage) for stage in found])
 
 
 @pytest.mark.parametrize("names", [("stack",), ("gemm",), ("nccl_node", "gemm")])
@@ -43,12 +46,12 @@ def test_what_may_be_left_to_a_cluster(names: tuple[str, ...]) -> None:
         (stages("gemm"), {"acceptance_plane": "ssh"}, "leave out lab"),
         (stages("gemm"), {"acceptance_kube_launcher": "job"}, "found acceptance_kube_launcher 'job'"),
         (stages("gemm"), {"acceptance_kube_keep": "on_failure"}, "would hold their devices"),
-        (stages("nccl_fabric", between=types), {}, "nccl_fabric runs between nodes"),
+        (stages("nccl_fabric"), {}, "nccl_fabric runs between nodes"),
         (stages("own", manifest={"kind": "Job"}), {}, "own is a manifest"),
     ],
 )
-def test_what_needs_its_controller(wanted: list[plan.Stage], of: dict[str, t.Any], words: str) -> None:
-    with pytest.raises(plan.PlanError, match=words):
+def test_what_needs_its_controller(wanted: list[Interface], of: dict[str, t.Any], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
         planning.detached(wanted, {"lab": {**LAB, **of}})
 
 

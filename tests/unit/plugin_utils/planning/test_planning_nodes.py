@@ -10,8 +10,9 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import prepare as planning
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as planning
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
 
 ENTRY = {
     "id": "own", "match": {"stage": "gemm", "check": "bf16"}, "metric": "tflops", "value": 600, "unit": "TFLOPS", "source": "ours",
@@ -22,10 +23,10 @@ ENTRY = {
 def inputs(node_vars: t.Any) -> dict[str, t.Any]:
     values = {
         "acceptance_expectation_overlays": [], "acceptance_expectation_files": [], "acceptance_waivers": [], "acceptance_warn": "accept",
-        "acceptance_node_vars": node_vars,
+        "acceptance_node_vars": node_vars, "acceptance_plane": "kubernetes",
     }  # fmt: skip
     planner = types.SimpleNamespace(layers=types.SimpleNamespace(of=lambda _host, _name: []), template=lambda _host, value: value)
-    return planning.judging_inputs(t.cast("plan.Planner", planner), {"lab": values})
+    return planning.judging_inputs(t.cast("Planner", planner), {"lab": values})
 
 
 def test_a_node_has_its_own_expectations_and_waivers() -> None:
@@ -38,7 +39,7 @@ def test_a_node_has_its_own_expectations_and_waivers() -> None:
 
 @pytest.mark.parametrize("wrong", ["a", {"names": ["a"], "selector": "x=y"}, {"expectations": []}, {"names": ["a"], "vars": {}}])
 def test_what_it_may_not_hold_is_named(wrong: t.Any) -> None:
-    with pytest.raises(plan.PlanError, match=r"lab: acceptance_node_vars\[0\]: found .*, expected \{names or selector"):
+    with pytest.raises(PlanError, match=r"lab: acceptance_node_vars\[0\]: found .*, expected \{names or selector"):
         inputs([wrong])
 
 

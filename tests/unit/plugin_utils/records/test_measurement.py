@@ -14,7 +14,7 @@ import zlib
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base as stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from hypothesis import given, settings
@@ -116,13 +116,13 @@ def asked(completer: measurement.Completer) -> measurement.Completer:
 def test_every_planned_check_gets_an_answer(
     asked: measurement.Completer, answer: dict[str, t.Any], outcome: str, code: str
 ) -> None:
-    found = stage.interpret(answer, asked)
+    found = interpret(answer, asked)
     assert {(m["check"], m["outcome"], m["reason_code"]) for m in found} == {(c, outcome, code) for c, _v in CHECKS}
     assert all(measurement.problem(m) is None for m in found)
 
 
 def test_what_was_measured_before_the_deadline_is_kept(asked: measurement.Completer) -> None:
-    found = stage.interpret({"state": "done", "end": "timeout", "observations": [observed()]}, asked)
+    found = interpret({"state": "done", "end": "timeout", "observations": [observed()]}, asked)
     assert [(m["check"], m["outcome"]) for m in found] == [("all_reduce", "measured"), ("all_gather", "timeout")]
 
 
@@ -135,7 +135,7 @@ def test_a_pair_is_taken_only_from_the_node_that_was_asked(completer: measuremen
     assert (found["subject"], found["attempt"], found["outcome"]) == (pair, 2, "measured")
     forged = asked.complete({**seen, "subject": {**pair, "id": "gpu-03 - gpu-04"}})
     assert (forged["outcome"], forged["reason_code"], forged["subject"]["id"]) == ("error", "bad_measurement", "gpu-01")
-    (lost,) = stage.interpret({"lost": ("unreachable", "no route")}, asked)
+    (lost,) = interpret({"lost": ("unreachable", "no route")}, asked)
     assert (lost["subject"], lost["outcome"]) == (pair, "missing")
 
 

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric
 
@@ -56,7 +57,7 @@ def test_groups_by_name_and_nodes_in_none() -> None:
 
 def test_the_nodes_of_a_cluster_are_a_group_of_their_own() -> None:
     nodes = {"gpu-01": "gpu-01", "gpu-02": "gpu-02", "k8s/a": "k8s", "k8s/b": "k8s"}
-    wanted = {**settings(), "k8s": {**DEFAULTS, "acceptance_plane": "kubernetes"}}
+    wanted = {**settings(), "k8s": {**DEFAULTS, "acceptance_realm": "k8s"}}
     items, _notes = nccl_fabric.items(nodes, wanted)
     assert groups(items) == {"nccl_fabric": ("gpu-01", ["gpu-01", "gpu-02"]), "nccl_fabric/k8s": ("k8s", ["k8s/a", "k8s/b"])}
     assert [i["target"] for i in items if i["check"] == "member"] == ["gpu-01", "gpu-02", "k8s", "k8s"]
@@ -145,12 +146,9 @@ def test_with_the_ssh_that_is_there_no_key_is_made(acting: Run) -> None:
 
 def test_a_group_is_repeated_whole() -> None:
     plan, _todos = planned()
-    left: dict[str, t.Any] = {"gpu-03": {"nccl_fabric": [i for i in plan["items"] if i["subject"]["id"] == "gpu-03"]}}
-    nccl_fabric.complete(plan, left)
-    assert {i["subject"]["id"] for of in left.values() for i in of["nccl_fabric"]} == {"nccl_fabric", *NODES}
-    nothing: dict[str, t.Any] = {}
-    nccl_fabric.complete(plan, nothing)
-    assert nothing == {}
+    left = {key_of(item) for item in plan["items"] if item["subject"]["id"] == "gpu-03"}
+    assert {key.subject for key in nccl_fabric.complete(plan["items"], left)} == {"nccl_fabric", *NODES}
+    assert not nccl_fabric.complete(plan["items"], set())
 
 
 @pytest.mark.parametrize(
@@ -189,7 +187,7 @@ def test_a_finding_is_a_fail_of_its_node_and_a_member_without_numbers_a_pass(act
             subject = {"kind": "node", "id": "gpu-04", "members": ["gpu-04"]}
             findings = {"findings": [{"code": "localised", "text": "node gpu-04: it fails with good partners"}]}
             records.append(completer.complete(observation.measured("localise", subject=subject, context=findings)))
-    judged = verdict.judge(plan, records, lambda *_who: expectations.Expectations([]))
+    judged = verdict.judge(plan, records, lambda *_who: expectations.Expectations([]), stages=[nccl_fabric.STAGE])
     said = {(v["subject"]["id"], v["check"]): (v["verdict"], v["reason_code"]) for v in judged.verdicts}
     assert said[("gpu-04", "localise")] == ("FAIL", "localised") and said[("gpu-04", "member")][0] == "PASS"
     assert judged.nodes["gpu-04"] == "FAIL" and judged.nodes["gpu-03"] == "PASS" and not judged.accepted

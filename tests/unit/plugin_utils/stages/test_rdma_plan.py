@@ -9,6 +9,7 @@ import collections
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma, rdma_again
 from hypothesis import given
@@ -145,24 +146,23 @@ def test_one_machine_is_no_pair() -> None:
 
 
 def test_pairs_stay_within_the_machines_and_within_each_cluster() -> None:
-    cluster = {**SETTINGS, "acceptance_plane": "kubernetes"}
-    settings = {"n0": SETTINGS, "n1": SETTINGS, "k8s": cluster, "away": cluster}
+    settings = {"n0": SETTINGS, "n1": SETTINGS, **{name: {**SETTINGS, "acceptance_realm": name} for name in ("k8s", "away")}}
     nodes = {"n0": "n0", "n1": "n1", "k8s/a": "k8s", "k8s/b": "k8s", "away": "away"}
     items, notes = rdma.items(nodes, settings)
     assert {i["subject"]["id"]: i["target"] for i in items if i["subject"]["kind"] == "pair"} == {"n0|n1": "n0", "k8s/a|k8s/b": "k8s"}
     assert "between two clusters" in notes[0] and any("away, which is alone" in note for note in notes)
     chosen = {**SETTINGS, "rdma_scope": "pairs", "rdma_pairs": [["k8s/b", "k8s/a"], ["n0", "k8s/a"]]}
-    items, notes = rdma.items(nodes, {name: {**one, **chosen, **_plane(one)} for name, one in settings.items()})
+    items, notes = rdma.items(nodes, {name: {**one, **chosen, **_realm(one)} for name, one in settings.items()})
     assert {i["subject"]["id"] for i in items if i["subject"]["kind"] == "pair"} == {"k8s/a|k8s/b"}
     assert any("['n0', 'k8s/a'] is not measured" in note for note in notes)
 
 
-def _plane(settings: dict[str, t.Any]) -> dict[str, t.Any]:
-    return {name: value for name, value in settings.items() if name == "acceptance_plane"}
+def _realm(settings: dict[str, t.Any]) -> dict[str, t.Any]:
+    return {name: value for name, value in settings.items() if name == "acceptance_realm"}
 
 
 def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
-    own = {**SETTINGS, "acceptance_plane": "kubernetes"}
+    own = {**SETTINGS, "acceptance_realm": "k8s"}
     nodes = {"k8s/a": "k8s", "k8s/b": "k8s"}
     items = [{**item, "stage": "rdma"} for item in rdma.items(nodes, {"k8s": own})[0]]
     records = [
@@ -181,10 +181,8 @@ def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
 def test_a_pair_measured_again_brings_its_server() -> None:
     nodes = names(3)
     items = [{**item, "stage": "rdma"} for item in rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))[0]]
-    left = next(item for item in items if item["subject"]["id"] == "n000|n001")
-    todo: dict[str, t.Any] = {left["target"]: {"rdma": [{**left, "attempt": 2}]}}
-    rdma.complete({"items": items}, todo)
-    assert {target for target, of in todo.items() if any(i["check"] == "timetable" for i in of["rdma"])} == {"n000", "n001"}
+    left = {key_of(item) for item in items if item["subject"]["id"] == "n000|n001"}
+    assert {(key.check, key.subject) for key in rdma.complete(items, left)} == {("timetable", "n000"), ("timetable", "n001")}
 
 
 def test_again_needs_the_stage_before() -> None:

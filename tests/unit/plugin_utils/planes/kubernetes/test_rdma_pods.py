@@ -13,19 +13,20 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, meeting, objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import stage_rdma
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
 from kube_roles import RBAC
 
+SWITCH = rdma.STAGE.guardian_switch
 PODS = PodSettings(image="tester:1", annotations={"a": "1"}, resources={"limits": {"memory": "1Gi"}})
 
 
 def pod(pods: PodSettings = PODS, **variables: t.Any) -> dict[str, t.Any]:
-    wanted = stage_rdma.pods_of(pods, variables)
-    wanted = dataclasses.replace(wanted, pod_patch=objects.merged(dict(wanted.pod_patch), meeting.PATCH))
+    wanted = settings.with_own(pods, rdma.STAGE.pods(variables))
+    wanted = dataclasses.replace(wanted, pod_patch=settings.merged(dict(wanted.pod_patch), meeting.PATCH))
     launch = objects.Launch("20260101T000000Z-0a1b2c", "rdma", "acceptance", 60)
     launch.owner = {"name": "owner"}
     return launch.pod("one", 0, wanted)
@@ -95,11 +96,11 @@ def guarding(api: Api, **variables: t.Any) -> guardians.Guardians:
 
 def test_guardians_only_where_privileged_is_allowed() -> None:
     with pytest.raises(KubeError, match="rdma_kube_guardian: a guardian pod is privileged; acceptance_kube_allow does not name"):
-        guardians.wanted(GUARDED, [])
+        guardians.wanted(SWITCH, GUARDED, [])
     with pytest.raises(KubeError, match="acceptance_state_dir: found '~/state', expected a whole path"):
-        guardians.wanted({**GUARDED, "acceptance_state_dir": "~/state"}, ["privileged"])
-    assert guardians.wanted(GUARDED, ["privileged"])
-    assert not guardians.wanted({**GUARDED, "rdma_governor": ""}, []) and not guardians.wanted({"rdma_governor": "performance"}, [])
+        guardians.wanted(SWITCH, {**GUARDED, "acceptance_state_dir": "~/state"}, ["privileged"])
+    assert guardians.wanted(SWITCH, GUARDED, ["privileged"])
+    assert not guardians.wanted(SWITCH, {}, [])
 
 
 def test_a_guardian_has_the_cpus_the_ledger_and_little_else() -> None:

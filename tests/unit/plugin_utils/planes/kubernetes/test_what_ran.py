@@ -11,6 +11,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import observa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import with_floating, with_image
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 RUN = "20260101T000000Z-0a1b2c"
 SUBJECT = {"kind": "node", "id": "lab/n1", "members": []}
@@ -30,7 +31,7 @@ def judged(image: str) -> verdict.Judgement:
     ]
     item = {"stage": "stack", "check": "facts", "variant": "", "subject": SUBJECT, "target": "lab"}
     plan = {"run_id": RUN, "items": [item], "partial": False, "notes": []}
-    return verdict.judge(plan, records, lambda _node, _target: Expectations([]))
+    return verdict.judge(plan, records, lambda _node, _target: Expectations([]), stages=registry.shipped().values())
 
 
 @pytest.mark.parametrize("image", ["tester", "r:5000/tester", "r:5000/tester:latest"])
