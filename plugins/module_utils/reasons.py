@@ -123,4 +123,7 @@ VERDICTS = {
     "sides_differ": "the two sides of a test do not agree",
 }
 
+# A number that is too low, or a time that is too long: what a waiver covers that names no codes.
+LOW = ("below_floor", "below_neighbours", "below_siblings")
+
 ALL = {**FATAL, **SKIP_RULES, **ERRORS, **VERDICTS}

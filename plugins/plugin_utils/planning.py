@@ -9,10 +9,11 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import datetime
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, measurement, plan, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, measurement, plan, waivers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, write_atomically
 
 
@@ -108,7 +109,7 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
     of: dict[str, int] = {}
-    waivers: list[dict[str, t.Any]] = []
+    book = waivers.Book(datetime.date.today())
     stack: dict[str, dict[str, t.Any]] = {}
     notes: list[str] = []
     for host, values in settings.items():
@@ -117,24 +118,21 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
         if resolved not in sets:
             sets.append(resolved)
         of[host] = sets.index(resolved)
-        for waiver in values["acceptance_waivers"] or ():
-            scoped = {"subject": host, **waiver} if isinstance(waiver, dict) else waiver
-            if scoped not in waivers:
-                waivers.append(scoped)
+        days = values["acceptance_waiver_days"]
+        book.take(values["acceptance_waivers"] or [], f"{host}: acceptance_waivers", host, days)
         for node, entry in _of_nodes(host, values, notes):
             resolved = _resolve(resolver, f"{host}: acceptance_node_vars", _and(layered, entry), values)
             if resolved not in sets:
                 sets.append(resolved)
             of[node] = sets.index(resolved)
-            waivers += [{**waiver, "subject": node} if isinstance(waiver, dict) else waiver for waiver in entry.get("waivers") or ()]
+            book.take(entry.get("waivers") or [], f"{host}: acceptance_node_vars: waivers", node, days)
         chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
         if any(chosen.values()):
             stack[host] = chosen
-    verdict.check_waivers(waivers)
     return {
         "sets": [s.dump() for s in sets],
         "of": of,
-        "waivers": waivers,
+        "waivers": book.raw,
         "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
         "stack": stack,
         "notes": sorted({line for s in sets for line in s.ignored}) + notes,

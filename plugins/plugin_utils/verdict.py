@@ -15,6 +15,7 @@ import collections
 import dataclasses
 import datetime
 import json
+import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
@@ -95,11 +96,6 @@ def judge(
     return court.judge()
 
 
-def check_waivers(raw: list[t.Any]) -> None:
-    """WaiverError for the first waiver that cannot be used, before anything is measured."""
-    waivers_of(raw)
-
-
 class _Court:
     """One judgement, step by step: attempts to one opinion, then fleet, siblings, drift, evidence, parts, waivers."""
 
@@ -116,6 +112,7 @@ class _Court:
         self.stack = stack
         self.required_evidence = required_evidence
         self.waivers: list[Waiver] = []
+        self.used: set[Waiver] = set()
         self.today = ""
         self.warn = "accept"
         self.notes: list[str] = list(plan.get("notes") or [])
@@ -194,7 +191,10 @@ class _Court:
         everything = [record for attempts in self.records.values() for record in attempts]
         for key, opinion in rdma_matrix.opinions(self.deciding, everything, self.expected):
             opinions[key].append(opinion)
-        settled = {key: self._settle(key, found) for key, found in opinions.items()}
+        settled: dict[Key, Opinion] = {}
+        for key in sorted(opinions, key=lambda key: key in self.parts):  # parts before what they are parts of
+            settled[key] = self._settle(key, opinions[key], settled)
+        self.notes += self._unused()
         return self._conclude(settled)
 
     def _own(self, key: Key, record: Record) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
@@ -296,11 +296,12 @@ class _Court:
             for whom, one in found:
                 yield whom, dataclasses.replace(one, reason=f"on attempt {record['attempt']}, which no other takes back: {one.reason}")
 
-    def _settle(self, key: Key, opinions: list[Opinion]) -> Opinion:
-        """One opinion of a check, with its attempts and its evidence."""
+    def _settle(self, key: Key, opinions: list[Opinion], settled: dict[Key, Opinion]) -> Opinion:
+        """One opinion of a check, with its attempts, its waivers and its evidence; `settled` has those of its parts."""
         record, attempts = self.deciding[key], self.records[key]
-        fatal = [one for _whom, one in (*self._fatal(key, record), *self._earlier(key))]
-        opinion = bands.worst([*opinions, *self._health(record), *fatal])
+        own = [self._by_parts(key, self._waive(key, one), settled) for one in (*opinions, *self._health(record))]
+        fatal = [self._waive(whom, one) for whom, one in (*self._fatal(key, record), *self._earlier(key))]
+        opinion = bands.worst([*own, *fatal])
         if opinion.verdict == "PASS" and (len(attempts) > 1 or record["attempt"] > 1):
             others = [m for m in attempts if m is not record]
             said = "; ".join(f"attempt {m['attempt']}: {m['reason'] or m['outcome']}" for m in others) or "not recorded"
@@ -370,9 +371,7 @@ class _Court:
         return self._judgement(list(planned.values()), others, extras)
 
     def _final(self, key: Key, opinion: Opinion, twice: dict[str, str]) -> Opinion:
-        """An opinion under its waivers, unless nobody knows which machine it is about."""
-        if opinion.verdict == "FAIL":
-            opinion = self._waive(key, opinion)
+        """An opinion, unless nobody knows which machine it is about."""
         node = node_of(key[3])
         if node in twice:
             opinion = opinion.but("UNKNOWN", "duplicate_identity", twice[node])
@@ -380,18 +379,75 @@ class _Court:
             return opinion
         return dataclasses.replace(opinion, findings=list(dict.fromkeys(opinion.findings)))
 
+    # Waivers -----------------------------------------------------------------------------------------------------
+
     def _waive(self, key: Key, opinion: Opinion) -> Opinion:
-        mine = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
-        if not mine:
+        """A failure under the waiver that names its code. Each is waived by itself, so that a known one hides no other."""
+        if opinion.verdict != "FAIL":
             return opinion
-        waiver = max(mine, key=lambda w: w.expires)
+        mine = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
+        waiver = self._naming(mine, (opinion.reason_code,))
+        if waiver is None:
+            others = [f"waiver {w.ticket} does not name {opinion.reason_code}, only {', '.join(w.codes)}" for w in mine]
+            return dataclasses.replace(opinion, findings=[*opinion.findings, *others])
+        self.used.add(waiver)
         if waiver.expires < self.today:
             reason = f"{opinion.reason}; its waiver {waiver.ticket} expired on {waiver.expires}"
             changed = opinion.but("FAIL", "expired_waiver", reason)
-        else:
-            reason = f"known failure, {waiver.ticket}, until {waiver.expires}: {opinion.reason}"
-            changed = dataclasses.replace(opinion.but("KNOWN_FAIL", "waived", reason), of="FAIL")
-        return dataclasses.replace(changed, ticket=waiver.ticket, expires=waiver.expires)
+            return dataclasses.replace(changed, ticket=waiver.ticket, expires=waiver.expires)
+        return _known(opinion, waiver, opinion.reason)
+
+    @staticmethod
+    def _naming(of: t.Iterable[Waiver], codes: t.Iterable[str | None]) -> Waiver | None:
+        """The waiver that names one of the codes; of several the one that holds longest."""
+        naming = [w for w in of if set(codes) & set(w.codes)]
+        return max(naming, key=lambda w: (w.expires, w.ticket), default=None)
+
+    def _by_parts(self, key: Key, opinion: Opinion, settled: dict[Key, Opinion]) -> Opinion:
+        """A node's number is that of its slowest part: where that part is waived and the others alone would not be too slow, the node
+        is a known failure too."""
+        promised = set(self.deciding[key]["subject"]["members"])
+        names = {part[3]: part for part in self.parts.get(key, ())}
+        if opinion.verdict != "FAIL" or opinion.reason_code not in reasons.LOW or not promised or promised - set(names):
+            return opinion
+        if opinion.value is None or opinion.expected is None or opinion.floor is None:
+            return opinion
+        values, waived = {}, {}
+        for name, part in names.items():
+            value = self._number(part, opinion)
+            if value is None:
+                return opinion
+            values[name] = value
+            waiver = self._naming((w for w in self.waivers if w.covers(name, *key[:2])), reasons.LOW)
+            if settled[part].verdict == "KNOWN_FAIL" and waiver and waiver.expires >= self.today:
+                waived[name] = waiver
+        lower = opinion.floor > opinion.expected
+        limit = bands.floors(opinion.expected, "lower" if lower else "higher")[1]
+        others = [value for name, value in values.items() if name not in waived]
+        slow = [name for name in waived if math.isclose(values[name], opinion.value, rel_tol=1e-6)]
+        if not slow or any(value > limit if lower else value < limit for value in others):
+            return opinion
+        return _known(opinion, waived[slow[0]], f"{opinion.reason}; that is its part {slow[0]}, and the others are fast enough")
+
+    def _number(self, part: Key, opinion: Opinion) -> float | None:
+        """A part's number of the metric that an opinion is about, in its unit."""
+        try:
+            found = bands.reading(self.deciding[part], str(opinion.metric), None)
+            return physics.convert(found.value, found.unit, str(opinion.unit)) if found else None
+        except ValueError:
+            return None
+
+    def _unused(self) -> t.Iterator[str]:
+        """Waivers that cover nothing in this run; of a wide one, which stands for many subjects, only where it covers none of them."""
+        groups: dict[Waiver, list[Waiver]] = collections.defaultdict(list)
+        for waiver in self.waivers:
+            groups[dataclasses.replace(waiver, subject="") if waiver.wide else waiver].append(waiver)
+        for group in groups.values():
+            if not self.used.intersection(group):
+                w = group[0]
+                about = " ".join(word for word in (w.stage, w.check) if word != "*") or "any check"
+                subjects = ", ".join(one.subject for one in group[:4]) + (" ..." if len(group) > 4 else "")
+                yield f"waiver {w.ticket} covers nothing in this run: {about} on {subjects}, {', '.join(w.codes)}"
 
     def _write(self, key: Key, subject: dict[str, t.Any], opinion: Opinion) -> Verdict:
         record = self.deciding.get(key)
@@ -509,6 +565,11 @@ def measured(
     name = " ".join(filter(None, key[:3]))
     advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
+
+
+def _known(opinion: Opinion, waiver: Waiver, said: str) -> Opinion:
+    changed = opinion.but("KNOWN_FAIL", "waived", f"known failure, {waiver.ticket}, until {waiver.expires}: {said}")
+    return dataclasses.replace(changed, of="FAIL", ticket=waiver.ticket, expires=waiver.expires)
 
 
 def without_number(record: Record, expected: Expectations | None) -> Opinion:

@@ -11,6 +11,7 @@ Proves that no planted fault is accepted and no healthy node is rejected. The la
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import pathlib
@@ -155,6 +156,15 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
     ]
     for name, what, printed, metric in own:
         node(f"bad-own-{name}", what).update(disk_prints=printed, disk_metric=metric)
+    until = (datetime.date.today() + datetime.timedelta(days=30)).isoformat()
+    for name, fault, what, waiver in (
+        ("wrong", "nccl_wrong", "a waiver for a slow node takes wrong results with it", {"stage": "nccl_node"}),
+        ("other", "gemm_slow=0.85", "a waiver for one GPU takes another with it", {"subject": "bad-waiver-other/gpu/GPU-0"}),
+        ("code", "gemm_slow=0.85", "a waiver takes what its codes do not name", {"stage": "gemm", "codes": ["drift", "ecc"]}),
+        ("late", "gemm_slow=0.85", "a waiver that has expired", {"stage": "gemm", "expires": "2026-01-01"}),
+    ):
+        own_waiver = {"subject": f"bad-waiver-{name}", "ticket": "T-1", "expires": until, **waiver}
+        node(f"bad-waiver-{name}", what, faults=fault)["acceptance_waivers"] = [own_waiver]
     node("bad-skip", "skipped counted as passed: nothing skips a node with one GPU that should have eight", gpus=1)
     variables = {
         "nccl_node_sizes": ["8M:16G"],

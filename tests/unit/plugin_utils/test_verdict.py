@@ -496,6 +496,74 @@ def test_a_waiver_of_a_node_covers_its_parts() -> None:
     assert {v["verdict"] for v in found.verdicts} == {"KNOWN_FAIL"}
 
 
+@pytest.mark.parametrize("code", sorted(reasons.FATAL))
+def test_a_waiver_for_a_slow_node_covers_nothing_else(code: str) -> None:
+    slow = {"subject": "n1", "ticket": "T-1", "expires": "2026-12-01"}
+    evidence = {"changes": [{"code": code, "part": "gpu/A", "text": "a new defect"}]}
+    for bad in (failed("n1", code), nccl(busbw=100.0, evidence=evidence), nccl(busbw=100.0, attempt=2)):
+        found = one(failed("n1", code), bad, waivers=[slow])
+        assert (found["verdict"], found["reason_code"]) == ("FAIL", code)
+        assert f"waiver T-1 does not name {code}, only below_floor" in str(found["findings"])
+    both = one(nccl(busbw=100.0, evidence=evidence), waivers=[{**slow, "codes": [code, "below_floor"]}])
+    assert both["verdict"] == "KNOWN_FAIL"
+    assert one(nccl(busbw=100.0, evidence=evidence), waivers=[{**slow, "codes": [code]}])["reason_code"] == "below_floor"
+    of_gpu = {**slow, "subject": "n1/gpu/A", "codes": [code]}
+    assert one(nccl(evidence=evidence), waivers=[of_gpu])["verdict"] == "KNOWN_FAIL", "what is a GPU's is waived as the GPU's"
+    assert one(nccl(evidence={"changes": [{"code": code, "part": "gpu/B", "text": "x"}]}), waivers=[of_gpu])["verdict"] == "FAIL"
+
+
+def waived_gpus(values: list[float], waived: t.Sequence[int] = (3,), node: float | None = None, **fields: t.Any) -> verdict.Judgement:
+    names = [f"n1/gpu/{i}" for i in range(len(values))]
+    tickets = [{"subject": names[i], "stage": "gemm", "ticket": f"T-{i}", "expires": "2026-12-01"} for i in waived]
+    parts = [gemm(n, v) for n, v in zip(names, values, strict=True)]
+    whole = gemm("n1", min(values) if node is None else node, members=fields.pop("members", names))
+    return judge([item(stage="gemm", check="bf16"), item("n2")], [whole, *parts, nccl("n2")], waivers=tickets, **fields)
+
+
+def test_a_waived_gpu_counts_as_waived_in_its_node() -> None:
+    found = waived_gpus([720.0, 715.0, 718.0, 500.0])
+    assert found.accepted and (found.planned[0]["verdict"], found.planned[0]["ticket"]) == ("KNOWN_FAIL", "T-3")
+    words = {v["subject"]["id"]: v["verdict"] for v in found.extras + found.verdicts}
+    assert words == {"n1": "KNOWN_FAIL", "n1/gpu/3": "KNOWN_FAIL", "n2": "PASS", **{f"n1/gpu/{i}": "PASS" for i in range(3)}}
+    assert waived_gpus([500.0], waived=[0]).planned[0]["verdict"] == "KNOWN_FAIL"
+    assert not waived_gpus([720.0, 715.0, 718.0, 500.0], today=datetime.date(2026, 12, 2)).accepted, "expired"
+
+
+def test_a_waived_gpu_hides_no_other() -> None:
+    for values in ([720.0, 715.0, 600.0, 500.0], [720.0, 715.0, 500.0, 500.0], [720.0, 715.0, 400.0, 500.0], [600.0] * 4):
+        assert waived_gpus(values).planned[0]["verdict"] == "FAIL", values
+    assert waived_gpus([720.0, 715.0, 500.0, 510.0], waived=[2, 3]).accepted
+    lower = waived_gpus([720.0, 715.0, 718.0, 500.0], node=300.0)
+    assert lower.planned[0]["verdict"] == "FAIL", "the node's number is not that of the waived GPU"
+    some = waived_gpus([720.0, 500.0], waived=[1], members=["n1/gpu/0", "n1/gpu/1", "n1/gpu/2"])
+    assert some.planned[0]["verdict"] == "FAIL", "not all of the node was measured"
+    assert waived_gpus([720.0, 500.0], waived=[1], members=[]).planned[0]["verdict"] == "FAIL", "nobody says what all of it is"
+
+
+def test_a_waived_gpu_among_neighbours() -> None:
+    nodes = {f"m{i}": [700.0, 702.0] for i in range(6)} | {"n1": [700.0, 560.0]}
+    easy = resolve([("run", {"h200-gemm-bf16": {"value": 520}})])
+    records = [gemm(n, min(v), members=[f"{n}/gpu/{g}" for g in range(2)]) for n, v in nodes.items()]
+    records += [gemm(f"{n}/gpu/{g}", v) for n, values in nodes.items() for g, v in enumerate(values)]
+    ticket = {"subject": "n1/gpu/1", "ticket": "T-1", "expires": "2026-12-01"}
+    options: Record = {"expected": lambda _node, _target: easy}
+    planned = [item(n, "gemm", "bf16") for n in nodes]
+    assert judge(planned, records, **options).planned[-1]["reason_code"] == "below_neighbours"
+    assert judge(planned, records, waivers=[ticket], **options).planned[-1]["verdict"] == "KNOWN_FAIL"
+
+
+def test_a_waiver_that_covers_nothing_is_a_note() -> None:
+    unused = {"subject": "n9", "stage": "gemm", "ticket": "T-9", "expires": "2026-12-01"}
+    wide = [{"subject": n, "ticket": "T-8", "expires": "2026-12-01", "wide": True} for n in ("n1", "n2", "n3")]
+    found = judge([item("n1"), item("n2")], [nccl("n1", 100.0), nccl("n2")], waivers=[unused, *wide])
+    assert found.accepted and found.notes == [
+        "waiver T-9 covers nothing in this run: gemm on n9, below_floor, below_neighbours, below_siblings"
+    ]
+    assert "T-8" in judge([item("n2")], [nccl("n2")], waivers=wide).notes[0]
+    late = judge([item("n1")], [nccl("n1", 100.0)], waivers=wide[:1], today=datetime.date(2027, 1, 1))
+    assert late.planned[0]["reason_code"] == "expired_waiver" and not late.notes
+
+
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
@@ -509,11 +577,17 @@ def test_a_waiver_of_a_node_covers_its_parts() -> None:
         ([{"subject": "n1", "ticket": "T-1", "expires": "20270101"}], "expires"),
         ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "until": 1}], "until"),
         ([{"subject": "", "ticket": "T-1", "expires": "2027-01-01"}], "subject"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": ["wrong_result"]}], "wrong_results"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": "ecc"}], "codes"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": []}], "codes"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": ["*"]}], "codes"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": [["ecc"]]}], "codes"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "wide": "yes"}], "wide"),
     ],
 )
 def test_an_invalid_waiver_is_named(raw: t.Any, said: str) -> None:
     with pytest.raises(waivers.WaiverError) as error:
-        verdict.check_waivers(raw)
+        waivers.parse(raw)
     assert said in str(error.value) and "found" in str(error.value) and "expected" in str(error.value)
 
 
