@@ -24,7 +24,7 @@ from ansible.playbook.role import Role
 from ansible.playbook.role.include import RoleInclude
 from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import manifest as manifests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.layers import Layers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import RunError, new_run_id
@@ -398,8 +398,7 @@ def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[s
     for stage in plan["stages"]:
         mine = [item for item in plan["items"] if item["stage"] == stage["name"]]
         checks_of = collections.Counter(item["subject"]["id"] for item in mine)
-        kinds = collections.Counter({item["subject"]["id"]: item["subject"]["kind"] for item in mine}.values())
-        what = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in sorted(kinds.items()))
+        what = subjects.counted({item["subject"]["id"]: item["subject"]["kind"] for item in mine}.values())
         about = plan.get("check_seconds", {}).get(stage["name"], 0) * max(checks_of.values(), default=0)
         total += about
         takes = f", about {about:.0f} s" if about else ""

@@ -19,7 +19,7 @@ import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, drift, expectations, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, drift, expectations, physics, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import Expectation, Expectations, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma_matrix
@@ -478,12 +478,16 @@ class _Court:
             name, word = node_of(verdict["subject"]["id"]), verdict["verdict"]
             if name in nodes:
                 nodes[name] = max(nodes[name], word, key=lambda w: order[w])
-        bad = sorted({node_of(v["subject"]["id"]) for v in planned if v["verdict"] in ("FAIL", "UNKNOWN")})
-        where = ", ".join(bad[:5]) + (" ..." if len(bad) > 5 else "")
+        # Who is to blame stands first, whoever found it: a plan has no check of the node that a slow group turns out to have.
+        failed = {subjects.bearer(v["subject"]) for v in everything if v["verdict"] == "FAIL"}
+        unknown = {subjects.bearer(v["subject"]) for v in planned if v["verdict"] == "UNKNOWN"} - failed
+        bad = mine["FAIL"] + mine["UNKNOWN"]
         bad_extras = sum(v["verdict"] == "FAIL" for v in extras)
         refusals = [
             (not planned, "the plan is empty: nothing was to be measured"),
-            (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks, on {where}"),
+            (failed, f"FAIL on {subjects.named(failed)}"),
+            (unknown, f"UNKNOWN on {subjects.named(unknown)}"),
+            (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks"),
             (bad_extras, f"{bad_extras} FAIL of checks that were not planned"),
             (planned and not bad and not mine["PASS"], "no planned check is a PASS: nothing was shown to work"),
             (self.warn != "accept" and counts["WARN"], f"{counts['WARN']} WARN, and acceptance_warn is {self.warn}"),
@@ -492,7 +496,8 @@ class _Court:
         partial = bool(self.plan.get("partial"))
         why = "; ".join(refused)
         if not refused:
-            why = f"all {len(planned)} planned checks on {len(nodes)} nodes are acceptable"
+            about = {subjects.bearer(v["subject"]) for v in planned}
+            why = f"all {len(planned)} planned checks on {subjects.counted(kind for kind, _name in about)} are acceptable"
             why += f", {mine['WARN']} with a WARN to read" if mine["WARN"] else ""
             why += f", {mine['KNOWN_FAIL']} under a waiver" if mine["KNOWN_FAIL"] else ""
         if partial:

@@ -619,6 +619,30 @@ def test_what_was_not_planned_is_judged_and_cannot_make_acceptance() -> None:
     assert judge([item("n1")], [nccl("n1"), failed("n2", "timeout", "timeout")]).accepted
 
 
+def about(kind: str, name: str, members: list[str], made: Record) -> Record:
+    return {**made, "subject": {"kind": kind, "id": name, "members": members}}
+
+
+def test_the_headline_names_who_is_to_blame_and_counts_each_kind_as_what_it_is() -> None:
+    group = ["n1", "n2", "n3"]
+    fabric = about("group", "nccl_fabric", group, item(stage="nccl_fabric"))
+    pair = about("pair", "n1|n2", [], item(stage="nccl_fabric", check="sendrecv"))
+    slow = about("group", "nccl_fabric", group, failed("x", "timeout", stage="nccl_fabric"))
+    blamed = {"condition": True, "findings": [{"code": "localised", "text": "node n3 makes it slow"}]}
+    culprit = record("n3", "nccl_fabric", "localise", context=blamed)
+    skipped = [failed("x", "single_gpu", "not_applicable", stage="nccl_fabric", check="sendrecv")]
+    good = [nccl(n) for n in ("n1", "n2")]
+    found = judge([item("n1"), item("n2"), fabric], [*good, slow, culprit])
+    assert found.why == (
+        "FAIL on 1 node (n3); UNKNOWN on 1 group (nccl_fabric); 0 FAIL and 1 UNKNOWN of 3 planned checks; "
+        "1 FAIL of checks that were not planned"
+    )
+    several = judge([item(f"n{i}") for i in range(9)], [nccl(f"n{i}", 100.0) for i in range(7)])
+    assert several.why.startswith("FAIL on 7 nodes (n0, n1, n2, n3, n4 ...); UNKNOWN on 2 nodes (n7, n8); 7 FAIL and 2 UNKNOWN of 9 ")
+    whole = judge([item("n1"), item("n2"), pair], [*good, about("pair", "n1|n2", [], skipped[0])])
+    assert whole.accepted and whole.why == "all 3 planned checks on 2 nodes and 1 pair are acceptable"
+
+
 def test_order_and_counts() -> None:
     found = judge([item("n1"), item("n2"), item("n3")], [nccl("n1"), nccl("n2", 100.0)])
     assert [v["verdict"] for v in found.verdicts] == ["FAIL", "UNKNOWN", "PASS"]
