@@ -10,8 +10,8 @@ short_description: Measure matrix products on every GPU of a node
 version_added: 0.1.0
 author: The gpufleet.acceptance team (@gpufleet)
 description:
-  - Multiplies large random matrices on every GPU, one after the other and all at once, checks the products, and returns time
-    and TFLOPS of each GPU.
+  - Multiplies large random matrices on every GPU, one after the other and all at once, checks every element of every product,
+    and returns time and TFLOPS of each GPU.
   - Uses PyTorch where the chosen Python has it, else calls cuBLAS itself.
 extends_documentation_fragment: gpufleet.acceptance.probe
 options:

@@ -248,6 +248,10 @@ def kube_stack() -> None:
     subprocess.run([sys.executable, str(HERE / "kube_stack.py")], check=True)
 
 
+def gemm_check() -> None:
+    subprocess.run([sys.executable, str(HERE / "gemm_check.py")], check=True)
+
+
 def gpu_overhead() -> None:
     goal, what = "<= 1.05 x tool + 3 s", "the time of all_reduce_perf itself"
     smi, perf = shutil.which("nvidia-smi"), shutil.which("all_reduce_perf")
@@ -281,7 +285,8 @@ def gpu_overhead() -> None:
 
 
 FIGURES: dict[str, t.Callable[[], None]] = {
-    f.__name__: f for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, all_pairs, kube_stack, gpu_overhead)
+    f.__name__: f
+    for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, all_pairs, kube_stack, gpu_overhead, gemm_check)
 }
 
 
