@@ -87,6 +87,7 @@ ERRORS = {
     "tool_missing": "a tool was not found",
     "tool_not_executable": "a tool cannot be executed",
     "torch_missing": "PyTorch is not installed",
+    "unchecked": "the tool did not check its results",
     "unreachable": "the node cannot be reached",
     "unresolved": "the evidence does not say what is to blame",
     "unschedulable": "the scheduler finds no place for the pod",

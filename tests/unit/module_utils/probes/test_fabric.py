@@ -87,8 +87,8 @@ def output(hosts: list[str], wrong: int = 0) -> str:
         "# nThread 1 nGpus 1 minBytes 8388608 maxBytes 8388608 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
         f"#\n# Using devices\n{ranks}#\n"
         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
-        f" 8388608 2097152 float sum -1 1000.0 100.00 {100 * factor:.2f} {wrong} 1000.0 100.00 {100 * factor:.2f} 0\n"
-        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n# Avg bus bandwidth    : 150.0\n"
+        f" 8388608 2097152 float sum -1 83.89 100.00 {100 * factor:.2f} {wrong} 83.89 100.00 {100 * factor:.2f} 0\n"
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n# Avg bus bandwidth    : {100 * factor:g}\n"
     )
 
 
