@@ -113,6 +113,7 @@ VERDICTS = {
     "expired_waiver": "a waiver for this has expired",
     "incomplete": "parts of the subject were not measured",
     "localised": "it is what makes its group miss the floor",
+    "identity_changed": "the name stood for another machine, or other GPUs, in another stage",
     "later_attempt": "it passed only on a later attempt",
     "waived": "a known failure with a ticket",
     "bad_rail": "the matrix of pairs speaks against a port, a node or a path",

@@ -35,7 +35,8 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         written = run.plan()
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     records, notes = run.journal.read()
-    judgement = verdict.judge(written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"])
+    stated = inputs.get("stated")
+    judgement = verdict.judge(written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"], stated=stated)
     judgement.notes += notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
@@ -109,4 +110,6 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
         today["of"].setdefault(target, number + shift)
         if target in before["stack"]:
             today["stack"].setdefault(target, before["stack"][target])
+        if target in before.get("stated", {}):
+            today["stated"].setdefault(target, before["stated"][target])
     return today

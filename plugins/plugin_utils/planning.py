@@ -105,12 +105,13 @@ def detached(stages: list[plan.Stage], settings: dict[str, dict[str, t.Any]]) ->
 def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
     """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node
     of a cluster with settings of its own: number of its set}, "waivers", "warn", "stack": {target: golden values and what
-    drift is worth}, "notes"}."""
+    drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed}, "notes"}."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
     of: dict[str, int] = {}
     book = waivers.Book(datetime.date.today())
     stack: dict[str, dict[str, t.Any]] = {}
+    stated: dict[str, dict[str, t.Any]] = {}
     notes: list[str] = []
     for host, values in settings.items():
         layered = [(layer, planner.template(host, v)) for layer, v in planner.layers.of(host, "acceptance_expectations")]
@@ -129,12 +130,14 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
         chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
         if any(chosen.values()):
             stack[host] = chosen
+        stated[host] = {"gpu_count": values.get("acceptance_gpu_count"), "mig": values.get("acceptance_mig")}
     return {
         "sets": [s.dump() for s in sets],
         "of": of,
         "waivers": book.raw,
         "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
         "stack": stack,
+        "stated": stated,
         "notes": sorted({line for s in sets for line in s.ignored}) + notes,
     }
 

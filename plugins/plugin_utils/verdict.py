@@ -19,7 +19,7 @@ import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, drift, expectations, physics, subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, drift, expectations, identity, physics, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import Expectation, Expectations, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma_matrix
@@ -77,6 +77,7 @@ def judge(
     warn: str = "accept",
     stack: t.Mapping[str, dict[str, t.Any]] | None = None,
     *,
+    stated: identity.Stated | None = None,
     today: datetime.date | None = None,
     required_evidence: t.Mapping[str, t.Sequence[str]] | None = None,
 ) -> Judgement:
@@ -84,7 +85,8 @@ def judge(
 
     `plan` has run_id, items ({stage, check, variant, subject, target}), partial, notes. `expected(node, target)` are the
     expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/waivers.py.
-    `stack[target]` is {"golden", "ignore", "drift"}. `today` is the day on which waivers must still hold.
+    `stack[target]` is {"golden", "ignore", "drift"}, `stated[target]` what the inventory says of its machines,
+    {"gpu_count", "mig"}. `today` is the day on which waivers must still hold.
     `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. WaiverError for a waiver
     that cannot be used.
     """
@@ -92,6 +94,7 @@ def judge(
     court.waivers = waivers_of(list(waivers or []))
     court.today = (today or datetime.date.today()).isoformat()
     court.warn = warn
+    court.stated = stated or {}
     court.hear(measurements)
     return court.judge()
 
@@ -115,11 +118,17 @@ class _Court:
         self.used: set[Waiver] = set()
         self.today = ""
         self.warn = "accept"
+        self.stated: identity.Stated = {}
         self.notes: list[str] = list(plan.get("notes") or [])
         self.drift: dict[str, list[dict[str, t.Any]]] = {}
         self.records: dict[Key, list[Record]] = collections.defaultdict(list)
         self.deciding: dict[Key, Record] = {}
         self.parts: dict[Key, list[Key]] = collections.defaultdict(list)
+        self.machines = identity.Nodes({})
+        self.doubts: dict[str, tuple[str, str]] = {}
+        self.asked: dict[Key, list[dict[str, t.Any]]] = collections.defaultdict(list)
+        for item in plan["items"]:
+            self.asked[(item["stage"], item["check"], item["variant"], item["subject"]["id"])].append(item["subject"])
 
     def hear(self, measurements: t.Iterable[t.Any]) -> None:
         """Take the measurements in, by what they are about."""
@@ -134,6 +143,7 @@ class _Court:
             node = node_of(key[3])
             if node != key[3]:
                 self.parts[(*key[:3], node)].append(key)
+        self.machines = identity.Nodes(self.records)
 
     def _counting(self, key: Key, attempts: list[Record]) -> Record:
         """The attempt that counts is the last that measured; where none did, the last. Of several with its number the worst."""
@@ -187,6 +197,8 @@ class _Court:
         for key, opinion in self._against_others(chosen):
             opinions[key].append(opinion)
         for key, opinion in self._drift():
+            opinions[key].append(opinion)
+        for key, opinion in self.machines.opinions(self.records, self.stated, self.stack):
             opinions[key].append(opinion)
         everything = [record for attempts in self.records.values() for record in attempts]
         for key, opinion in rdma_matrix.opinions(self.deciding, everything, self.expected):
@@ -335,12 +347,12 @@ class _Court:
     # Conclusion --------------------------------------------------------------------------------------------------
 
     def _conclude(self, settled: dict[Key, Opinion]) -> Judgement:
-        twice = duplicates(self.deciding.values())
-        final = {key: self._final(key, opinion, twice) for key, opinion in settled.items() if key not in self.parts}
+        self.doubts = self.machines.doubts()
+        final = {key: self._final(key, opinion) for key, opinion in settled.items() if key not in self.parts}
         for key in self.parts:
             if key in settled:
                 parts = [final[part] for part in self.parts[key]]
-                final[key] = self._final(key, bands.worst([settled[key], *parts]), twice)
+                final[key] = self._final(key, bands.worst([settled[key], *parts]))
         planned: dict[Key, Verdict] = {}
         for item in self.plan["items"]:
             key = (item["stage"], item["check"], item["variant"], item["subject"]["id"])
@@ -349,7 +361,7 @@ class _Court:
             if opinion is None:
                 reason = f"{key[3]}: it is in the plan and was never measured; resume the run"
                 parts = [final[part] for part in self.parts.get(key, ())]
-                opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]), twice)
+                opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]))
             promised = {*item["subject"]["members"], *(record["subject"]["members"] if record else ())}
             if item["subject"]["kind"] == "group":  # its members are who took part, not parts with numbers of their own
                 promised = set()
@@ -358,7 +370,12 @@ class _Court:
                 some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
                 reason = f"{key[3]}: it was not measured whole: nothing came from {some}"
                 opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, "incomplete")])
-            planned[key] = self._write(key, (record or item)["subject"], opinion)
+            other = identity.not_as_planned(item, record) if record is not None and record["outcome"] == "measured" else None
+            if other:
+                opinion = bands.worst([opinion, Opinion("UNKNOWN", f"{key[3]}: {other}", "incomplete")])
+            # What was planned says whom a group consists of, not what was measured.
+            subject = item["subject"] if record is None or item["subject"]["kind"] != "node" else record["subject"]
+            planned[key] = self._write(key, subject, opinion)
         covered = {*planned, *(part for key in planned for part in self.parts.get(key, ()))}
         others, extras = [], []
         for key, opinion in final.items():
@@ -370,14 +387,18 @@ class _Court:
                 extras.append(others[-1])
         return self._judgement(list(planned.values()), others, extras)
 
-    def _final(self, key: Key, opinion: Opinion, twice: dict[str, str]) -> Opinion:
+    def _final(self, key: Key, opinion: Opinion) -> Opinion:
         """An opinion, unless nobody knows which machine it is about."""
-        node = node_of(key[3])
-        if node in twice:
-            opinion = opinion.but("UNKNOWN", "duplicate_identity", twice[node])
+        for node in sorted(identity.nodes_of(key, self._subjects(key)) & set(self.doubts)) if self.doubts else ():
+            code, words = self.doubts[node]
+            opinion = opinion.but("UNKNOWN", code, f"{node}: {words}")
         if not opinion.findings:
             return opinion
         return dataclasses.replace(opinion, findings=list(dict.fromkeys(opinion.findings)))
+
+    def _subjects(self, key: Key) -> list[dict[str, t.Any]]:
+        """What a check is about, as it was planned and as those who measured it say."""
+        return [*self.asked.get(key, ()), *(record["subject"] for record in self.records.get(key, ()))]
 
     # Waivers -----------------------------------------------------------------------------------------------------
 
@@ -607,27 +628,6 @@ def deviations(items: list[dict[str, t.Any]]) -> Opinion:
     shown = "; ".join(said[:4]) + (f"; and {len(said) - 4} more" if len(said) > 4 else "")
     verdict = "FAIL" if any(item["severity"] == "fail" for item in items) else "WARN"
     return Opinion(verdict, shown, "drift", findings=said[4:])
-
-
-def duplicates(records: t.Iterable[Record]) -> dict[str, str]:
-    """Nodes that share a GPU or a machine-id with another: {node: what is twice}."""
-    owners: dict[str, set[str]] = collections.defaultdict(set)
-    for record in records:
-        if record["subject"]["kind"] not in ("node", "gpu", "nic"):
-            continue
-        node = node_of(record["subject"]["id"])
-        uuids = record["context"].get("gpu_uuids")
-        for uuid in uuids if isinstance(uuids, list) else ():
-            owners[f"GPU {uuid}"].add(node)
-        if record["context"].get("machine_id"):
-            owners[f"machine-id {record['context']['machine_id']}"].add(node)
-    found: dict[str, str] = {}
-    for identity, nodes in owners.items():
-        if len(nodes) > 1:
-            names = ", ".join(sorted(nodes)[:4])
-            for node in nodes:
-                found.setdefault(node, f"{identity} stands under {names}: one machine would be measured twice")
-    return found
 
 
 def primary(record: Record) -> str | None:

@@ -26,12 +26,13 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """Per check {"check": "bf16", "variant": "mode=alone shape=8192x8192x8192"} one observation of the node, whose value is
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
-    seen = gpu.snapshot(node.run, params["nvidia_smi"])
-    refusal = gpu.refusal(seen, params["gpu_count"], "rates")
+    seen = gpu.snapshot(node, params["nvidia_smi"])
+    refusal = gpu.refusal(seen, params["gpu_count"], "rates", params["mig"])
     if refusal:
         outcome, code, reason = refusal
+        about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
         for dtype, variant, _keys in checks:
-            yield observation.failed(dtype, code, reason, outcome=outcome, variant=variant, simulated=_simulated(seen))
+            yield observation.failed(dtype, code, reason, outcome=outcome, variant=variant, simulated=_simulated(seen), context=about)
         return
     wanted = [
         {"dtype": dtype, "mode": keys.get("mode", "alone"), "shape": [int(n) for n in keys["shape"].split("x")]}

@@ -22,7 +22,7 @@ RUN = "20261121T000000Z-0a1b2c"
 TODAY = datetime.date(2026, 11, 21)
 GIB = 1 << 30
 NCCL = {"gpu": "NVIDIA H200", "gpus": 4, "nvls": False, "algorithm": "auto", "series_units": {"busbw": "GB/s"}}
-GEMM = {"gpu": "NVIDIA H200", "gpus": 8, "shape": "8192x8192x8192", "type": "bf16"}
+GEMM = {"gpu": "NVIDIA H200", "gpus": 4, "shape": "8192x8192x8192", "type": "bf16"}
 SHIPPED = resolve([("run", {"h200-gemm-bf16": {"value": 700}})])
 VERDICT = jsonschema.Draft202012Validator(schema("verdict-v1"))
 MEASUREMENT = jsonschema.Draft202012Validator(schema("measurement-v1"))
@@ -169,7 +169,8 @@ def test_the_layer_that_set_the_floor() -> None:
 @pytest.mark.parametrize("code", sorted(reasons.ALL))
 @pytest.mark.parametrize("outcome", ["error", "timeout", "missing", "not_applicable"])
 def test_outcomes(code: str, outcome: str) -> None:
-    found = one(failed("n1", code, outcome))
+    stated = {"n1": {"mig": "allowed"}}
+    found = one(failed("n1", code, outcome), stated=stated)
     wanted = "UNKNOWN"
     if outcome == "error" and code in ("wrong_results", "gpu_lost", "ecc"):
         wanted = "FAIL"
@@ -177,9 +178,8 @@ def test_outcomes(code: str, outcome: str) -> None:
         wanted = "SKIPPED"
     assert found["verdict"] == wanted and found["reason_code"] == code
     # Numbers that come with an error count for nothing.
-    assert one({**nccl(), **{k: failed("n1", code, outcome)[k] for k in ("outcome", "reason_code", "reason")}})[
-        "verdict"
-    ] == wanted
+    numbers = {**nccl(), **{k: failed("n1", code, outcome)[k] for k in ("outcome", "reason_code", "reason")}}
+    assert one(numbers, stated=stated)["verdict"] == wanted
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "354", None, [354]])
@@ -345,7 +345,7 @@ ECC = {"changes": [{"code": "ecc", "part": "gpu/A", "text": "GPU 0: ecc rose fro
 )
 def test_what_is_fatal_is_not_washed_by_another_attempt(before: Record, code: str) -> None:
     again = nccl(attempt=2)
-    skipped = failed("n1", "single_gpu", "not_applicable", attempt=2)
+    skipped = failed("n1", "no_gpu_expected", "not_applicable", attempt=2)
     for records in ([before, again], [again, before], [before, skipped], [nccl(), {**before, "attempt": 2}], [before, nccl()]):
         found = judge([item()], records)
         assert (found.planned[0]["verdict"], found.planned[0]["reason_code"]) == ("FAIL", code) and not found.accepted
