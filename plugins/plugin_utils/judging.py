@@ -35,8 +35,10 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         written = run.plan()
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     records, notes = run.journal.read()
-    stated = inputs.get("stated")
-    judgement = verdict.judge(written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"], stated=stated)
+    stated, leaf = inputs.get("stated"), inputs.get("leaf")
+    judgement = verdict.judge(
+        written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"], stated=stated, leaf=leaf
+    )
     judgement.notes += notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
@@ -106,6 +108,7 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
     before = written["judging"]
     shift = len(today["sets"])
     today["sets"] += before["sets"]
+    today["leaf"] = {**before.get("leaf", {}), **today["leaf"]}
     for target, number in before["of"].items():
         today["of"].setdefault(target, number + shift)
         if target in before["stack"]:

@@ -105,13 +105,15 @@ def detached(stages: list[plan.Stage], settings: dict[str, dict[str, t.Any]]) ->
 def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
     """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node
     of a cluster with settings of its own: number of its set}, "waivers", "warn", "stack": {target: golden values and what
-    drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed}, "notes"}."""
+    drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed}, "leaf": {node: the leaf
+    switch it hangs on}, "notes"}."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
     of: dict[str, int] = {}
     book = waivers.Book(datetime.date.today())
     stack: dict[str, dict[str, t.Any]] = {}
     stated: dict[str, dict[str, t.Any]] = {}
+    leaf: dict[str, str] = {}
     notes: list[str] = []
     for host, values in settings.items():
         layered = [(layer, planner.template(host, v)) for layer, v in planner.layers.of(host, "acceptance_expectations")]
@@ -127,6 +129,8 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
                 sets.append(resolved)
             of[node] = sets.index(resolved)
             book.take(entry.get("waivers") or [], f"{host}: acceptance_node_vars: waivers", node, days)
+        on = values.get("rdma_leaf") or values.get("nccl_fabric_leaf") or {}
+        leaf.update({str(node): str(name) for node, name in (on.items() if isinstance(on, dict) else [(host, on)]) if name})
         chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
         if any(chosen.values()):
             stack[host] = chosen
@@ -138,6 +142,7 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
         "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
         "stack": stack,
         "stated": stated,
+        "leaf": leaf,
         "notes": sorted({line for s in sets for line in s.ignored}) + notes,
     }
 

@@ -19,7 +19,7 @@ import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, drift, expectations, identity, physics, subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import bands, drift, expectations, hops, identity, physics, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.expectations import Expectation, Expectations, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma_matrix
@@ -80,13 +80,14 @@ def judge(
     stated: identity.Stated | None = None,
     today: datetime.date | None = None,
     required_evidence: t.Mapping[str, t.Sequence[str]] | None = None,
+    leaf: t.Mapping[str, str] | None = None,
 ) -> Judgement:
     """Judge a run.
 
     `plan` has run_id, items ({stage, check, variant, subject, target}), partial, notes. `expected(node, target)` are the
     expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/waivers.py.
     `stack[target]` is {"golden", "ignore", "drift"}, `stated[target]` what the inventory says of its machines,
-    {"gpu_count", "mig"}. `today` is the day on which waivers must still hold.
+    {"gpu_count", "mig"}. `leaf` is the leaf switch of each node, as far as known. `today` is the day on which waivers must still hold.
     `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. WaiverError for a waiver
     that cannot be used.
     """
@@ -95,6 +96,7 @@ def judge(
     court.today = (today or datetime.date.today()).isoformat()
     court.warn = warn
     court.stated = stated or {}
+    court.leaf = leaf or {}
     court.hear(measurements)
     return court.judge()
 
@@ -119,6 +121,7 @@ class _Court:
         self.today = ""
         self.warn = "accept"
         self.stated: identity.Stated = {}
+        self.leaf: t.Mapping[str, str] = {}
         self.notes: list[str] = list(plan.get("notes") or [])
         self.drift: dict[str, list[dict[str, t.Any]]] = {}
         self.records: dict[Key, list[Record]] = collections.defaultdict(list)
@@ -241,7 +244,12 @@ class _Court:
                 alike[(what, record["subject"]["kind"], look)].append((key, value))
                 if record["subject"]["kind"] == "gpu":
                     nodes[(what, node_of(key[3]))].append((key, value))
-        for (what, _kind_of, _look), group in alike.items():
+        for (what, kind_of, _look), group in alike.items():
+            pairs = {hops.nodes_of(key[3]): (key, value) for key, value in group} if kind_of == "pair" else {}
+            if what[6] == "lower" and any(a != b for a, b in pairs):  # a latency: pairs with as many hops are its neighbours
+                for pair, word, median, others in hops.outliers({p: v for p, (_key, v) in pairs.items()}, self.leaf):
+                    yield pairs[pair][0], _outlier(what, pairs[pair][1], (word, median), "below_neighbours", others)
+                continue
             centre = bands.centre([value for _key, value in group])
             if centre is None:
                 continue

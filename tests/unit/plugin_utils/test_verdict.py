@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import itertools
 import random
 import typing as t
 
@@ -287,6 +288,69 @@ def test_far_below_identical_neighbours() -> None:
 def test_a_wide_fleet_is_no_reason_to_warn() -> None:
     records = [nccl(f"n{i}", 340.0 + 10 * i) for i in range(9)] + [nccl("odd", 355.0)]
     assert judge([item("odd")], records).planned[0]["verdict"] == "PASS"
+
+
+@pytest.mark.parametrize("scatter", [0.04, 0.06])
+def test_scatter_rejects_nobody(scatter: float) -> None:
+    """Beside a share of the median it takes more than the neighbours scatter: 10 % under it lies within that."""
+    words = []
+    for count, seed in itertools.product((6, 8, 12, 28), range(60)):
+        rng = random.Random(f"{count} {seed}")
+        values = [100 * (1 + rng.gauss(0, scatter)) for _unused in range(count)]
+        centre = bands.centre(values)
+        assert centre
+        words += [word for value in values for word in [bands.against_neighbours(value, centre, "higher")] if word]
+    assert words in ([], ["WARN"])  # of 240 fleets
+
+
+def test_one_of_a_tight_fleet_is_not_accepted_by_its_majority() -> None:
+    for count in (5, 11, 40):
+        records = [nccl(f"n{i}", 380 + 2.0 * (i % 5)) for i in range(count)] + [nccl("odd", 0.85 * 384)]
+        found = judge([item(r["subject"]["id"]) for r in records], records)
+        assert [v["subject"]["id"] for v in found.planned if v["verdict"] != "PASS"] == ["odd"]
+        assert {v["verdict"] for v in found.planned} == {"PASS", "FAIL"}
+
+
+def latencies(far: int = 0, scatter: float = 0.01, seed: int = 0, slow: float = 0.0, path: float = 0.0) -> dict[str, Record]:
+    """Latencies of all pairs of 8 nodes, of which the last `far` are on another leaf; `slow` is added to n0's, `path` to n1|n2."""
+    rng = random.Random(seed)
+    records = {}
+    for a, b in itertools.combinations(range(8), 2):
+        value = (1.9 + 0.7 * (a < 8 - far <= b) + slow * (a == 0) + path * ((a, b) == (1, 2))) * (1 + rng.gauss(0, scatter))
+        context = {"op": "send", "nic_gbps": 400.0, "series_units": {"latency": "us"}}
+        fields = {"metrics": {"latency": {"value": value, "unit": "us"}}, "series": [{"size": 2, "latency": value}], "context": context}
+        found = record(f"n{a}|n{b}", "rdma", "send_lat", **fields)
+        found["subject"]["kind"] = "pair"
+        records[found["subject"]["id"]] = found
+    return records
+
+
+def of_latencies(records: dict[str, Record], **options: t.Any) -> dict[str, str]:
+    items = [item(stage="rdma", check="send_lat") | {"subject": found["subject"]} for found in records.values()]
+    return {v["subject"]["id"]: v["verdict"] for v in judge(items, list(records.values()), **options).planned}
+
+
+@pytest.mark.parametrize("far", [0, 1, 2, 4])
+@pytest.mark.parametrize("scatter", [0.01, 0.04, 0.06])
+def test_latencies_of_a_healthy_fabric_of_two_leaves_are_not_rejected(far: int, scatter: float) -> None:
+    for seed in range(30):
+        found = of_latencies(latencies(far, scatter, seed))
+        assert "FAIL" not in found.values()
+        # A node alone on its leaf is not told from a slow port, which is said.
+        assert sum(word == "WARN" for word in found.values()) == {1: 7}.get(far, 0) or scatter > 0.01
+
+
+@pytest.mark.parametrize("far", [0, 1, 2, 4])
+def test_slow_ports_and_paths_by_their_latency(far: int) -> None:
+    leaf = {f"n{i}": "b" if i >= 8 - far else "a" for i in range(8)}
+    for slow in (0.3 * 1.9, 1.0):
+        for known in (None, leaf):
+            found = of_latencies(latencies(far, slow=slow), leaf=known)
+            assert {word for pair, word in found.items() if "n0" in pair} == {"FAIL" if known else "WARN"}
+            assert all(word == "PASS" or "n7" in pair for pair, word in found.items() if "n0" not in pair)
+        found = of_latencies(latencies(far, path=slow), leaf=leaf)
+        assert {pair: word for pair, word in found.items() if word != "PASS"} == {"n1|n2": "WARN"}
+    assert {of_latencies(latencies(far, slow=9.0), leaf=known)["n0|n1"] for known in (None, leaf)} == {"FAIL"}, "an absolute bound"
 
 
 def test_neighbours_without_expectation() -> None:
