@@ -132,15 +132,6 @@ class Nodes:
                     yield key, opinion
 
 
-def nodes_of(key: Key, subjects: t.Iterable[t.Mapping[str, t.Any]]) -> set[str]:
-    """The nodes that a check is about: its node, both ends of its pair or path, all members of its group."""
-    names = {node_of(name) for name in key[3].split("|")}
-    for subject in subjects:
-        if subject.get("kind") not in ("node", "gpu", "nic"):
-            names.update(node_of(str(member)) for member in subject.get("members") or ())
-    return names
-
-
 def not_as_planned(item: t.Mapping[str, t.Any], record: Record) -> str | None:
     """Whether a record is about other nodes than the plan asked for, whatever it says of itself; in words."""
     planned, told = item["subject"], record["subject"]

@@ -397,16 +397,13 @@ class _Court:
 
     def _final(self, key: Key, opinion: Opinion) -> Opinion:
         """An opinion, unless nobody knows which machine it is about."""
-        for node in sorted(identity.nodes_of(key, self._subjects(key)) & set(self.doubts)) if self.doubts else ():
+        about = [*self.asked.get(key, ()), *(record["subject"] for record in self.records.get(key, ()))] if self.doubts else ()
+        for node in sorted({node for subject in about for node in subjects.nodes_of(subject)} & set(self.doubts)):
             code, words = self.doubts[node]
             opinion = opinion.but("UNKNOWN", code, f"{node}: {words}")
         if not opinion.findings:
             return opinion
         return dataclasses.replace(opinion, findings=list(dict.fromkeys(opinion.findings)))
-
-    def _subjects(self, key: Key) -> list[dict[str, t.Any]]:
-        """What a check is about, as it was planned and as those who measured it say."""
-        return [*self.asked.get(key, ()), *(record["subject"] for record in self.records.get(key, ()))]
 
     # Waivers -----------------------------------------------------------------------------------------------------
 
