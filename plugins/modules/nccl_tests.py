@@ -55,7 +55,7 @@ options:
     type: str
     default: ""
   extra_args:
-    description: More arguments for nccl-tests.
+    description: More arguments for nccl-tests. With C(-c 0) nothing is checked, and the result is V(unchecked).
     type: list
     elements: str
     default: []

@@ -68,6 +68,10 @@ FAULTS: list[tuple[str, str]] = [
     ("nccl_no_footer", "no last lines"),
     ("nccl_min_bw", "the tool missed its own limit"),
     ("nccl_exit", "a whole table and a bad exit status"),
+    ("nccl_unchecked", "every other row was not checked"),
+    ("nccl_other_time", "bandwidths that do not belong to their times"),
+    ("nccl_other_average", "rows of one run, last lines of another"),
+    ("nccl_twice", "one table pasted twice"),
     ("nccl_silent", "missing log counted as healthy"),
     ("gemm_hang", "the matrix products never end"),
     ("gemm_crash", "the workload crashes"),
@@ -139,6 +143,7 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
     node("bad-threshold", "thresholds read from a file but never applied")["acceptance_expectations"] = {
         "h200-8-all_reduce-nvls-plateau": {"value": 600}
     }
+    node("bad-no-check", "nccl-tests was told not to check its results")["nccl_node_extra_args"] = ["-c", "0"]
     node("bad-tool-missing", "nccl-tests is not there")["nccl_node_binary_dir"] = "/nonexistent"
     plain = folder / "plain"
     plain.mkdir()

@@ -124,8 +124,8 @@ def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_
     """
     result: Parsed = {
         "outcome": "error", "reason": None, "reason_code": None, "op": None, "complete": False, "warnings": [],
-        "nccl_version": None, "tool_version": None, "ranks": [], "rows": [], "peak_busbw": None, "avg_busbw": None,
-        "out_of_bounds": None,
+        "nccl_version": None, "tool_version": None, "ranks": [], "world_size": None, "rows": [], "peak_busbw": None,
+        "avg_busbw": None, "out_of_bounds": None,
     }  # fmt: skip
     try:
         if isinstance(rc, bool) or not isinstance(rc, int):
@@ -542,6 +542,7 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
     if max(result["_footers"]) > 1 or result.get("_early"):
         raise _Bad("bad_output", "the lines after the table (out of bounds, average) stand twice or before its end: outputs are mixed")
     ranks = _ranks(result, headers[0], expect_ranks)
+    result["world_size"] = sum(ranks.values())
     _sweep(result, headers[0], ranks, expect_max_bytes)
     _bandwidths(result, ranks)
     _checked(result)

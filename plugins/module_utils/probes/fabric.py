@@ -390,7 +390,7 @@ class Head:
             return Launch("measured", None, None, read, job)
         code, reason = read["reason_code"], read["reason"]
         said = mpi.failure(f"{job.out}\n{job.err}", self.group.names())
-        if said and code not in ("wrong_results", "not_mpi", "rank_mismatch", "min_bw"):
+        if said and code not in ("wrong_results", "not_mpi", "rank_mismatch", "min_bw", "unchecked"):
             code, reason = said
         elif gone:
             code, reason = "lost_node", f"{', '.join(gone)} went away while the test ran: {reason}"

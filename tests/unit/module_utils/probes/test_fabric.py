@@ -130,6 +130,16 @@ def test_what_a_launch_that_did_not_end_has_said(tmp_path: pathlib.Path, said: s
     assert (launch.outcome, launch.code) == (outcome, code), launch.reason
 
 
+def test_a_launch_that_checked_nothing(tmp_path: pathlib.Path) -> None:
+    """-c 0 among the extra arguments, whatever the launcher has said besides."""
+    made = head(tmp_path, extra_args=["-c", "0"])
+    assert made._job("all_reduce", {}, made.group.seats, range(2), ("8M", "8M"), 60).argv[-2:] == ["-c", "0"]
+    job = group.Job([], {}, made.group.seats, 4, 60, "")
+    job.out, job.rc = output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]).replace("validation: 1", "validation: 0"), 0
+    launch = made._read(job)
+    assert (launch.outcome, launch.code) == ("error", "unchecked") and "-c 0" in str(launch.reason)
+
+
 def test_nodes_that_cannot_be_one_group(tmp_path: pathlib.Path) -> None:
     made = head(tmp_path)
     seats = made.group.seats
