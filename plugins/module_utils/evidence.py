@@ -84,7 +84,7 @@ class Window:
 
     def __exit__(self, *_error: object) -> None:
         self._stop_sampler()
-        self.after = gpu.snapshot(self.node.run, self.program)
+        self.after = gpu.snapshot(self.node, self.program)
         if self.after["outcome"] == "measured":
             self._compare_counters()
             self._compare_links(self._nvlink_errors())

@@ -14,6 +14,7 @@ import glob
 import os
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
 
 # Driver and monitoring agents hold less, on every GPU model seen.
@@ -25,8 +26,16 @@ QUERY_TIMEOUT_S = 60.0
 Run = t.Callable[..., t.Any]
 
 
-def snapshot(run: Run, program: str = "nvidia-smi") -> dict[str, t.Any]:
-    """The state of all GPUs by one `nvidia-smi -q -x`: the dict of parse_xml, or an error that names the cause."""
+def snapshot(node: Node, program: str = "nvidia-smi") -> dict[str, t.Any]:
+    """The state of all GPUs by one `nvidia-smi -q -x`: the dict of parse_xml, or an error that names the cause. The node remembers whom
+    it has shown."""
+    seen = _snapshot(node.run, program)
+    if seen["outcome"] == "measured":
+        node.gpus = [g["uuid"] for g in seen["gpus"] if g["uuid"]]
+    return seen
+
+
+def _snapshot(run: Run, program: str) -> dict[str, t.Any]:
     result = run([program, "-q", "-x"], timeout=QUERY_TIMEOUT_S)
     if result.missing:
         code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
@@ -54,16 +63,20 @@ def _error(code: str, reason: str) -> dict[str, t.Any]:
     return dict(nvidia_smi.parse_xml(""), reason_code=code, reason=reason)
 
 
-def refusal(seen: dict[str, t.Any], expected: int | None, what: str) -> tuple[str, str, str] | None:
-    """Why `what` is not measured on a node in this state, as (outcome, reason code, reason), or None."""
+def refusal(seen: dict[str, t.Any], expected: int | None, what: str, mig: str = "refused") -> tuple[str, str, str] | None:
+    """Why `what` is not measured on a node in this state, as (outcome, reason code, reason), or None. `mig`: whether MIG is `allowed`."""
     if seen["outcome"] != "measured":
         if expected == 0 and seen["reason_code"] in ("no_gpu", "tool_missing"):
             return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
         return "error", seen["reason_code"], seen["reason"]
     if expected is not None and expected != len(seen["gpus"]):
         return "error", "gpu_count", f"{len(seen['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
-    if any((g["mig"] or "").lower() == "enabled" for g in seen["gpus"]):
-        return "not_applicable", "mig_enabled", f"MIG is on; {what} of whole GPUs do not apply"
+    parted = [name(g) for g in seen["gpus"] if (g["mig"] or "").lower() == "enabled"]
+    if parted:
+        on = f"MIG is on for {', '.join(parted) if len(parted) < len(seen['gpus']) else 'all GPUs'}: {what} of whole GPUs do not apply"
+        if mig == "allowed":
+            return "not_applicable", "mig_enabled", on
+        return "error", "mig_enabled", f"{on}; switch it off, or say acceptance_mig: allowed where it is meant"
     busy = foreign_processes(seen)
     if busy:
         return "error", "busy_gpu", f"other processes use the GPUs: {'; '.join(busy)}; end them and resume"
@@ -94,7 +107,7 @@ def health(g: dict[str, t.Any]) -> list[tuple[str, str]]:
     """What is wrong with one GPU of a snapshot, as (reason code, words), the gravest first; empty where nothing is.
 
     PCIe width is judged at any load, the generation is not: an idle link runs slower to save power.
-    MIG is a setting, not a fault: it is a fact, and refusal() skips what it makes meaningless.
+    MIG is a setting, not a fault: it is a fact, and refusal() says what it makes meaningless.
     """
     found = []
     if g["lost"]:

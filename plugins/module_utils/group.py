@@ -47,6 +47,7 @@ class Seat:
     gpus: list[str] = dataclasses.field(default_factory=list)
     memory_mib: int = 0
     ports: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
+    identity: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     problem: tuple[str, str] | None = None
     leash: Leash | None = None
 
@@ -54,6 +55,7 @@ class Seat:
         """Take over what the node says of itself."""
         for key in ("gpu", "gpus", "memory_mib", "ports"):
             setattr(self, key, hello[key])
+        self.identity = dict(hello.get("identity") or {})
         self.hostname = hello["hostname"].split(".")[0]  # as nccl-tests prints it
         refused = hello["refused"]
         self.problem = (refused[1], refused[2]) if refused else None

@@ -50,6 +50,19 @@ class Node:
         self.ledger = ledger
         self.root = root
         self.exec = exec or {"kind": "host"}
+        # UUIDs of the GPUs that nvidia-smi showed when it was last asked; None before.
+        self.gpus: list[str] | None = None
+        self._machine_id: str | None = None
+
+    def identity(self) -> dict[str, t.Any]:
+        """Which machine this is, as far as that is known: {"machine_id", "gpu_uuids"}. A pod that does not see its node's files does
+        not know the first."""
+        if self._machine_id is None:
+            inside = self.root == "/" and bool(os.environ.get("GPUFLEET_POD_UID"))
+            found = "" if inside else (self.read("/etc/machine-id") or "")[:64]
+            self._machine_id = "" if found == "uninitialized" else found  # systemd's word on the first boot of an image
+        known = {"machine_id": self._machine_id, "gpu_uuids": None if self.gpus is None else sorted(self.gpus)}
+        return {name: value for name, value in known.items() if value}
 
     def remaining(self) -> float:
         """Seconds until this probe's own deadline."""

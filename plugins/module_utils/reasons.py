@@ -87,6 +87,7 @@ ERRORS = {
     "tool_missing": "a tool was not found",
     "tool_not_executable": "a tool cannot be executed",
     "torch_missing": "PyTorch is not installed",
+    "unchecked": "the tool did not check its results",
     "unreachable": "the node cannot be reached",
     "unresolved": "the evidence does not say what is to blame",
     "unschedulable": "the scheduler finds no place for the pod",
@@ -112,6 +113,7 @@ VERDICTS = {
     "expired_waiver": "a waiver for this has expired",
     "incomplete": "parts of the subject were not measured",
     "localised": "it is what makes its group miss the floor",
+    "identity_changed": "the name stood for another machine, or other GPUs, in another stage",
     "later_attempt": "it passed only on a later attempt",
     "waived": "a known failure with a ticket",
     "bad_rail": "the matrix of pairs speaks against a port, a node or a path",
@@ -122,5 +124,8 @@ VERDICTS = {
     "rail_order": "the rails are not cabled or named in the same order",
     "sides_differ": "the two sides of a test do not agree",
 }
+
+# A number that is too low, or a time that is too long: what a waiver covers that names no codes.
+LOW = ("below_floor", "below_neighbours", "below_siblings")
 
 ALL = {**FATAL, **SKIP_RULES, **ERRORS, **VERDICTS}

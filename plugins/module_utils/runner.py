@@ -111,7 +111,7 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
     try:
         if phase != "collect":
             node = Node(common["timeout"], ledger=session.ledger, root=common["root"], exec=common["exec"])
-            session.start(lambda: probe(params, node), common["lock_wait"])
+            session.start(lambda: signed(probe(params, node), node), common["lock_wait"])
         found = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
     except SessionError as error:
         return {
@@ -128,6 +128,12 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
         "fault": found["fault"],
         "undone": session.undone,
     }
+
+
+def signed(observations: t.Iterable[dict[str, t.Any]], node: Node) -> t.Iterator[dict[str, t.Any]]:
+    """Each with which machine has made it, whatever the probe: a name may be another machine in the next stage."""
+    for observation in observations:
+        yield {**observation, "context": {**observation["context"], "identity": node.identity()}}
 
 
 def _await(session: Session, phase: str, timeout: float, grace: float) -> dict[str, t.Any]:

@@ -10,8 +10,8 @@ short_description: Measure matrix products on every GPU of a node
 version_added: 0.1.0
 author: The gpufleet.acceptance team (@gpufleet)
 description:
-  - Multiplies large random matrices on every GPU, one after the other and all at once, checks the products, and returns time
-    and TFLOPS of each GPU.
+  - Multiplies large random matrices on every GPU, one after the other and all at once, checks every element of every product,
+    and returns time and TFLOPS of each GPU.
   - Uses PyTorch where the chosen Python has it, else calls cuBLAS itself.
 extends_documentation_fragment: gpufleet.acceptance.probe
 options:
@@ -48,6 +48,13 @@ options:
   gpu_count:
     description: How many GPUs the node must have. A node with another number is an error. V(0) says that it has none.
     type: int
+  mig:
+    description:
+      - Whether GPUs may be partitioned by MIG. Where they may, a node on which it is on is skipped, since there are no whole GPUs to
+        measure. Where they may not, it is an error.
+    type: str
+    choices: [refused, allowed]
+    default: refused
   nvidia_smi:
     description: The nvidia-smi program.
     type: str
@@ -134,6 +141,7 @@ OPTIONS = {
     "python": {"type": "str", "default": ""},
     "env": {"type": "dict", "default": {}},
     "gpu_count": {"type": "int"},
+    "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "test_timeout": {"type": "float", "default": 300.0},
 }

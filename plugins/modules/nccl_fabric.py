@@ -88,7 +88,7 @@ options:
     type: str
     default: ""
   extra_args:
-    description: More arguments for nccl-tests.
+    description: More arguments for nccl-tests. With C(-c 0) nothing is checked, and the result is V(unchecked).
     type: list
     elements: str
     default: []
@@ -118,6 +118,13 @@ options:
   gpu_count:
     description: How many GPUs the node must have. A node with another number takes no part.
     type: int
+  mig:
+    description:
+      - Whether GPUs may be partitioned by MIG. Where they may, a node on which it is on is skipped, since there are no whole GPUs to
+        measure. Where they may not, it is an error.
+    type: str
+    choices: [refused, allowed]
+    default: refused
   nvidia_smi:
     description: The nvidia-smi program.
     type: str
@@ -298,6 +305,7 @@ OPTIONS = {
     "mpi_args": {"type": "list", "elements": "str", "default": []},
     "ssh_args": {"type": "list", "elements": "str", "default": []},
     "gpu_count": {"type": "int"},
+    "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "test_timeout": {"type": "float", "default": 600.0},
     "join_timeout": {"type": "float", "default": 120.0},

@@ -46,6 +46,16 @@ options:
     description: Whether a link-local GID may be chosen where there is no other.
     type: bool
     default: false
+  rails:
+    description: How many rails the node should have; another number is a finding.
+    type: int
+  gbps:
+    description:
+      - What each rail should run at, in Gb/s, in the order of the rails, or one number for all of them; a slower one is a finding.
+      - Without it a port is held against its siblings.
+    type: list
+    elements: float
+    default: []
 """
 
 EXAMPLES = r"""
@@ -128,6 +138,8 @@ OPTIONS = {
     "roce_version": {"type": "int", "choices": [1, 2], "default": 2},
     "address_family": {"type": "str", "choices": ["", "ipv4", "ipv6"], "default": ""},
     "link_local": {"type": "bool", "default": False},
+    "rails": {"type": "int"},
+    "gbps": {"type": "list", "elements": "float", "default": []},
 }
 
 

@@ -40,7 +40,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     stages = [registry.of(entry) for entry in written["stages"]]
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
-        stages=stages,
+        stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"),
     )  # fmt: skip
     judgement.notes += notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
@@ -99,8 +99,11 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
     before = written["judging"]
     shift = len(today["sets"])
     today["sets"] += before["sets"]
+    today["leaf"] = {**before.get("leaf", {}), **today["leaf"]}
     for target, number in before["of"].items():
         today["of"].setdefault(target, number + shift)
         if target in before["stack"]:
             today["stack"].setdefault(target, before["stack"][target])
+        if target in before.get("stated", {}):
+            today["stated"].setdefault(target, before["stated"][target])
     return today

@@ -193,11 +193,15 @@ def nccl_text(rows: int) -> str:
         *(f"#  Rank {i:2d} Group  0 Pid   3230 on  simulated device {i:2d} [0000:{26 + i:02x}:00] NVIDIA H200" for i in (0, 1)),
         "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong ",
     ]
+    total = 0.0
     for n in range(1, rows + 1):
         out, inplace = 100 + n / 100, 90 + n / 100
         half = "{0:8.2f} {1:7.2f} {1:7.2f} {2:7d}"
-        lines.append(f"{1024 * n:12d} {256 * n:12d}  float     sum      -1  {half.format(n / 10, out, 0)} {half.format(n / 9, inplace, 0)}")
-    lines += ["# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 195.000", "# Collective test concluded: all_reduce_perf"]
+        halves = " ".join(half.format(1.024 * n / speed, speed, 0) for speed in (out, inplace))
+        lines.append(f"{1024 * n:12d} {256 * n:12d}  float     sum      -1  {halves}")
+        total += out + inplace
+    lines += ["# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {total / rows / 2:g}"]
+    lines.append("# Collective test concluded: all_reduce_perf")
     return "\n".join(lines) + "\n"
 
 
@@ -248,6 +252,10 @@ def kube_stack() -> None:
     subprocess.run([sys.executable, str(HERE / "kube_stack.py")], check=True)
 
 
+def gemm_check() -> None:
+    subprocess.run([sys.executable, str(HERE / "gemm_check.py")], check=True)
+
+
 def gpu_overhead() -> None:
     goal, what = "<= 1.05 x tool + 3 s", "the time of all_reduce_perf itself"
     smi, perf = shutil.which("nvidia-smi"), shutil.which("all_reduce_perf")
@@ -281,7 +289,8 @@ def gpu_overhead() -> None:
 
 
 FIGURES: dict[str, t.Callable[[], None]] = {
-    f.__name__: f for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, all_pairs, kube_stack, gpu_overhead)
+    f.__name__: f
+    for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, all_pairs, kube_stack, gpu_overhead, gemm_check)
 }
 
 

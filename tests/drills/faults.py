@@ -11,6 +11,7 @@ Proves that no planted fault is accepted and no healthy node is rejected. The la
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import pathlib
@@ -67,6 +68,10 @@ FAULTS: list[tuple[str, str]] = [
     ("nccl_no_footer", "no last lines"),
     ("nccl_min_bw", "the tool missed its own limit"),
     ("nccl_exit", "a whole table and a bad exit status"),
+    ("nccl_unchecked", "every other row was not checked"),
+    ("nccl_other_time", "bandwidths that do not belong to their times"),
+    ("nccl_other_average", "rows of one run, last lines of another"),
+    ("nccl_twice", "one table pasted twice"),
     ("nccl_silent", "missing log counted as healthy"),
     ("gemm_hang", "the matrix products never end"),
     ("gemm_crash", "the workload crashes"),
@@ -76,6 +81,10 @@ FAULTS: list[tuple[str, str]] = [
     ("gemm_all_slow=0.85", "all GPUs equally slow"),
     ("gemm_wrong", "wrong products"),
     ("gemm_nan", "products that are not finite"),
+    ("gemm_wrong_column", "one column of the product is wrong, the first rows are right"),
+    ("gemm_nan_corner", "one element of one GPU's product is not a number"),
+    ("gemm_one_bad_product", "one of 1,200 timed products is wrong, the first and the last are right"),
+    ("gemm_unchecked", "timed products that nobody checked"),
     ("gemm_fewer", "best of those that answered: one GPU was not measured"),
     ("gemm_cut", "results without an end"),
     ("torch_missing", "neither PyTorch nor cuBLAS"),
@@ -134,6 +143,7 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
     node("bad-threshold", "thresholds read from a file but never applied")["acceptance_expectations"] = {
         "h200-8-all_reduce-nvls-plateau": {"value": 600}
     }
+    node("bad-no-check", "nccl-tests was told not to check its results")["nccl_node_extra_args"] = ["-c", "0"]
     node("bad-tool-missing", "nccl-tests is not there")["nccl_node_binary_dir"] = "/nonexistent"
     plain = folder / "plain"
     plain.mkdir()
@@ -155,6 +165,15 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
     ]
     for name, what, printed, metric in own:
         node(f"bad-own-{name}", what).update(disk_prints=printed, disk_metric=metric)
+    until = (datetime.date.today() + datetime.timedelta(days=30)).isoformat()
+    for name, fault, what, waiver in (
+        ("wrong", "nccl_wrong", "a waiver for a slow node takes wrong results with it", {"stage": "nccl_node"}),
+        ("other", "gemm_slow=0.85", "a waiver for one GPU takes another with it", {"subject": "bad-waiver-other/gpu/GPU-0"}),
+        ("code", "gemm_slow=0.85", "a waiver takes what its codes do not name", {"stage": "gemm", "codes": ["drift", "ecc"]}),
+        ("late", "gemm_slow=0.85", "a waiver that has expired", {"stage": "gemm", "expires": "2026-01-01"}),
+    ):
+        own_waiver = {"subject": f"bad-waiver-{name}", "ticket": "T-1", "expires": until, **waiver}
+        node(f"bad-waiver-{name}", what, faults=fault)["acceptance_waivers"] = [own_waiver]
     node("bad-skip", "skipped counted as passed: nothing skips a node with one GPU that should have eight", gpus=1)
     variables = {
         "nccl_node_sizes": ["8M:16G"],

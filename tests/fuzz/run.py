@@ -11,7 +11,7 @@ reader does wrong. Inputs are healthy texts that were cut, spliced, repeated, or
 A lie is a text of the right form whose meaning was changed, so that it must not count as the measurement that it says it is. A target
 that knows some has
     LIES      {class: function(healthy text, random) -> lying text, or None where this text offers nothing to change}
-    accepts   function(lying text, healthy text) -> whether the reader takes it; not where it reads from both the very same
+    accepts   function(lying text, healthy text) -> whether the reader takes it for a measurement
     TRUTHS    the healthy texts that are lied about, all of them measured (default: SEEDS)
     UNSEEN    {class of LIES: why no reader can see it}; these are counted by themselves
 More than one accepted lie in 1,000 of a target fails the run; the first of each class is kept in a file.
@@ -26,6 +26,7 @@ import importlib.util
 import json
 import pathlib
 import random
+import re
 import sys
 import time
 import typing as t
@@ -121,7 +122,7 @@ def lie(name: str, lies: int, seed: int) -> dict[str, t.Any] | None:
             if target.accepts(text, healthy):
                 accepted += 1
                 if accepted == 1 and kind not in unseen:
-                    path = pathlib.Path(f"lie-{name}-{kind}-{seed}-{number}.txt")
+                    path = pathlib.Path(f"lie-{name}-{re.sub(r'[^a-z0-9]+', '-', kind.lower()).strip('-')}-{seed}-{number}.txt")
                     path.write_text(text, encoding="utf-8", errors="surrogatepass")
                     print(f"{name}: accepted lie, {kind}; it is in {path}", file=sys.stderr)
         counts[kind] = [told, accepted]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import pathlib
@@ -228,6 +229,7 @@ def test_without_root_the_rest_is_measured_and_the_blind_spots_named(healthy: Ac
         (("-e", '{"acceptance_expectations": {"h200-gemm-bf16": {"value": 2000}}}'), "h200-gemm-bf16"),
         (("-e", '{"acceptance_expectations": {"h200-gemm-bf16": {"unit": "miles"}}}'), "miles"),
         (("-e", '{"acceptance_waivers": [{"subject": "gpu-01"}]}'), "acceptance_waivers[0]"),
+        (("-e", '{"acceptance_waivers": [{"subject": "*", "ticket": "T-1", "expires": "9999-12-31"}]}'), "acceptance_waiver_days"),
         (("--check", "--limit", "gpu-01"), "NOT ACCEPTED"),
     ],
 )
@@ -283,8 +285,14 @@ def test_a_known_failure_is_accepted_until_its_waiver_expires(healthy: Acceptanc
     command = healthy.command(["gpu-01", "gpu-02"], "--tags", "nccl_node")
     first = healthy.end(command, healthy.start(command))
     assert first.status != 0 and first.folder and first.of("gpu-01") == {"FAIL"} and first.codes("gpu-01") == {"wrong_results"}
-    for expires, verdict, accepted in (("2099-12-31", "KNOWN_FAIL", True), ("2020-01-01", "FAIL", False)):
-        waiver = {"subject": "gpu-01", "stage": "nccl_node", "ticket": "OPS-1234", "expires": expires}
+    soon = (datetime.date.today() + datetime.timedelta(days=30)).isoformat()
+    slow = ["below_floor"]
+    for codes, expires, verdict, accepted in (
+        (["wrong_results"], soon, "KNOWN_FAIL", True),
+        (slow, soon, "FAIL", False),
+        (["wrong_results"], "2020-01-01", "FAIL", False),
+    ):
+        waiver = {"subject": "gpu-01", "stage": "nccl_node", "ticket": "OPS-1234", "expires": expires, "codes": codes}
         waived = ("-e", f"run_id={first.folder.name}", "-e", json.dumps({"acceptance_waivers": [waiver]}))
         done = healthy.run(["gpu-01", "gpu-02"], *waived, playbook="playbooks/judge.yml", results=first.folder.parent)
         assert (done.status == 0) is accepted and done.of("gpu-01") == {verdict}, done.output

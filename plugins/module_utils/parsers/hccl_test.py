@@ -80,7 +80,7 @@ def parse(text: t.Any, rc: int = 0, op: str | None = None, ranks: int | None = N
     result: Parsed = {
         "outcome": "error", "reason": None, "reason_code": None, "op": op, "complete": False, "warnings": [], "nccl_version": None,
         "tool_version": None, "ranks": [], "rows": [], "peak_busbw": None, "avg_busbw": None, "out_of_bounds": None,
-        "peak_algbw": None, "bandwidth_unit": None, "iterations": None,
+        "peak_algbw": None, "bandwidth_unit": None, "iterations": None, "world_size": ranks,
     }  # fmt: skip
     try:
         if isinstance(rc, bool) or not isinstance(rc, int):

@@ -5,8 +5,9 @@
 
 The text has no grammar: columns come and go with version and options, NCCL's own log and launchers' prefixes mix in, and a
 failed test can end with status 0. So the layout is read from the header line of the table, and a text counts as measured
-only when it is whole: every size of the header's sweep, every rank once, the footer, and bus bandwidths that follow from
-the algorithm bandwidths and the number of ranks (doc/PERFORMANCE.md of nccl-tests has the factors).
+only when it is whole: every size of the header's sweep, every rank once, the last lines, and results that were checked. And it must be
+of one run: bandwidths follow from sizes, times and the number of ranks (doc/PERFORMANCE.md of nccl-tests has the factors), and
+the average of the last lines from the rows, each as far as the printed digits tell.
 
 Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.
 """
@@ -47,8 +48,14 @@ FACTORS: dict[str, t.Callable[[int], float]] = {
     "sendrecv": lambda n: 1.0,
     "hypercube": lambda n: 1.0,
 }
-# Per-rank parts are rounded down to 16 bytes, so a row's size may be a little under the one that was asked for.
+# A rank's part is rounded down, so a row's size may be a little under the one that was asked for.
 ROUNDED = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter", "hypercube")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+REDUCING = ("all_reduce", "all_reduce_bias", "reduce", "reduce_scatter")
+# In place these do not work and are not checked. (Alone of all that do not reduce, sendrecv prints an operation.)
+UNCHECKED_IN_PLACE = ("alltoall", "alltoallv", "sendrecv")
+# Cycles (-N) with fewer cells may measure the same to the last digit by chance.
+TELLING = 6
 
 # rccl-tests of September 2021 to early 2024 (ROCm 4.5 to 6.0) print `nThreads: 1 nGpus: 8 nRanks: 1 minBytes: 8`.
 _LANDMARK = re.compile(r"#? ?nThreads?:? \d")
@@ -61,7 +68,7 @@ _DEBUG = re.compile(
 _VERSION_LINE = re.compile(r"NCCL version (\d+\.\d+\.\d+)[^\n]{0,200}\n?")
 _HEADER = re.compile(
     r"nThreads?:? (\d{1,6}) nGpus:? (\d{1,6})(?: nRanks: (\d{1,6}))? minBytes:? (\d{1,20}) maxBytes:? (\d{1,20}) "
-    r"step: (\d{1,20})\((factor|bytes)\)"
+    r"step: (\d{1,20})\((factor|bytes)\)(?:[^\n]{0,300}? validation:? (\d{1,9}))?"
 )
 _RANK = re.compile(
     r"#\s{1,8}Rank\s{1,8}(\d{1,7})(?:\s{1,8}Group\s{1,8}(\d{1,7}))?(?:\s{1,8}Pid\s{1,12}(\d{1,10}))? on\s{1,64}(\S{1,255})\s"
@@ -117,8 +124,8 @@ def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_
     """
     result: Parsed = {
         "outcome": "error", "reason": None, "reason_code": None, "op": None, "complete": False, "warnings": [],
-        "nccl_version": None, "tool_version": None, "ranks": [], "rows": [], "peak_busbw": None, "avg_busbw": None,
-        "out_of_bounds": None,
+        "nccl_version": None, "tool_version": None, "ranks": [], "world_size": None, "rows": [], "peak_busbw": None,
+        "avg_busbw": None, "out_of_bounds": None,
     }  # fmt: skip
     try:
         if isinstance(rc, bool) or not isinstance(rc, int):
@@ -148,12 +155,19 @@ def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_
 
 
 def _read_text(text: str, result: Parsed) -> None:
-    text = _clean(text)
-    result["_text"] = text
+    text = result["_text"] = _clean(text)
+    unknown = None
+    try:
+        _table(text, result)
+    except _Bad as bad:
+        unknown = bad
+    text = result["_text"]  # without the rows
+    headers = _HEADER.findall(text)
     result["_headers"] = [
         (int(threads), int(gpus) * int(ranks or 1), int(smallest), int(largest), int(step), unit)
-        for threads, gpus, ranks, smallest, largest, step, unit in _HEADER.findall(text)
+        for threads, gpus, ranks, smallest, largest, step, unit, _checks in headers
     ]
+    result["_validation"] = [int(checks) for *_rest, checks in headers if checks]
     found = _TOOL.search(text)
     result["tool_version"] = found.group(1) if found else None
     result["nccl_version"] = result.pop("_nccl", None) or _nccl_version(text)
@@ -174,7 +188,8 @@ def _read_text(text: str, result: Parsed) -> None:
     _footer(text, result)
     warned = _WARNED.findall(text)
     result["_warned"] = warned[-1].strip() if warned else None
-    _table(text, result)
+    if unknown:
+        raise unknown
 
 
 def _clean(text: str) -> str:
@@ -214,7 +229,7 @@ def _op(name: str) -> str:
 
 def _footer(text: str, result: Parsed) -> None:
     bounds, averages = _BOUNDS.findall(text), _AVERAGE.findall(text)
-    result["_footers"] = min(len(bounds), len(averages))
+    result["_footers"] = [len(bounds), len(averages)]
     if bounds:
         count = sum(int(n) for n, _ok in bounds)
         result["out_of_bounds"] = {"count": count, "ok": all(ok == "OK" for _n, ok in bounds) and count == 0}
@@ -230,6 +245,13 @@ def _number(word: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def _whole(count: float) -> int:
+    """A number of wrong values, which large ones print as 1e+06; ValueError for what cannot be one."""
+    if count < 0 or count != int(count):
+        raise ValueError(f"{count} is no number of wrong values")
+    return int(count)
 
 
 def _layout(line: str) -> dict[str, t.Any] | None:
@@ -256,6 +278,7 @@ def _layout(line: str) -> dict[str, t.Any] | None:
         "one_is": "out_of_place",
         "milliseconds": words[0] == "bytes",
         "delta": any(n in ("error", "res", "delta") for n in halves[0]),
+        "cputime": "cputime" in words,
     }
 
 
@@ -267,6 +290,7 @@ def _table(text: str, result: Parsed) -> None:
     rest: list[str] = []
     bad_rows: list[_Bad] = []
     torn: list[str] = []  # cells of the last bad row; a warning of NCCL, which begins with a new line, may have torn it
+    closed: int | None = None  # rows that stand before the last lines
     for line in text.split("\n"):
         words = line.split() if row_of else []
         if row_of and words and (torn or words[0].isdigit()):
@@ -289,6 +313,8 @@ def _table(text: str, result: Parsed) -> None:
                     except _Bad:
                         pass
         rest.append(line)
+        if closed is None and (_BOUNDS.search(line) or _AVERAGE.search(line)):
+            closed = len(rows)
         head = line[:48].lstrip()
         if head[:1] == "#" or not head:
             if "algbw" in line:
@@ -306,6 +332,7 @@ def _table(text: str, result: Parsed) -> None:
             row_of = _reader(layout) if layout else None
     result["rows"] = rows
     result["_bad_row"] = bad_rows[0] if bad_rows else None
+    result["_early"] = closed is not None and closed < len(rows)
     result["_layout"] = layout
     result["_text"] = "\n".join(rest)  # no message of a tool stands in a row that could be read
 
@@ -343,7 +370,7 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
             if word != "N/A":
                 value = float(word)
                 if wrong_counts:
-                    found["wrong"] = int(value)
+                    found["wrong"] = _whole(value)
                 else:
                     found["delta"] = value
         for name, index in extra.items():
@@ -441,9 +468,10 @@ def _read_json(text: str, result: Parsed) -> None:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         result["avg_busbw"] = {"value": float(value), "unit": "GB/s"}
     result["_min_bw_missed"] = str(average.get("okay")).lower() == "false"
-    result["_footers"] = int(bool(result["out_of_bounds"]) and result["avg_busbw"] is not None and "end_time" in whole)
+    result["_footers"] = [int(bool(result["out_of_bounds"]) and result["avg_busbw"] is not None and "end_time" in whole)]
     result["_warned"] = "; ".join(str(e) for e in whole.get("errors") or [] if e)[:300]
-    result["_layout"] = {"delta": False, "exact": True}
+    result["_validation"] = [int(config["validation"])] if "validation" in config else []
+    result["_layout"] = {"delta": False, "exact": True, "cputime": '"cpu_time"' in text}
     result["_text"] = ""
 
 
@@ -457,7 +485,7 @@ def _json_row(row: dict[str, t.Any]) -> Row:
             "time_us": float(found.get("time", found.get("cpu_time"))),  # type: ignore[arg-type]
             "algbw": float(found["alg_bw"]),
             "busbw": float(found["bus_bw"]),
-            "wrong": int(wrong) if wrong is not None else None,
+            "wrong": _whole(float(wrong)) if wrong is not None else None,
         }
 
     return {
@@ -509,28 +537,59 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
         raise _Bad("bad_output", f"outputs of several tests are mixed: {', '.join(sorted(result['_ops']))}")
     if not rows:
         raise _Bad("incomplete_output", "the table has no rows")
-    if not result["_footers"]:
+    if 0 in result["_footers"]:
         raise _Bad("incomplete_output", "the lines after the table (out of bounds, average) are missing: the output is cut")
+    if max(result["_footers"]) > 1 or result.get("_early"):
+        raise _Bad("bad_output", "the lines after the table (out of bounds, average) stand twice or before its end: outputs are mixed")
     ranks = _ranks(result, headers[0], expect_ranks)
+    result["world_size"] = sum(ranks.values())
     _sweep(result, headers[0], ranks, expect_max_bytes)
     _bandwidths(result, ranks)
+    _checked(result)
     result["complete"] = True
     if result["_warned"]:
         result["warnings"].append(f"the last that NCCL said: {result['_warned']}")
-    if result["_layout"]["delta"] is False and all(
-        half["wrong"] is None for row in rows for half in (row["out_of_place"], row["in_place"]) if half
-    ):
-        result["warnings"].append("the results were not checked (-c 0)")
     result["peak_busbw"] = _peak(rows)
 
 
 def _wrong_results(result: Parsed) -> str | None:
+    """The first wrong values; and how many rows say N/A there, for each half."""
+    unknown = {"out_of_place": 0, "in_place": 0}
+    of_old = bool(result["_layout"] and result["_layout"]["delta"])
     for row in result["rows"]:
         out, within = row["out_of_place"], row["in_place"]
-        if (out and out["wrong"]) or (within and within["wrong"]):
-            return f"{(out and out['wrong']) or within['wrong']} wrong values at {row['size']} bytes"
+        if out and out["wrong"] == 0 and within and within["wrong"] == 0:
+            continue
+        wrong = (out and out["wrong"]) or (within and within["wrong"])
+        if wrong and wrong < 0:
+            raise _Bad("bad_output", f"{wrong} wrong values at {row['size']} bytes is no number of them")
+        if wrong:
+            return f"{wrong} wrong values at {row['size']} bytes"
+        for name in unknown:
+            half = row[name]
+            unknown[name] += bool(half and half.get("delta" if of_old else "wrong") is None)
+    result["_unknown"] = unknown
     bounds = result["out_of_bounds"]
     return f"{bounds['count']} values are out of bounds" if bounds and not bounds["ok"] else None
+
+
+def _checked(result: Parsed) -> None:
+    """Whether the tool compared what was computed with what it should be, in every row where this test does that at all."""
+    if 0 in result["_validation"]:
+        raise _Bad("unchecked", "the results were not checked: -c 0 is among the options of nccl-tests; remove it")
+    for name, unknown in result["_unknown"].items():
+        if unknown:
+            count = sum(1 for row in result["rows"] if row[name])
+            if unknown == count and name == "in_place" and _unchecked_in_place(result):
+                continue
+            where = f"{unknown} of {count} rows say N/A where the number of wrong values {name.replace('_', ' ')} belongs"
+            raise _Bad("unchecked", f"the results were not checked: {where}; remove -c 0 from the options of nccl-tests if it is there")
+
+
+def _unchecked_in_place(result: Parsed) -> bool:
+    """Since 2.13.4 these tests print N/A there, and only there."""
+    may = not result["_layout"]["delta"] and bool(result["_laws"] & set(UNCHECKED_IN_PLACE))
+    return may and all(row["out_of_place"] for row in result["rows"])
 
 
 def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected: int | None) -> dict[int, int]:
@@ -550,6 +609,14 @@ def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected
         raise _Bad("rank_mismatch", f"the list of ranks is not whole: {len(numbers)} ranks, the last is {max(numbers)}")
     if expected is not None and expected != len(numbers):
         raise _Bad("rank_mismatch", f"{len(numbers)} ranks took part, {expected} were asked for")
+    of_one = header[0] * header[1]
+    processes: dict[tuple[str, int | None], int] = {}
+    for rank in found:
+        processes[rank["host"], rank["pid"]] = processes.get((rank["host"], rank["pid"]), 0) + 1
+    odd = next((process for process, count in processes.items() if process[1] is not None and count % of_one), None)
+    if odd:
+        told = f"process {odd[1]} on {odd[0]} has {processes[odd]} ranks, the header says {of_one}"
+        raise _Bad("rank_mismatch", f"the list of ranks is not that of this test: {told}")
     groups: dict[int, int] = {}
     for rank in found:
         groups[rank["group"]] = groups.get(rank["group"], 0) + 1
@@ -588,84 +655,187 @@ def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: 
     series: dict[tuple[t.Any, ...], list[Row]] = {}
     for row in result["rows"]:
         series.setdefault((row["type"], row["redop"], row["root"]), []).append(row)
+    ops = [result["op"]] if result["op"] else _candidates(result)
+    cycles: dict[int, list[Row]] = {}
     for key, rows in series.items():
         if not wanted or len(rows) % len(wanted):
             label = " ".join(str(k) for k in key if k not in (None, -1, "none"))
             raise _Bad("incomplete_output", f"{len(rows)} rows for {label}, the header's sweep has {len(wanted)} sizes")
+        _columns(result, key, ranks)
         width = WIDTHS.get(key[0], 8)
-        slack = 32 * ranks * max(width, 1)
-        # The count is that of one rank, or of all. The parts of alltoallv are rounded down, each by itself.
-        checked, loose = key[0] in WIDTHS, 32 * ranks if result["op"] == "alltoallv" else 0
-        element = width if rows[-1]["count"] * width == rows[-1]["size"] else width * ranks
+        if key[0] in WIDTHS:
+            ops = [op for op in ops if _counts(rows[-1], op, width, ranks)] or ops
+        element = width * ranks if ops[0] in ROUNDED else width
         for row, size in zip(rows, wanted * (len(rows) // len(wanted))):
-            if checked and not 0 <= row["count"] * element - row["size"] <= loose:
-                raise _Bad("bad_output", f"{row['count']} elements of {key[0]} are not {row['size']} bytes")
-            if row["size"] == size or 0 <= size - row["size"] < slack:
+            if row["size"] == size == row["count"] * element:
                 continue
-            if row["size"] == 0 and size < ranks * ranks * width:  # rccl's alltoallv shares out nothing below that
-                continue
-            raise _Bad("incomplete_output", f"the row of {size} bytes is missing: {row['size']} stands in its place")
+            if key[0] in WIDTHS and not any(_counts(row, op, width, ranks) for op in ops):
+                raise _Bad("bad_output", f"{row['count']} elements of {key[0]} are not {row['size']} bytes over {ranks} ranks")
+            if row["size"] != size and not any(_rounded(size, row["size"], op, width, ranks) for op in ops):
+                raise _Bad("incomplete_output", f"the row of {size} bytes is missing: {row['size']} stands in its place")
+        if len(rows) > len(wanted):
+            for number, at in enumerate(range(0, len(rows), len(wanted)), start=1):
+                cycles.setdefault(number, []).extend(rows[at : at + len(wanted)])
+    result["_possible"] = ops
+    if cycles:
+        _different(cycles)
+
+
+def _counts(row: Row, op: str, width: int, n: int) -> bool:
+    """Whether the row's count fits: it is that of one rank where each has its part, else that of the message."""
+    missing = row["count"] * (width * n if op in ROUNDED else width) - row["size"]
+    return 0 <= missing <= (32 * n if op == "alltoallv" else 0)  # each part of alltoallv is rounded down by itself
+
+
+def _rounded(size: int, printed: int, op: str, width: int, n: int) -> bool:
+    """Whether a row of `printed` bytes is what `op` makes of `size`: whole elements, the same for each rank, aligned by newer versions."""
+    grains = [width * n, 4 * width * n, 16 * n] if op in ROUNDED else [width]
+    if any(printed == size // grain * grain for grain in grains):
+        return True
+    # Each part of alltoallv is rounded by itself; that of rccl-tests shares out nothing below so many elements.
+    return op == "alltoallv" and (0 <= size - printed < 32 * n or (printed == 0 and 2 * size < n * n * width))
+
+
+def _columns(result: Parsed, key: tuple[t.Any, ...], ranks: int) -> None:
+    """What names its test prints an operation only where it reduces, and a root only where it has one."""
+    op, (_type, redop, root) = result["op"], key
+    if op not in FACTORS or result["_layout"]["delta"]:
+        return
+    reduces = redop not in (None, "", "none")
+    if (reduces != (op in REDUCING) and op != "sendrecv") or (root not in (None, -1)) != (op in ROOTED) or (root or 0) >= ranks:
+        raise _Bad("bad_output", f"rows of operation {redop} and root {root} are not of {op} over {ranks} ranks: outputs are mixed")
+
+
+def _different(cycles: dict[int, list[Row]]) -> None:
+    """Two cycles of a sweep (-N) never measure the same: one that does was copied."""
+    seen: dict[tuple[t.Any, ...], int] = {}
+    for number, rows in cycles.items():
+        halves = [half for row in rows for half in (row["out_of_place"], row["in_place"]) if half]
+        cells = tuple((half["time_us"], half["algbw"], half["busbw"]) for half in halves)
+        first = seen.setdefault(cells, number)
+        if first != number and len(cells) >= TELLING:
+            raise _Bad("bad_output", f"cycle {number} of the sweep repeats cycle {first} to the last digit: rows stand twice")
+
+
+class _Law(t.NamedTuple):
+    """How the bandwidths of a test follow: algbw = share * size / time, busbw = factor * algbw."""
+
+    op: str
+    share: float
+    factor: float
+
+
+def _laws(op: str, n: int, old: bool) -> list[_Law]:
+    part = (n - 1) / n
+    laws = [_Law(op, part if op == "hypercube" else 1.0, FACTORS[op](n))]
+    if old and op in ("all_gather", "reduce_scatter"):  # builds of before June 2020 leave out a rank's own part
+        laws.append(_Law(op, part, 1.0))
+    return laws
 
 
 def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
-    n = next(iter(groups.values()))
-    op = result["op"]
-    exact = bool(result["_layout"].get("exact"))
+    """Each row's bandwidths must follow from its size, its time and the number of ranks, and the average from all rows."""
+    n, op, layout = next(iter(groups.values())), result["op"], result["_layout"]
     if op is not None and op not in FACTORS:
         raise _Bad("bad_output", f"unknown test {op}")
-    candidates = [op] if op else _candidates(result)
-    factors = {FACTORS[name](n) for name in candidates}
-    if result["_layout"]["delta"] and {"all_gather", "reduce_scatter"} & set(candidates):
-        factors.add(1.0)  # builds of before June 2020 printed the same for both
-    left = set(factors)
-    only = next(iter(factors)) if len(factors) == 1 else None
+    exact, timed = bool(layout.get("exact")), not layout["cputime"]  # -C prints the CPU's time beside bandwidths of the whole time
+    # Half of the last printed digit. Times have fewer decimals where they are wide.
+    digit = 1e-6 if exact else 0.0051
+    digit_of_time, of_wide = (1e-6, 1e-6) if exact else (0.51, 1e-6) if layout.get("milliseconds") else (0.0051, 6e-4)
+    left = [law for name in result["_possible"] for law in _laws(name, n, layout["delta"])]
+    share, factor = left[0].share, left[0].factor
+    usual = len(left) == 1 and timed and not exact
+    close = digit * (1 + factor)
+    total, count, infinity = 0.0, 0, math.inf
     for row in result["rows"]:
+        size = row["size"] / 1e3  # GB/s times us
         for half in (row["out_of_place"], row["in_place"]):
             if half is None:
                 continue
             time_us, alg, bus = half["time_us"], half["algbw"], half["busbw"]
-            if only is not None and not exact and 0 <= time_us < math.inf and alg >= 0 <= bus and abs(bus - alg * only) <= 0.016:
+            total += bus
+            count += 1
+            if (
+                usual
+                and 0 <= time_us < infinity
+                and alg >= 0 <= bus
+                and -close <= bus - alg * factor <= close
+                and abs(alg * time_us - size * share) <= digit * time_us + digit_of_time * alg + of_wide * size
+            ):
                 continue  # nearly every row; whatever is not finite fails one of these
             if not (math.isfinite(time_us) and math.isfinite(alg) and math.isfinite(bus)):
                 raise _Bad("bad_output", f"the row of {row['size']} bytes holds a value that is not finite")
             if time_us < 0 or alg < 0 or bus < 0:
                 raise _Bad("bad_output", f"the row of {row['size']} bytes holds a negative value")
-            # Cells are rounded: 2 decimals, fewer where the number is wide.
-            slack = 1e-6 * bus + 1e-6 if exact else 0.016 + 0.011 * (bus >= 1e4) * bus
-            left = {f for f in left if abs(bus - alg * f) <= slack + 0.006 * f + _coarse(alg) * f + _coarse(bus)}
-            if not left:
+            slack = 1e-6 * bus if exact else _coarse(bus)
+            follow = [law for law in left if abs(bus - alg * law.factor) <= slack + digit + (digit + _coarse(alg)) * law.factor]
+            if not follow:
                 raise _Bad(
                     "rank_mismatch" if op else "bad_output",
                     f"at {row['size']} bytes the bus bandwidth {bus} GB/s does not follow from {alg} GB/s and {n} ranks",
                 )
+            wide = of_wide + 0.06 * (time_us >= 1e7)  # 1.2e+07
+            times = [time_us, half["hipevt"]] if half.get("hipevt") else [time_us]
+            left = [
+                law
+                for law in follow
+                if not timed
+                or any(
+                    abs(alg * took - size * law.share) <= (digit + _coarse(alg)) * took + digit_of_time * alg + wide * size
+                    for took in times
+                )
+            ]
+            if not left:
+                raise _Bad("bad_output", f"at {row['size']} bytes {alg} GB/s do not follow from {time_us} us: rows were changed or mixed")
+    _average(result, total / count, exact)
+    result["_laws"] = {law.op for law in left}
     if op is None:
         # The column `op` of version 1 says nothing: tests that do not reduce print an operation there too.
-        result["op"] = None if result["_layout"].get("milliseconds") else _guess(result, left, n)
+        result["op"] = None if layout.get("milliseconds") else _guess(result, {law.factor for law in left}, n)
+
+
+def _average(result: Parsed, mean: float, exact: bool) -> None:
+    """The last line's average is that over all rows and both halves, rounded to 6 digits; until 2.11 over all threads, too."""
+    printed = result["avg_busbw"]
+    if printed is None:
+        raise _Bad("bad_output", "the average bus bandwidth is not a number")
+    if result["_layout"]["delta"] and result["_headers"][0][0] > 1:
+        return
+    off = abs(mean - printed["value"]) - 5.1e-6 * mean
+    if off <= (2e-6 if exact else 0.0051):
+        return
+    cells = [half["busbw"] for row in result["rows"] for half in (row["out_of_place"], row["in_place"]) if half]
+    if exact or off > 0.0051 + sum(map(_coarse, cells)) / len(cells):
+        told = f"the rows have an average of {mean:.6g} GB/s, the last line says {printed['value']:g}"
+        raise _Bad("bad_output", f"{told}: rows or last lines of another output are mixed in")
 
 
 def _candidates(result: Parsed) -> list[str]:
     """The tests that the columns of an unnamed one allow."""
     layout, row = result["_layout"], result["rows"][0]
     prefix = layout.get("prefix") or []
-    reduces, rooted = row["redop"] not in (None, "", "none"), row["root"] not in (None, -1)
-    if layout["delta"] and not layout["milliseconds"]:
-        reduces, rooted = "redop" in prefix, "root" in prefix  # 2.0 to 2.11 print the columns that a test has
-    elif not result.get("_grouped"):
+    if layout.get("milliseconds"):
         return list(FACTORS)
+    if layout["delta"]:  # 2.0 to 2.11 print the columns that a test has
+        if "root" in prefix:
+            return ["reduce"] if "redop" in prefix else ["broadcast", "gather", "scatter"]
+        return ["all_reduce", "reduce_scatter", "alltoall", "alltoallv"] if "redop" in prefix else ["all_gather", "sendrecv", "hypercube"]
+    reduces, rooted = row["redop"] not in (None, "", "none"), row["root"] not in (None, -1)
     if rooted:
         return ["reduce"] if reduces else ["broadcast", "gather", "scatter"]
-    if layout["delta"]:
-        return ["all_reduce", "reduce_scatter", "alltoall", "alltoallv"] if reduces else ["all_gather", "sendrecv", "hypercube"]
-    if reduces and any(r["in_place"] and r["in_place"]["wrong"] is not None for r in result["rows"]):
-        return ["all_reduce", "all_reduce_bias", "reduce_scatter"]  # sendrecv prints an operation too, but is not checked in place
-    return [name for name in FACTORS if name not in ("broadcast", "reduce", "gather", "scatter")]
+    names = ["all_gather", "hypercube", "alltoall", "alltoallv"]
+    if reduces:
+        names = ["all_reduce", "all_reduce_bias", "reduce_scatter", "sendrecv"]
+    # Until 2.13.3 what is not checked in place was counted all the same.
+    checked = result.get("_grouped") and any(r["in_place"] and r["in_place"]["wrong"] is not None for r in result["rows"])
+    return [name for name in names if not checked or name not in UNCHECKED_IN_PLACE]
 
 
 def _coarse(value: float) -> float:
-    """Half a unit of the last printed digit, for numbers printed with one decimal or none."""
-    if value >= 1000 and value == int(value):
-        return 0.5
-    return 0.05 if value >= 100 and round(value, 1) == value else 0.0
+    """What may be missing from a bandwidth that is too wide for two decimals: 1234.5, 12345, 1e+06."""
+    if value < 1000:
+        return 0.0
+    return 0.06 * value if value >= 1e6 else 0.5 if value >= 1e4 else 0.05 if round(value, 1) == value else 0.0
 
 
 def _guess(result: Parsed, factors: set[float], n: int) -> str | None:

@@ -46,7 +46,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     if not params["token"]:
         yield from Head(params, node, None).measure(checks)
         return
-    seen = gpu.snapshot(node.run, params["nvidia_smi"])
+    seen = gpu.snapshot(node, params["nvidia_smi"])
     here = describe(seen, params, node)
     problem = None
     window = Window(node, seen, params["nvidia_smi"]) if not here["refused"] else None
@@ -68,7 +68,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
 
 def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> dict[str, t.Any]:
     """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports", "refused": [outcome, code, reason] or
-    None, "simulated"}."""
+    None, "simulated", "identity"}."""
     ports = [port for device in rdma_ports.read_devices(node) for port in device["ports"]]
     return {
         "hostname": socket.gethostname(),
@@ -83,8 +83,9 @@ def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> di
             for port in ports
             if port["state"] == "ACTIVE"
         ],
-        "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers"),
+        "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"]),
         "simulated": bool(seen.get("simulated")),
+        "identity": node.identity(),
     }
 
 
@@ -327,6 +328,7 @@ class Head:
             "gpus": len(slots),
             "nodes": len(seats),
             "world_size": len(seats) * len(slots),
+            "identities": {seat.name: seat.identity for seat in seats if seat.identity},
             "nics": counts.pop() if len(counts) == 1 else None,
             "nic_gbps": rates.pop() if len(rates) == 1 else None,
             "link_layer": layers.pop() if len(layers) == 1 else None,
@@ -388,7 +390,7 @@ class Head:
             return Launch("measured", None, None, read, job)
         code, reason = read["reason_code"], read["reason"]
         said = mpi.failure(f"{job.out}\n{job.err}", self.group.names())
-        if said and code not in ("wrong_results", "not_mpi", "rank_mismatch", "min_bw"):
+        if said and code not in ("wrong_results", "not_mpi", "rank_mismatch", "min_bw", "unchecked"):
             code, reason = said
         elif gone:
             code, reason = "lost_node", f"{', '.join(gone)} went away while the test ran: {reason}"

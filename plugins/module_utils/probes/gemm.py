@@ -26,12 +26,13 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """Per check {"check": "bf16", "variant": "mode=alone shape=8192x8192x8192"} one observation of the node, whose value is
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
-    seen = gpu.snapshot(node.run, params["nvidia_smi"])
-    refusal = gpu.refusal(seen, params["gpu_count"], "rates")
+    seen = gpu.snapshot(node, params["nvidia_smi"])
+    refusal = gpu.refusal(seen, params["gpu_count"], "rates", params["mig"])
     if refusal:
         outcome, code, reason = refusal
+        about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
         for dtype, variant, _keys in checks:
-            yield observation.failed(dtype, code, reason, outcome=outcome, variant=variant, simulated=_simulated(seen))
+            yield observation.failed(dtype, code, reason, outcome=outcome, variant=variant, simulated=_simulated(seen), context=about)
         return
     wanted = [
         {"dtype": dtype, "mode": keys.get("mode", "alone"), "shape": [int(n) for n in keys["shape"].split("x")]}
@@ -45,11 +46,10 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     records, rest = _records(result.out)
     whole = {
         "command": argv,
-        "duration_s": result.duration_s,
-        "started_at": observation.utc(result.started_at),
         "evidence": window.evidence(),
         "simulated": _simulated(seen) or observation.SIMULATED_MARK in result.out,
     }
+    rest_s = result.duration_s - sum(_when(result, [r], "time").get("duration_s", 0.0) for r in records)
     library = next((r["library"] for r in records if r.get("kind") == "library"), None)
     for want, (dtype, variant, _keys) in zip(wanted, checks):
         mine = [r for r in records if all(r.get(k) == v for k, v in want.items())]
@@ -62,13 +62,31 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             "mode": want["mode"],
             "shape": "x".join(map(str, want["shape"])),
         }
-        common = dict(whole, variant=variant, tool_version=library, context=context)
+        when = _when(result, mine, "time")
+        if not when:  # the one that did not end, or that never began because of it
+            when, rest_s = {"started_at": observation.utc(result.started_at), "duration_s": max(round(rest_s, 3), 0.0)}, 0.0
+        common = dict(whole, variant=variant, tool_version=library, context=context, **when)
         problem = _problem(result, records, mine, rest, params)
         if problem:
             outcome, code, reason = problem
             yield observation.failed(dtype, code, reason, outcome, raw=result.out + result.err, **common)
         else:
-            yield from _observations(dtype, mine, seen, common, result.out)
+            yield from _observations(dtype, [r for r in mine if r["kind"] == "result"], seen, common, result)
+
+
+def _numbers(record: dict[str, t.Any], *names: str) -> bool:
+    values = [record.get(name) for name in names]
+    return all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+
+
+def _when(result: t.Any, records: list[dict[str, t.Any]], kind: str) -> dict[str, t.Any]:
+    """When the check, or one GPU of it, ran."""
+    for record in records:
+        if record.get("kind") == kind and _numbers(record, "after_s", "took_s"):
+            after, took = record["after_s"], record["took_s"]
+            if 0 <= after <= result.duration_s and 0 <= took <= result.duration_s:
+                return {"started_at": observation.utc(result.started_at + after), "duration_s": round(took, 3)}
+    return {}
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
@@ -113,20 +131,31 @@ def _problem(
         return "error", "tool_failed", f"the workload ended with status {result.rc}: {' '.join((result.err.split() or rest)[-40:])}"
     if not any(r.get("kind") == "end" for r in records):
         return "error", "incomplete_output", "the workload's output is cut: its last line is missing"
-    if not any(r["kind"] == "result" for r in mine):
+    results = [r for r in mine if r["kind"] == "result"]
+    if not results:
         return "error", "bad_output", "the workload printed no result for this check"
-    for record in mine:
-        numbers = [record.get(k) for k in ("time_ms", "tflops")]
-        if not all(isinstance(n, (int, float)) and not isinstance(n, bool) and n > 0 for n in numbers):
-            return "error", "bad_output", f"the workload printed {numbers} for GPU {record.get('device')}"
-        error, limit = record.get("error"), record.get("tolerance")
-        if not isinstance(error, (int, float)) or not isinstance(limit, (int, float)) or error > limit:
-            return "error", "wrong_results", f"GPU {record.get('device')} computed a wrong product: relative error {error}, at most {limit}"
-    return None
+    for record in results:
+        names = ("time_ms", "tflops", "iterations", "tolerance", "wrong")
+        if not _numbers(record, *names) or not all(record[name] > 0 for name in names[:-1]):
+            found = ", ".join(f"{name} {record.get(name)}" for name in names)
+            return "error", "bad_output", f"the workload printed {found} for GPU {record.get('device')}"
+    wrong = list(filter(None, map(_wrong, results)))
+    return ("error", "wrong_results", "; ".join(wrong)) if wrong else None
+
+
+def _wrong(record: dict[str, t.Any]) -> str:
+    """How the products of a GPU are wrong: the first against other arithmetic, or others against the first."""
+    if not _numbers(record, "error"):
+        return f"GPU {record['device']} computed a product with values that are not finite"
+    if not record["error"] <= record["tolerance"]:
+        return f"GPU {record['device']} computed a wrong product: relative error {record['error']:.2g}, at most {record['tolerance']:.2g}"
+    if record["wrong"]:
+        return f"GPU {record['device']}: {record['wrong']} of {record['iterations']} times the same product gave other values"
+    return ""
 
 
 def _observations(
-    dtype: str, mine: list[dict[str, t.Any]], seen: dict[str, t.Any], common: dict[str, t.Any], raw: str
+    dtype: str, mine: list[dict[str, t.Any]], seen: dict[str, t.Any], common: dict[str, t.Any], result: t.Any
 ) -> t.Iterator[dict[str, t.Any]]:
     results = {}
     by_uuid = {g["uuid"]: g for g in seen["gpus"]}
@@ -142,7 +171,7 @@ def _observations(
     }
     # Every GPU that nvidia-smi shows must have been measured, whatever the workload was able to see.
     members = [f"gpu/{uuid}" for uuid in by_uuid]
-    yield observation.measured(dtype, members=members, metrics=metrics, raw=raw, **common)
+    yield observation.measured(dtype, members=members, metrics=metrics, raw=result.out, **common)
     for uuid, record in results.items():
         yield observation.measured(
             dtype,
@@ -151,7 +180,10 @@ def _observations(
                 "tflops": {"value": record["tflops"], "unit": "TFLOPS"},
                 "time_ms": {"value": record["time_ms"], "unit": "ms"},
             },
-            **{**common, "evidence": {}, "context": {**common["context"], "gpu_uuids": [uuid], "gpu": by_uuid[uuid]["name"]}},
+            **{
+                **common, **_when(result, [record], "result"), "evidence": {},
+                "context": {**common["context"], "gpu_uuids": [uuid], "gpu": by_uuid[uuid]["name"]},
+            },
         )
 
 

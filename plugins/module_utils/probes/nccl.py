@@ -27,15 +27,17 @@ NVLS_FROM = {"H100": 5, "H200": 5, "H800": 5, "H20": 5, "GH200": 5, "B100": 6, "
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """One observation per check of `params["checks"]`: {"check": op, "variant": "gpus=all sizes=8M:auto type=float"}."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
-    seen = gpu.snapshot(node.run, params["nvidia_smi"])
+    seen = gpu.snapshot(node, params["nvidia_smi"])
     if seen["outcome"] == "measured" and len(seen["gpus"]) == 1 and params["gpu_count"] in (None, 1):
         refusal: t.Any = ("not_applicable", "single_gpu", "one GPU: there is no link to measure")
     else:
-        refusal = gpu.refusal(seen, params["gpu_count"], "NCCL numbers")
+        refusal = gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"])
     if refusal:
         outcome, code, reason = refusal
+        about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
         for op, variant, _keys in checks:
-            yield observation.failed(op, code, reason, outcome=outcome, variant=variant, simulated=bool(seen.get("simulated")))
+            simulated = bool(seen.get("simulated"))
+            yield observation.failed(op, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=about)
         return
     for op, variant, keys in checks:
         found, after = _measure(op, variant, keys, seen, params, node)

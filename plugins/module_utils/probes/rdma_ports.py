@@ -56,7 +56,8 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
                 "table": netdev_table(ports),
                 "gpus": gpu_affinity(node, devices),
                 "modules": {name: os.path.isdir(node.path(f"/sys/module/{name}")) for name in MODULES},
-                "findings": findings(devices, ports),
+                "wanted": {name: params.get(name) or None for name in ("rails", "gbps")},
+                "findings": findings(devices, ports, params.get("rails"), params.get("gbps") or ()),
                 "warnings": warnings(devices),
             },
         )
@@ -325,9 +326,13 @@ def _chosen(port: Port, params: dict[str, t.Any]) -> dict[str, t.Any]:
     return {"gid": found[0] if found else None, "gid_others": found[1:], "gid_problem": problem}
 
 
-def findings(devices: list[dict[str, t.Any]], ports: list[Port]) -> list[dict[str, str]]:
-    """[{"code", "part", "text"}] of what is wrong on this node alone."""
-    found = []
+def findings(
+    devices: list[dict[str, t.Any]], ports: list[Port], rails: int | None = None, gbps: t.Sequence[float] = ()
+) -> list[dict[str, str]]:
+    """[{"code", "part", "text"}] of what is wrong on this node alone. `rails` and `gbps` are what it should have, where that is known:
+    so many ports, and the rate of all or of each."""
+    found: list[dict[str, str]] = []
+    wanted = list(gbps) * len(ports) if len(gbps) == 1 else list(gbps)
 
     def find(code: str, port: Port, text: str) -> None:
         part = f"nic/{port['device']}/{port['port']}"
@@ -339,10 +344,19 @@ def findings(devices: list[dict[str, t.Any]], ports: list[Port]) -> list[dict[st
             find("port_down", port, f"the port is {port['state'] or 'without a state'} ({port['physical'] or 'physical state unknown'})")
         elif port["link_layer"] != "InfiniBand" and port["gid"] is None:
             find("no_gid", port, port["gid_problem"])
+    counts = {"rdma_ports_rails": rails, "rdma_ports_gbps": len(gbps) if len(gbps) > 1 else None}
+    for variable, count in counts.items():
+        if count is not None and count != len(ports):
+            there = ", ".join(f"{p['device']} port {p['port']}" for p in ports)
+            found.append({"code": "rail_order", "part": "", "text": f"{len(ports)} rails ({there}), {variable} says {count}"})
+    for port, least in zip(ports, wanted):
+        if port["state"] == "ACTIVE" and not 0 < least <= (port["rate_gbps"] or 0):
+            now = "a rate that cannot be read" if port["rate_gbps"] is None else f"{port['rate_gbps']:g} Gb/s"
+            find("link_slow", port, f"{now}, rdma_ports_gbps says {least:g}")
     for name, unit in (("rate_gbps", "Gb/s"), ("width", "lanes")):
         best = max((p[name] for p in active if p[name]), default=None)
         for port in active:
-            if best and port[name] and port[name] < best:
+            if best and port[name] and port[name] < best and not wanted:
                 find("link_slow", port, f"{port[name]:g} {unit}, its siblings have {best:g}")
     mtus = {p["mtu"] for p in active if p["mtu"]}
     if len(mtus) > 1:

@@ -82,10 +82,10 @@ def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """Observations of `facts`, `gpu_health` (the node and each GPU) and `cuda`, whichever `params["checks"]` names."""
     wanted = {c["check"]: c["variant"] for c in params["checks"]}
-    seen = gpu.snapshot(node.run, params["nvidia_smi"])
+    seen = gpu.snapshot(node, params["nvidia_smi"])
     links = gpu.nvlinks(node.run, seen, params["nvidia_smi"])
     identity = {
-        "machine_id": node.read("/etc/machine-id") or None,
+        "machine_id": node.identity().get("machine_id"),
         "gpu": gpu.model(seen) if seen["gpus"] else None,
         "gpus": len(seen["gpus"]),
         "gpu_uuids": [g["uuid"] for g in seen["gpus"] if g["uuid"]],

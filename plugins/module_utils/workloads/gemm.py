@@ -4,10 +4,24 @@
 """Dense matrix products on every GPU: the workload of the `gemm` stage.
 
 Runs on its own under the node's Python: `python gemm.py JSON`, with {"checks": [{"dtype": "bf16", "shape": [m, n, k],
-"mode": "alone"|"together"}], "seconds": S, "warmup_seconds": W}. Prints one JSON line per GPU and check, and one that says
-which library ran. Uses PyTorch where it is installed, else calls cuBLAS itself, so bare nodes need no PyTorch.
+"mode": "alone"|"together"}], "seconds": S, "warmup_seconds": W}. Prints one JSON line per GPU and check, one per check that
+says when it ran, and one that says which library ran. Uses PyTorch where it is installed, else calls cuBLAS itself, so bare
+nodes need no PyTorch.
 
 TFLOPS = 2 m n k / time / 1e12. Inputs are random: zeros draw less power and run faster than real data.
+
+Every product that is timed is checked, all of it, in two steps.
+
+1. The first product C of A and B is held against arithmetic of another kind. In bf16, fp16, tf32 and fp8, which run on the
+   tensor cores, every element is compared with a product in single precision outside them (`element_tolerance`). In fp32 and
+   fp64 the sums x^T C are compared with (x^T A) B for vectors x of random signs (R. Freivalds, "Probabilistic machines can use
+   less running time", IFIP Congress 1977), by matrix-vector products (`sum_tolerance`). A corner of C is computed on the CPU.
+   A value that is not a number or not finite anywhere in C makes a sum or a maximum over C so.
+2. The same product again must give the same bits: cuBLAS promises that on one GPU and one stream. Products are timed in blocks,
+   each into a buffer of its own; after a block, outside the time, the sums of every row or column of every buffer must be those
+   of the first product, bit for bit. PyTorch adds the words as integers, which no single changed bit escapes; cuBLAS adds with
+   random signs in single precision (fp64 in double), where the last bits of a single element can round away. Every other block
+   computes -C, so that what an earlier product left in a buffer is not taken for a new one.
 """
 
 from __future__ import annotations
@@ -24,9 +38,47 @@ import sys
 import time
 import typing as t
 
-# Relative error that a correct product of these types may have against one in single precision.
-TOLERANCE = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2, "fp8": 8e-2}
-ROUND = 10
+BEGAN = time.monotonic()
+
+# A block's products lie in buffers of this many bytes together, at least one: at 8192 x 8192 in bf16 a block takes 13 ms.
+BLOCK_BYTES = 1 << 30
+BLOCK_PRODUCTS = 1000
+VECTORS = 4
+CORNER = 4
+
+# Rounding errors are sums of independent terms of mean zero: one exceeds LAMBDA times its bound of the form u sqrt(n) with a
+# probability of at most 2 exp(-LAMBDA^2 / 2) (Hoeffding; N. J. Higham and T. Mary, "A New Approach to Probabilistic Rounding
+# Error Analysis", SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4): one in a million for all elements of an 8192 x 8192 product.
+LAMBDA = 8.0
+# Unit roundoffs: of what the product is stored in, of what its factors are rounded to on the way into the tensor core.
+STORED = {"bf16": 2.0**-8, "fp16": 2.0**-11, "tf32": 2.0**-24, "fp8": 2.0**-8}
+ROUNDED = {"tf32": 2.0**-11}
+SINGLE, DOUBLE = 2.0**-24, 2.0**-53
+
+
+def element_tolerance(dtype: str, k: int, largest: float) -> float:
+    """How far an element may be from the reference, as a part of the `largest` element of it.
+
+    With A and B of standard normal numbers |a|^T |b| <= k, and an inner product is off by at most
+    u_stored |c| + 2 u_rounded |c| + LAMBDA sqrt(k) (2 u_rounded + k u). Tensor cores cut where they should round, so u is twice
+    that of single precision. In FP8 the tensor cores of Hopper keep about 13 bits and hand their sums on every 128 terms
+    (DeepSeek-V3 Technical Report, arXiv:2412.19437, 3.3.2), so 128 times 2^-13 is added to k u.
+    """
+    inputs = 2 * ROUNDED.get(dtype, 0.0)
+    sums = k * 2 * SINGLE + (min(k, 128) * 2.0**-13 if dtype == "fp8" else 0.0)
+    return STORED[dtype] + inputs + LAMBDA * math.sqrt(k) * (inputs + sums) / largest
+
+
+def sum_tolerance(dtype: str, m: int, k: int, largest: float) -> float:
+    """How far x^T C may be from (x^T A) B, as a part of the `largest` sum.
+
+    The partial sums of terms of mean zero grow as a square root (Higham and Mary, "Sharper Probabilistic Backward Error Analysis
+    for Basic Linear Algebra Kernels with Random Data", SIAM J. Sci. Comput. 42(5), 2020): an inner product of k terms of size s is
+    off by about u k s. That gives u sqrt(m) k for the products added over m rows, u m sqrt(k) for adding them, and the same two
+    for the other side: 2 LAMBDA u sqrt(m k) (sqrt(m) + sqrt(k)).
+    """
+    unit = DOUBLE if dtype == "fp64" else SINGLE
+    return 2 * LAMBDA * unit * math.sqrt(m * k) * (math.sqrt(m) + math.sqrt(k)) / largest
 
 
 class Unsupported(Exception):
@@ -54,6 +106,9 @@ class Torch:
                 " the driver supports looks like this"
             )
         self.devices = list(range(torch.cuda.device_count()))
+        for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
+            if hasattr(torch.backends.cuda.matmul, name):  # partial sums stay in single precision, as element_tolerance has it
+                setattr(torch.backends.cuda.matmul, name, False)
         library = "cuBLAS"
         if hasattr(torch.backends.cuda, "preferred_blas_library"):
             choice = str(torch.backends.cuda.preferred_blas_library()).rsplit(".", maxsplit=1)[-1]
@@ -68,73 +123,173 @@ class Torch:
         return TorchProduct(self.torch, device, dtype, shape)
 
 
-class TorchProduct:
-    def __init__(self, torch: t.Any, device: int, dtype: str, shape: list[int]) -> None:
-        m, n, k = shape
-        self.torch = torch
+class Product:
+    """C (m x n) = A (m x k) B (k x n) on one device: check_first(), block() as often as wanted, then seconds() and wrong()."""
+
+    def __init__(self, device: int, dtype: str, shape: list[int], size: int) -> None:
         self.device = device
-        place = f"cuda:{device}"
+        self.dtype = dtype
+        self.m, self.n, self.k = shape
+        self.slots = max(1, min(BLOCK_PRODUCTS, BLOCK_BYTES // (self.m * self.n * size)))
+        self.marks: list[t.Any] = []
+        self.negative = 0
+
+    def multiply(self, slot: int) -> None:
+        """Queue the product, or its negative, into a buffer."""
+        raise NotImplementedError
+
+    def verify(self) -> tuple[float, float]:
+        """Compute the product once and hold it against other arithmetic: its error and the tolerance."""
+        raise NotImplementedError
+
+    def sum_up(self) -> None:
+        """Queue the comparison of all buffers with the first product."""
+        raise NotImplementedError
+
+    def wrong(self) -> int:
+        """How many products differed from the first so far."""
+        raise NotImplementedError
+
+    def mark(self) -> None:
+        """Queue a mark of time."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Wait until everything queued is done."""
+        raise NotImplementedError
+
+    def between(self, first: t.Any, last: t.Any) -> float:
+        """Seconds between two marks."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what the product holds on the device."""
+
+    def check_first(self) -> None:
+        clock = time.monotonic()
+        self.error, self.tolerance = self.verify()
+        self.first_check_s = time.monotonic() - clock
+
+    def block(self) -> None:
+        self.negative = 1 - self.negative
+        self.mark()
+        for slot in range(self.slots):
+            self.multiply(slot)
+        self.mark()
+        self.sum_up()
+        self.mark()
+
+    def seconds(self) -> tuple[float, float]:
+        """Time of the products since the last call, and of their comparison."""
+        self.settle()
+        marks, self.marks = self.marks, []
+        products = sum(self.between(*marks[i : i + 2]) for i in range(0, len(marks), 3))
+        return products, sum(self.between(*marks[i : i + 2]) for i in range(1, len(marks), 3))
+
+
+class TorchProduct(Product):
+    def __init__(self, torch: t.Any, device: int, dtype: str, shape: list[int]) -> None:
+        types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32,
+                 "fp64": torch.float64, "fp8": torch.bfloat16}
+        if dtype not in types:
+            raise Unsupported(f"unknown type {dtype}")
+        base = types[dtype]
+        size = torch.empty((), dtype=base).element_size()
+        super().__init__(device, dtype, shape, size)
+        self.torch = torch
+        self.place = place = f"cuda:{device}"
         torch.cuda.set_device(device)
         generator = torch.Generator(device=place).manual_seed(1234)
-        types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32,
-                 "fp64": torch.float64}
-        base = types.get(dtype, torch.bfloat16)
-        self.a = torch.randn(m, k, device=place, generator=generator, dtype=torch.float32).to(base)
-        self.b = torch.randn(k, n, device=place, generator=generator, dtype=torch.float32).to(base)
-        self.tf32 = dtype == "tf32"
+        self.a = torch.randn(self.m, self.k, device=place, generator=generator, dtype=torch.float32).to(base)
+        self.b = torch.randn(self.k, self.n, device=place, generator=generator, dtype=torch.float32).to(base)
+        self.out = [torch.empty(self.m, self.n, device=place, dtype=base) for _unused in range(self.slots)]
         if dtype == "fp8":
             if not hasattr(torch, "_scaled_mm") or torch.cuda.get_device_capability(device) < (8, 9):
                 raise Unsupported("FP8 products need compute capability 8.9 and torch._scaled_mm")
             one = torch.ones((), device=place)
             a8 = self.a.to(torch.float8_e4m3fn)
             b8 = self.b.t().contiguous().to(torch.float8_e4m3fn).t()
+            factors = [b8, (-b8.float()).to(torch.float8_e4m3fn)]
             self.a, self.b = a8.to(torch.float32), b8.to(torch.float32)  # what the product is checked against
-            self.call = lambda: torch._scaled_mm(a8, b8, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-        elif dtype in types:
+            self.call: t.Any = lambda out, negative: torch._scaled_mm(
+                a8, factors[negative], scale_a=one, scale_b=one, out_dtype=torch.bfloat16, out=out
+            )
+        else:
             if dtype == "bf16" and torch.cuda.get_device_capability(device) < (8, 0):
                 raise Unsupported("BF16 products need compute capability 8.0")
-            out = torch.empty(m, n, device=place, dtype=base)
-            self.call = lambda: torch.matmul(self.a, self.b, out=out)
-        else:
-            raise Unsupported(f"unknown type {dtype}")
-        self.first: t.Any = None
+            factors = [self.b, -self.b]
+            self.call = lambda out, negative: torch.matmul(self.a, factors[negative], out=out)
+        # The bits of a product as integers whose sum does not overflow 8 bytes: where it did, n changed signs would be no change.
+        self.words = torch.int32 if self.n * size % 4 == 0 else torch.int16
+        self.sums = torch.zeros(self.slots, self.m, device=place, dtype=torch.int64)
+        self.expected: list[t.Any] = []
+        self.differ = torch.zeros((), device=place, dtype=torch.int64)
 
-    def run(self, times: int) -> None:
+    def multiply(self, slot: int) -> None:
         with self.torch.cuda.device(self.device):
-            self.torch.backends.cuda.matmul.allow_tf32 = self.tf32
-            for _unused in range(times):
-                self.result = self.call()
+            self.torch.backends.cuda.matmul.allow_tf32 = self.dtype == "tf32"
+            self.call(self.out[slot], self.negative)
 
-    def start_clock(self) -> None:
-        self.events = [self.torch.cuda.Event(enable_timing=True) for _unused in range(2)]
+    def _sums(self, matrix: t.Any, out: t.Any = None) -> t.Any:
+        return self.torch.sum(matrix.view(self.words), dim=1, dtype=self.torch.int64, out=out)
+
+    def sum_up(self) -> None:
         with self.torch.cuda.device(self.device):
-            self.events[0].record()
+            for slot in range(self.slots):
+                self._sums(self.out[slot], self.sums[slot])
+            self.differ += (self.sums != self.expected[self.negative]).any(dim=1).sum()
 
-    def stop_clock(self) -> None:
+    def wrong(self) -> int:
+        return int(self.differ.item())
+
+    def mark(self) -> None:
+        event = self.torch.cuda.Event(enable_timing=True)
         with self.torch.cuda.device(self.device):
-            self.events[1].record()
+            event.record()
+        self.marks.append(event)
 
-    def seconds(self) -> float:
-        self.events[1].synchronize()
-        return float(self.events[0].elapsed_time(self.events[1])) / 1e3
+    def between(self, first: t.Any, last: t.Any) -> float:
+        return float(first.elapsed_time(last)) / 1e3
 
     def settle(self) -> None:
         self.torch.cuda.synchronize(self.device)
 
-    def keep_first(self) -> None:
-        self.first = self.result.clone()
+    def verify(self) -> tuple[float, float]:
+        self.multiply(0)
+        with self.torch.cuda.device(self.device):
+            self.expected = [self._sums(self.out[0]), self._sums(-self.out[0])]
+            return self._by_sums() if self.dtype in ("fp32", "fp64") else self._by_elements()
 
-    def error(self) -> float:
-        """Largest error of a few rows against single precision, as a part of the largest value."""
-        if self.first is not None and not self.torch.equal(self.first, self.result):
-            return float("inf")  # the same product twice must give the same bits
+    def close(self) -> None:
+        self.call = None  # it refers to us: without this the memory waits for the garbage collector
+
+    def _by_elements(self) -> tuple[float, float]:
         self.torch.backends.cuda.matmul.allow_tf32 = False
-        rows = slice(0, 16)
-        want = self.a[rows].double() @ self.b.double()
-        return float((self.result[rows].double() - want).abs().max() / want.abs().max())
+        want = self.a.float() @ self.b.float()
+        largest = float(want.abs().max())
+        off = float(want.sub_(self.out[0]).abs_().max())  # not a number where any element is none
+        return worst(off, self._corner()) / largest, element_tolerance(self.dtype, self.k, largest)
+
+    def _by_sums(self) -> tuple[float, float]:
+        torch = self.torch
+        off, largest = self._corner(), 0.0
+        for seed in range(VECTORS):
+            generator = torch.Generator(device=self.place).manual_seed(seed)
+            x = torch.randint(0, 2, (self.m,), device=self.place, generator=generator).double() * 2 - 1
+            want = torch.mv(self.b.double().t(), torch.mv(self.a.double().t(), x))
+            got = torch.mv(self.out[0].double().t(), x)
+            off, largest = worst(off, float((got - want).abs().max())), max(largest, float(want.abs().max()))
+        return off / largest, sum_tolerance(self.dtype, self.m, self.k, largest)
+
+    def _corner(self) -> float:
+        """Largest error of a corner against the CPU."""
+        rows, columns = self.a[:CORNER].cpu().double(), self.b[:, :CORNER].cpu().double()
+        return float((self.out[0][:CORNER, :CORNER].cpu().double() - rows @ columns).abs().max())
 
 
-Product = TorchProduct
+def worst(*values: float) -> float:
+    """The largest; infinite where one is not a number, which max() may pass over."""
+    return max(values) if all(map(math.isfinite, values)) else math.inf
 
 
 class Cublas:
@@ -143,27 +298,34 @@ class Cublas:
     name = "cublas"
     # cudaDataType_t and cublasComputeType_t (cublas_api.h, library_types.h), bytes of one element.
     TYPES = {"bf16": (14, 68, 2), "fp16": (2, 68, 2), "fp32": (0, 68, 4), "tf32": (0, 77, 4), "fp64": (1, 70, 8)}
+    SINGLE, PEDANTIC = 0, 69  # CUDA_R_32F, CUBLAS_COMPUTE_32F_PEDANTIC: no tensor cores for single precision
 
     def __init__(self) -> None:
         self.runtime = load("cudart")
         self.blas = load("cublas")
+        self.runtime.cudaGetErrorString.restype = ctypes.c_char_p
         count = ctypes.c_int()
-        self.check(self.runtime.cudaGetDeviceCount(ctypes.byref(count)), "cudaGetDeviceCount")
+        self.cuda("cudaGetDeviceCount", ctypes.byref(count))
         self.devices = list(range(count.value))
         handle, number = self.handle(0), ctypes.c_int()
         self.blas.cublasGetVersion_v2(handle, ctypes.byref(number))
         self.library = f"cuBLAS {number.value} (ctypes)"
 
-    def check(self, status: int, what: str) -> None:
+    def cuda(self, function: str, *arguments: t.Any) -> None:
+        status = getattr(self.runtime, function)(*arguments)
         if status:
-            self.runtime.cudaGetErrorString.restype = ctypes.c_char_p
-            text = (self.runtime.cudaGetErrorString(status) or b"").decode() if what.startswith("cuda") else ""
-            raise RuntimeError(f"{what} failed with status {status} {text}".strip())
+            text = (self.runtime.cudaGetErrorString(status) or b"").decode()
+            raise RuntimeError(f"{function} failed with status {status} {text}".strip())
+
+    def call(self, function: str, *arguments: t.Any) -> None:
+        status = getattr(self.blas, function)(*arguments)
+        if status:
+            raise RuntimeError(f"{function} failed with status {status}")
 
     def handle(self, device: int) -> ctypes.c_void_p:
-        self.check(self.runtime.cudaSetDevice(device), "cudaSetDevice")
+        self.cuda("cudaSetDevice", device)
         handle = ctypes.c_void_p()
-        self.check(self.blas.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
+        self.call("cublasCreate_v2", ctypes.byref(handle))
         return handle
 
     def uuid(self, device: int) -> str:
@@ -175,27 +337,42 @@ class Cublas:
         return CublasProduct(self, device, dtype, shape)
 
 
-class CublasProduct:
-    """C (m x n) = A (m x k) B (k x n), column-major; A and B hold random normal numbers that repeat with a prime period."""
+class CublasProduct(Product):
+    """Column-major; A and B hold random normal numbers that repeat with a prime period."""
 
-    PERIOD = 8191
+    PERIOD = 131071
     FORMATS = {"fp16": "<e", "fp64": "<d"}
+    SUMS_BYTES = 64 << 20
+    MOST = 1 << 30  # elements in one call: cuBLAS counts them in 32 bits
 
     def __init__(self, library: Cublas, device: int, dtype: str, shape: list[int]) -> None:
-        self.library = library
-        self.device = device
-        self.m, self.n, self.k = shape
         self.data, self.compute, self.bytes = library.TYPES[dtype]
-        self.dtype = dtype
+        super().__init__(device, dtype, shape, self.bytes)
+        self.library = library
         self.handle = library.handle(device)
+        self.held: list[ctypes.c_void_p] = []
+        self.scalar: t.Any = ctypes.c_double if dtype == "fp64" else ctypes.c_float
+        self.one, self.zero, self.minus = self.scalar(1.0), self.scalar(0.0), self.scalar(-1.0)
+        # Sums of columns are in single precision, of fp64 in double.
+        self.wide, self.wide_bytes = (1, 8) if dtype == "fp64" else (library.SINGLE, 4)
         self.values: dict[int, list[float]] = {}
-        self.buffers = [self.upload(self.m * self.k, 1), self.upload(self.k * self.n, 2), self.room(self.m * self.n)]
-        scalar = ctypes.c_double if dtype == "fp64" else ctypes.c_float
-        self.one, self.zero = scalar(1.0), scalar(0.0)
-        self.events = [ctypes.c_void_p(), ctypes.c_void_p()]
-        for event in self.events:
-            library.check(library.runtime.cudaEventCreate(ctypes.byref(event)), "cudaEventCreate")
-        self.first = b""
+        self.a, self.b = self.normal(self.m * self.k, 1), self.normal(self.k * self.n, 2)
+        self.out = [self.room(self.m * self.n * self.bytes) for _unused in range(self.slots)]
+        self.x = self.signs(0)
+        self.capacity = max(self.slots, self.SUMS_BYTES // (self.n * self.wide_bytes))
+        self.sums = self.room(self.capacity * self.n * self.wide_bytes)
+        self.filled: list[int] = []  # what the block of each column sum in there was: negative or not
+        self.differ = 0
+        self.expected: list[bytes] = []
+
+    def close(self) -> None:
+        self.library.cuda("cudaSetDevice", self.device)
+        for pointer in self.held:
+            self.library.cuda("cudaFree", pointer)
+        self.library.call("cublasDestroy_v2", self.handle)
+        self.held = []
+
+    # What lies on the device.
 
     def encode(self, value: float) -> bytes:
         if self.dtype == "bf16":
@@ -207,81 +384,205 @@ class CublasProduct:
             data = b"\0\0" + data
         return float(struct.unpack(self.FORMATS.get(self.dtype, "<f"), data)[0])
 
-    def room(self, count: int) -> ctypes.c_void_p:
+    def room(self, size: int) -> ctypes.c_void_p:
         pointer = ctypes.c_void_p()
-        size = ctypes.c_size_t(count * self.bytes)
-        self.library.check(self.library.runtime.cudaMalloc(ctypes.byref(pointer), size), "cudaMalloc")
+        self.library.cuda("cudaSetDevice", self.device)
+        self.library.cuda("cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size))
+        self.held.append(pointer)
         return pointer
 
-    def upload(self, count: int, seed: int) -> ctypes.c_void_p:
+    def release(self, pointer: ctypes.c_void_p) -> None:
+        self.held.remove(pointer)
+        self.library.cuda("cudaFree", pointer)
+
+    def upload(self, data: bytes) -> ctypes.c_void_p:
+        pointer = self.room(len(data))
+        self.library.cuda("cudaMemcpy", pointer, data, ctypes.c_size_t(len(data)), 1)
+        return pointer
+
+    def download(self, pointer: ctypes.c_void_p, size: int, offset: int = 0) -> bytearray:
+        data = bytearray(size)
+        into = (ctypes.c_char * size).from_buffer(data)
+        self.library.cuda("cudaMemcpy", into, at(pointer, offset), ctypes.c_size_t(size), 2)
+        return data
+
+    def normal(self, count: int, seed: int) -> ctypes.c_void_p:
         source = random.Random(seed)
         words = [self.encode(source.gauss(0, 1)) for _unused in range(self.PERIOD)]
         self.values[seed] = [self.decode(word) for word in words]
-        pattern = b"".join(words)
-        data = (pattern * (count // self.PERIOD + 1))[: count * self.bytes]
-        pointer = self.room(count)
-        self.library.check(
-            self.library.runtime.cudaMemcpy(pointer, data, ctypes.c_size_t(len(data)), 1), "cudaMemcpy"
+        return self.upload((b"".join(words) * (count // self.PERIOD + 1))[: count * self.bytes])
+
+    def signs(self, seed: int) -> ctypes.c_void_p:
+        """A vector of m random signs."""
+        source, plus, minus = random.Random(seed), self.encode(1.0), self.encode(-1.0)
+        return self.upload(b"".join(source.choice((plus, minus)) for _unused in range(self.m)))
+
+    # Queued work.
+
+    def multiply(self, slot: int) -> None:
+        shape, sign = (self.m, self.n, self.k), self.minus if self.negative else self.one
+        self._gemm(shape, self.a, self.m, self.b, self.k, self.out[slot], self.data, self.compute, alpha=sign)
+
+    def _gemm(
+        self, shape: tuple[int, int, int], a: ctypes.c_void_p, a_rows: int, b: ctypes.c_void_p, b_rows: int,
+        out: ctypes.c_void_p, out_type: int, compute: int, data: int | None = None, alpha: t.Any = None, beta: t.Any = None,
+        transposed: int = 0,
+    ) -> None:
+        """out (m x n) = alpha A (m x k, or its transpose) B (k x n) + beta out."""
+        m, n, k = shape
+        data = self.data if data is None else data
+        self.library.cuda("cudaSetDevice", self.device)
+        self.library.call(
+            "cublasGemmEx", self.handle, transposed, 0, m, n, k, ctypes.byref(alpha or self.one), a, data, a_rows, b, data,
+            b_rows, ctypes.byref(beta or self.zero), out, out_type, m, compute, -1,
         )
-        return pointer
 
-    def run(self, times: int) -> None:
-        self.library.check(self.library.runtime.cudaSetDevice(self.device), "cudaSetDevice")
-        for _unused in range(times):
-            self.library.check(
-                self.library.blas.cublasGemmEx(
-                    self.handle, 0, 0, self.m, self.n, self.k, ctypes.byref(self.one),
-                    self.buffers[0], self.data, self.m, self.buffers[1], self.data, self.k, ctypes.byref(self.zero),
-                    self.buffers[2], self.data, self.m, self.compute, -1,
-                ),
-                "cublasGemmEx",
-            )
+    def _column_sums(self, matrix: ctypes.c_void_p, rows: int, columns: int, x: ctypes.c_void_p, out: ctypes.c_void_p) -> None:
+        """x^T times a matrix."""
+        if self.bytes == 2:
+            self._gemm((columns, 1, rows), matrix, rows, x, rows, out, self.wide, self.compute, transposed=1)
+            return
+        self.library.cuda("cudaSetDevice", self.device)
+        self.library.call(
+            "cublasDgemv_v2" if self.dtype == "fp64" else "cublasSgemv_v2", self.handle, 1, rows, columns, ctypes.byref(self.one),
+            matrix, rows, x, 1, ctypes.byref(self.zero), out, 1,
+        )
 
-    def _record(self, event: ctypes.c_void_p) -> None:
-        self.library.check(self.library.runtime.cudaSetDevice(self.device), "cudaSetDevice")
-        self.library.check(self.library.runtime.cudaEventRecord(event, None), "cudaEventRecord")
+    def sum_up(self) -> None:
+        if len(self.filled) + self.slots > self.capacity:
+            self._compare()
+        for slot in range(self.slots):
+            place = at(self.sums, len(self.filled) * self.n * self.wide_bytes)
+            self._column_sums(self.out[slot], self.m, self.n, self.x, place)
+            self.filled.append(self.negative)
 
-    def start_clock(self) -> None:
-        self._record(self.events[0])
+    def _compare(self) -> None:
+        size = self.n * self.wide_bytes
+        data = memoryview(self.download(self.sums, len(self.filled) * size))
+        self.differ += sum(data[i * size : (i + 1) * size] != self.expected[sign] for i, sign in enumerate(self.filled))
+        self.filled = []
 
-    def stop_clock(self) -> None:
-        self._record(self.events[1])
+    def wrong(self) -> int:
+        if self.filled:
+            self._compare()
+        return self.differ
 
-    def seconds(self) -> float:
-        self.library.check(self.library.runtime.cudaEventSynchronize(self.events[1]), "cudaEventSynchronize")
+    def mark(self) -> None:
+        event = ctypes.c_void_p()
+        self.library.cuda("cudaSetDevice", self.device)
+        self.library.cuda("cudaEventCreate", ctypes.byref(event))
+        self.library.cuda("cudaEventRecord", event, None)
+        self.marks.append(event)
+
+    def between(self, first: t.Any, last: t.Any) -> float:
         span = ctypes.c_float()
-        self.library.check(
-            self.library.runtime.cudaEventElapsedTime(ctypes.byref(span), *self.events), "cudaEventElapsedTime"
-        )
+        self.library.cuda("cudaEventElapsedTime", ctypes.byref(span), first, last)
         return span.value / 1e3
 
+    def seconds(self) -> tuple[float, float]:
+        marks = list(self.marks)
+        spans = super().seconds()
+        for event in marks:
+            self.library.cuda("cudaEventDestroy", event)
+        return spans
+
     def settle(self) -> None:
-        self.library.check(self.library.runtime.cudaSetDevice(self.device), "cudaSetDevice")
-        self.library.check(self.library.runtime.cudaDeviceSynchronize(), "cudaDeviceSynchronize")
+        self.library.cuda("cudaSetDevice", self.device)
+        self.library.cuda("cudaDeviceSynchronize")
 
-    def column(self) -> bytes:
-        self.settle()
-        data = ctypes.create_string_buffer(self.m * self.bytes)
-        self.library.check(
-            self.library.runtime.cudaMemcpy(data, self.buffers[2], ctypes.c_size_t(len(data.raw)), 2), "cudaMemcpy"
-        )
-        return data.raw
+    # The first product against other arithmetic.
 
-    def keep_first(self) -> None:
-        self.first = self.column()
+    def verify(self) -> tuple[float, float]:
+        for self.negative in (1, 0):
+            self.multiply(0)
+            self._column_sums(self.out[0], self.m, self.n, self.x, self.sums)
+            self.expected.insert(0, bytes(self.download(self.sums, self.n * self.wide_bytes)))
+        error, tolerance = self._by_sums() if self.dtype in ("fp32", "fp64") else self._by_elements()
+        positive, negative = map(self._numbers, self.expected)
+        return (error if all(p == -q for p, q in zip(positive, negative)) else math.inf), tolerance
 
-    def error(self) -> float:
-        """Largest error of a few values of the first column, as a part of the largest of them."""
-        got = self.column()
-        if got != self.first:
-            return float("inf")
+    def _by_elements(self) -> tuple[float, float]:
+        held = list(self.held)
+        a, b = self.a, self.b
+        if self.bytes == 2:
+            # An identity matrix turns what it multiplies into single precision, exactly.
+            order = max(self.n, self.k)
+            identity = self._identity(order)
+            a, b = self.room(self.m * self.k * 4), self.room(self.k * self.n * 4)
+            self._gemm((self.m, self.k, self.k), self.a, self.m, identity, order, a, self.wide, self.compute)
+            self._gemm((self.k, self.n, self.k), identity, order, self.b, self.k, b, self.wide, self.compute)
+        want = self.room(self.m * self.n * 4)
+        single, shape = self.library.SINGLE, (self.m, self.n, self.k)
+        self._gemm(shape, a, self.m, b, self.k, want, single, self.library.PEDANTIC, data=single)
+        largest = self._largest(want)
+        if self.bytes == 2:
+            shape = (self.m, self.n, self.n)
+            self._gemm(shape, self.out[0], self.m, identity, order, want, single, self.compute, beta=self.minus)
+        else:
+            self.library.call(
+                "cublasSgeam", self.handle, 0, 0, self.m, self.n, ctypes.byref(self.one), self.out[0], self.m,
+                ctypes.byref(self.minus), want, self.m, want, self.m,
+            )
+        off = self._largest(want)
+        for pointer in [p for p in self.held if p not in held]:
+            self.release(pointer)
+        return worst(off, self._corner()) / largest, element_tolerance(self.dtype, self.k, largest)
+
+    def _identity(self, order: int) -> ctypes.c_void_p:
+        pointer, size = self.room(order * order * self.bytes), ctypes.c_size_t(self.bytes)
+        self.library.cuda("cudaMemset", pointer, 0, ctypes.c_size_t(order * order * self.bytes))
+        ones, step = self.encode(1.0) * order, ctypes.c_size_t((order + 1) * self.bytes)
+        self.library.cuda("cudaMemcpy2D", pointer, step, ones, size, size, ctypes.c_size_t(order), 1)
+        return pointer
+
+    def _largest(self, matrix: ctypes.c_void_p) -> float:
+        """Largest absolute value of a matrix in single precision; not finite where any element is not."""
+        values: list[float] = []
+        total, index = ctypes.c_float(), ctypes.c_int()
+        for begin in range(0, self.m * self.n, self.MOST):
+            count, place = min(self.MOST, self.m * self.n - begin), at(matrix, begin * 4)
+            self.library.call("cublasSasum_v2", self.handle, count, place, 1, ctypes.byref(total))
+            self.library.call("cublasIsamax_v2", self.handle, count, place, 1, ctypes.byref(index))
+            values.append(total.value)
+            if math.isfinite(total.value):
+                values[-1] = abs(struct.unpack("<f", self.download(matrix, 4, (begin + index.value - 1) * 4))[0])
+        return worst(*values)
+
+    def _by_sums(self) -> tuple[float, float]:
+        held = list(self.held)
+        off, largest = self._corner(), 0.0
+        through, want = self.room(self.k * self.bytes), self.room(self.n * self.bytes)
+        for seed in range(VECTORS):
+            x = self.signs(seed)
+            self._column_sums(self.a, self.m, self.k, x, through)
+            self._column_sums(self.b, self.k, self.n, through, want)
+            wanted = self._numbers(self.download(want, self.n * self.bytes))
+            self._column_sums(self.out[0], self.m, self.n, x, want)
+            got = self._numbers(self.download(want, self.n * self.bytes))
+            off = worst(off, *(abs(one - other) for one, other in zip(got, wanted)))
+            largest = max(largest, *map(abs, wanted))
+        for pointer in [p for p in self.held if p not in held]:
+            self.release(pointer)
+        return off / largest, sum_tolerance(self.dtype, self.m, self.k, largest)
+
+    def _numbers(self, sums: bytes | bytearray) -> tuple[float, ...]:
+        return struct.unpack(f"<{self.n}{'d' if self.dtype == 'fp64' else 'f'}", sums)
+
+    def _corner(self) -> float:
+        """Largest error of a corner against the CPU, which knows what A and B should be."""
         a, b = self.values[1], self.values[2]
-        worst = largest = 0.0
-        for row in range(min(self.m, 16)):
-            want = sum(a[(row + self.m * j) % self.PERIOD] * b[j % self.PERIOD] for j in range(self.k))
-            value = self.decode(got[row * self.bytes : (row + 1) * self.bytes])
-            worst, largest = max(worst, abs(value - want)), max(largest, abs(want))
-        return worst / largest if largest else float("inf")
+        errors = []
+        for column in range(min(self.n, CORNER)):
+            got = self.download(self.out[0], min(self.m, CORNER) * self.bytes, column * self.m * self.bytes)
+            factor = [b[(column * self.k + j) % self.PERIOD] for j in range(self.k)]
+            for row in range(min(self.m, CORNER)):
+                want = sum(a[(row + self.m * j) % self.PERIOD] * factor[j] for j in range(self.k))
+                errors.append(abs(self.decode(bytes(got[row * self.bytes : (row + 1) * self.bytes])) - want))
+        return worst(*errors)
+
+
+def at(pointer: ctypes.c_void_p, offset: int) -> ctypes.c_void_p:
+    return ctypes.c_void_p((pointer.value or 0) + offset)
 
 
 def load(name: str) -> ctypes.CDLL:
@@ -310,42 +611,52 @@ def library(python_has_torch: bool = True) -> Torch | Cublas:
 
 
 def measure(backend: t.Any, check: dict[str, t.Any], seconds: float, warmup: float) -> None:
-    dtype, shape, mode = check["dtype"], check["shape"], check["mode"]
+    products: list[Product] = []
     try:
-        products = [backend.prepare(device, dtype, shape) for device in backend.devices]
+        for device in backend.devices:
+            products.append(backend.prepare(device, check["dtype"], check["shape"]))
+        groups = [products] if check["mode"] == "together" else [[product] for product in products]
+        for group in groups:
+            _measure_group(backend, group, check, seconds, warmup)
     except Unsupported as error:
         say(kind="unsupported", **check, reason=str(error))
-        return
-    groups = [products] if mode == "together" else [[product] for product in products]
-    for group in groups:
+    finally:
+        for product in products:
+            product.close()
+
+
+def _measure_group(backend: t.Any, group: list[Product], check: dict[str, t.Any], seconds: float, warmup: float) -> None:
+    began = time.monotonic()
+    for product in group:
+        product.check_first()
+    rounds = _fill(group, warmup)  # clocks and power settle here
+    for product in group:
+        product.seconds()
+    # All devices of a group are fed in turn, so that they really run at the same time.
+    per_round = max(1, int(rounds * seconds / max(warmup, 1e-3)))
+    for _unused in range(per_round):
         for product in group:
-            product.run(1)
-            product.settle()
-            product.keep_first()
-        rounds = _fill(group, warmup)  # clocks and power settle here
-        for product in group:
-            product.settle()
-            product.start_clock()
-        # All devices of a group are fed in turn, so that they really run at the same time.
-        per_round = max(1, int(rounds * seconds / max(warmup, 1e-3)))
-        for _unused in range(per_round):
-            for product in group:
-                product.run(ROUND)
-        for product in group:
-            product.stop_clock()
-        for product in group:
-            span = product.seconds() / (per_round * ROUND)
-            say(
-                kind="result",
-                **check,
-                device=product.device,
-                uuid=backend.uuid(product.device),
-                time_ms=span * 1e3,
-                tflops=2.0 * shape[0] * shape[1] * shape[2] / span / 1e12,
-                iterations=per_round * ROUND,
-                error=finite(product.error()),
-                tolerance=TOLERANCE[dtype],
-            )
+            product.block()
+    for product in group:
+        total, checking = product.seconds()
+        iterations = per_round * product.slots
+        span = total / iterations
+        say(
+            kind="result",
+            **check,
+            device=product.device,
+            uuid=backend.uuid(product.device),
+            time_ms=span * 1e3,
+            tflops=2.0 * product.m * product.n * product.k / span / 1e12,
+            iterations=iterations,
+            error=finite(product.error),
+            tolerance=product.tolerance,
+            wrong=product.wrong(),
+            checking_percent=100.0 * checking / total,
+            first_check_s=product.first_check_s,
+            after_s=began - BEGAN,
+            took_s=time.monotonic() - began,
+        )
 
 
 def finite(value: float) -> float | None:
@@ -353,12 +664,12 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _fill(group: list[t.Any], seconds: float) -> int:
+def _fill(group: list[Product], seconds: float) -> int:
     """Keep the group busy for `seconds`; returns how many rounds that took."""
     rounds, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
         for product in group:
-            product.run(ROUND)
+            product.block()
         for product in group:
             product.settle()
         rounds += 1
@@ -374,10 +685,12 @@ def main() -> int:
         return 1
     say(kind="library", library=backend.library, backend=backend.name, devices=len(backend.devices))
     for check in wanted["checks"]:
+        began = time.monotonic()
         try:
             measure(backend, check, wanted["seconds"], wanted["warmup_seconds"])
         except Exception as error:
             say(kind="fault", **check, reason=f"{type(error).__name__}: {error}"[:500])
+        say(kind="time", **check, after_s=began - BEGAN, took_s=time.monotonic() - began)
     say(kind="end")
     return 0
 

@@ -19,10 +19,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 PASS_FROM = 0.95
 WARN_FROM = 0.90
 # Neighbours: at least this many beside the subject itself; how far out one is by the modified z-score
-# 0.6745 (x - median) / MAD (Iglewicz and Hoaglin), in which no MAD is taken for smaller than 1 % of the median.
+# 0.6745 (x - median) / MAD (Iglewicz and Hoaglin), in which no MAD is taken for smaller than 1 % of the median. The MAD of n
+# values is 1.3 + 14 / n times as wide, so that about one of 1,000 groups of healthy subjects has an outlier (normal scatter, any n).
 NEIGHBOURS = 5
 OUTLIER_Z = -3.5
 MAD_FLOOR = 0.01
+MAD_WIDER, MAD_FEW = 1.3, 14.0
 SIBLINGS = 2
 
 # The metric that stands for a check where no expectation names one; the first that a measurement has.
@@ -178,7 +180,7 @@ def floors(expected: float, better: str = "higher") -> tuple[float, float]:
 
 
 class Centre(t.NamedTuple):
-    """Of the values of identical subjects: their median, and their median absolute deviation from it (MAD)."""
+    """Of the values of identical subjects: their median, and how far they scatter around it (their MAD, widened for its error)."""
 
     median: float
     mad: float
@@ -191,18 +193,20 @@ def centre(values: t.Sequence[float]) -> Centre | None:
     median = statistics.median(values)
     if median <= 0:
         return None
-    return Centre(median, max(statistics.median(abs(v - median) for v in values), MAD_FLOOR * median))
+    mad = statistics.median(abs(v - median) for v in values)
+    return Centre(median, max((MAD_WIDER + MAD_FEW / len(values)) * mad, MAD_FLOOR * median))
 
 
 def against_neighbours(value: float, of: Centre, better: str) -> str | None:
-    """WARN or FAIL where `value` is far worse than those of identical subjects (its own is among them)."""
+    """WARN or FAIL where `value` is far worse than those of identical subjects (its own is among them): by its share of their
+    median, and by more than they scatter."""
     z = 0.6745 * (value - of.median) / of.mad
     share = value / of.median
     if better == "lower":
         share, z = (of.median / value if value > 0 else 0.0), -z
-    if share < WARN_FROM:
-        return "FAIL"
-    return "WARN" if share < PASS_FROM and z < OUTLIER_Z else None
+    if share >= PASS_FROM or z >= OUTLIER_Z:
+        return None
+    return "FAIL" if share < WARN_FROM else "WARN"
 
 
 def against_siblings(value: float, siblings: t.Sequence[float]) -> tuple[str, float] | None:

@@ -8,6 +8,8 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import datetime
 import typing as t
 
@@ -33,7 +35,8 @@ def bandwidth_verdict(measurement: t.Any, expectation: t.Any) -> dict[str, t.Any
     `measurement` is a measurement/v1, an observation, what the filters `nccl_tests`, `perftest` or `hccl_test` return,
     or {"value", "unit"} with `size` (bytes) where it has one. `expectation` is an entry of a table, or {"value",
     "unit"} with `metric`, `size` and `better` where they matter. Whatever is not a number with a unit on both sides is
-    UNKNOWN, and so is an expectation for other hardware or another message size. Never raises.
+    UNKNOWN, and so is an expectation for other hardware, another number of GPUs or nodes, or another message size: what nccl-tests
+    printed names the GPUs and hosts of its ranks. What a measurement does not tell is let pass. Never raises.
     """
     about, found = _measurement(measurement)
     try:
@@ -50,10 +53,10 @@ def _judge(found: dict[str, t.Any], expected: Expectation) -> Opinion:
     if outcome != "measured":
         fatal = outcome == "error" and code in reasons.FATAL
         return Opinion("FAIL" if fatal else "UNKNOWN", reason, code)
-    other = bands.accepts(expected, found)
-    if other is not None:
-        wanted, seen = expected.match.get(other), found["context"].get(other, found.get(other))
-        return Opinion("UNKNOWN", f"the expectation is for {other} {wanted}, not {seen}", "no_expectation")
+    others = _contradictions(expected, found)
+    if others:
+        wanted, seen = (" and ".join(f"{key} {pair[at]}" for key, pair in others.items()) for at in (0, 1))
+        return Opinion("UNKNOWN", f"the expectation is for {wanted}, not {seen}", "no_expectation")
     opinions = []
     for size in expected.sizes:
         try:
@@ -66,6 +69,38 @@ def _judge(found: dict[str, t.Any], expected: Expectation) -> Opinion:
         sizes = " or ".join(bands.human(s) if isinstance(s, int) else str(s) for s in expected.sizes)
         return Opinion("UNKNOWN", f"the expectation holds at {sizes}, which was not measured", "no_expectation")
     return bands.worst(opinions)
+
+
+def _contradictions(expected: Expectation, found: dict[str, t.Any]) -> dict[str, tuple[t.Any, t.Any]]:
+    """What is wanted and what was found, for each key in which the two differ."""
+    others = {}
+    for key, wanted in expected.match.items():
+        if bands.accepts(dataclasses.replace(expected, match={key: wanted}), found) is not None:
+            others[key] = (wanted, found["context"].get(key, found.get(key)))
+    nodes, stage = found["context"].get("nodes"), expected.match.get("stage")
+    if "nodes" not in expected.match and number(nodes) and (nodes > 1 if stage == "nccl_node" else nodes == 1 and stage == "nccl_fabric"):
+        others["nodes"] = (1 if stage == "nccl_node" else "2 or more", nodes)
+    return others
+
+
+def _of_ranks(ranks: t.Any, world_size: t.Any) -> dict[str, t.Any]:
+    """GPU, GPUs of a node and nodes that the lines of nccl-tests' ranks tell, as a context has them.
+
+    Hosts are counted only where their names tell machines apart: cut at the first dot, several may have one name, and then two ranks
+    seem to be on one GPU.
+    """
+    ranks = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
+    found: dict[str, t.Any] = {}
+    if number(world_size):
+        found["world_size"] = world_size
+    names = sorted({rank["name"] for rank in ranks if isinstance(rank.get("name"), str) and rank["name"]})
+    if names:
+        found["gpu"] = names[0] if len(names) == 1 else "mixed: " + ", ".join(names)
+    places = {(str(rank.get("host")), str(rank.get("device")), str(rank.get("bdf"))) for rank in ranks}
+    hosts = collections.Counter(str(rank.get("host")) for rank in ranks)
+    if len(places) == len(ranks) and len(set(hosts.values())) == 1 and number(world_size) and world_size % len(hosts) == 0:
+        found.update(nodes=len(hosts), gpus=world_size // len(hosts))
+    return found
 
 
 def _expectation(given: t.Any, found: dict[str, t.Any]) -> Expectation:
@@ -122,8 +157,9 @@ def _measurement(given: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
     if isinstance(given.get("op"), str) and not about["check"]:
         about["check"] = given["op"]
     found.update(stage=about["stage"], check=about["check"])
+    found["context"] = _of_ranks(given.get("ranks"), given.get("world_size"))
     if isinstance(given.get("context"), dict):
-        found["context"] = dict(given["context"])
+        found["context"].update(given["context"])
     _numbers(given, found)
     _outcome(given, found)
     return about, found

@@ -71,6 +71,13 @@ def severity(item: t.Mapping[str, t.Any], chosen: t.Mapping[str, str] | None = N
     return "fail" if _matches_any(item["item"], GRAVE) else "warn"
 
 
+def ignored(fact: str, rules: t.Mapping[str, t.Any]) -> bool:
+    """Whether a node's rules ({"golden", "ignore", "drift"}) say that it may have another value than its neighbours have."""
+    if fact in (rules.get("golden") or {}) or _matches_any(fact, rules.get("ignore") or ()):
+        return True
+    return next((worth for pattern, worth in (rules.get("drift") or {}).items() if fnmatch.fnmatchcase(fact, pattern)), "") == "ignore"
+
+
 def text(value: t.Any) -> str:
     """A fact as it is compared and shown."""
     if value is None:

@@ -17,6 +17,12 @@ their cells (`again=True`) are added to the matrix before it is read once more:
         cells += [measure(a, b, rail) for a, b, rail in diagnosis.again]      # again=True
         diagnosis = diagnose_matrix(cells)
 
+Where a cell is `directed` its first port sends and its second receives, and a port is judged in both roles by themselves, as if
+they were two: what is bad one way only is found as surely as what is bad both ways, and the finding says which end sends.
+
+A cell between ports of different rates is held to the slower one's: a good number says nothing of the faster port, which is good
+only where it met one as fast as itself.
+
 A port is convicted when it misses the floor again with two different good partners, a path when it misses it again
 while both ends meet it again with others. A cell that was not measured is neither good nor bad: a port without a good
 cell is unresolved. One bad test makes a cell bad, however often it was good: what fails half of its tests stays bad.
@@ -48,7 +54,8 @@ class Cell:
 
     `floor`: the least it should give (of a latency the most), by what its own two ports can do; None where nobody knows, and then a
     number says nothing. `rail` names which rails met. `failed`: the test began and the link broke, which is as bad as a low number.
-    `unknown`: it could not be measured. `again`: asked for by an earlier diagnosis.
+    `unknown`: it could not be measured. `again`: asked for by an earlier diagnosis. `directed`: `a` sends and `b` receives, else data
+    went both ways. `rates`: of the two ports, where they matter and are known.
     """
 
     a: str
@@ -59,11 +66,14 @@ class Cell:
     again: bool = False
     reason: str = ""
     floor: float | None = None
+    directed: bool = False
+    rates: tuple[float | None, float | None] = (None, None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """`findings`, and the tests (port, port, rail) to run before the next reading; one may be listed more than once."""
+    """`findings`, and the tests (port, port, rail) to run before the next reading, the port that sends first where cells are
+    directed; one may be listed more than once."""
 
     findings: tuple[Finding, ...]
     again: tuple[tuple[str, str, str], ...]
@@ -86,6 +96,25 @@ def diagnose_matrix(
     `topology`: leaf switch by port id or by node. Raises ValueError for a cell of one port, or a floor that is no number.
     """
     return _Reading(list(cells), better, topology or {}, unit).diagnose()
+
+
+# A port in one of its two roles, where cells are directed.
+SENDING, RECEIVING = " sending", " receiving"
+
+
+def _role(port: str) -> str:
+    return SENDING if port.endswith(SENDING) else RECEIVING if port.endswith(RECEIVING) else ""
+
+
+def _whole(port: str) -> str:
+    """The port, of one of its roles."""
+    role = _role(port)
+    return port[: -len(role)] if role else port
+
+
+def _meet(a: str, b: str) -> bool:
+    """Whether there can be a test between them: no two ports only send."""
+    return not _role(a) or _role(a) != _role(b)
 
 
 def _pair(a: str, b: str) -> tuple[str, str]:
@@ -150,6 +179,7 @@ class _Reading:
         self.again_good: dict[str, Counter[str]] = defaultdict(Counter)
         self.rails: dict[str, set[str]] = defaultdict(set)
         self.rail_ports: dict[str, set[str]] = defaultdict(set)
+        self.rate: dict[str, float] = {}
         for cell in cells:
             if cell.a == cell.b:
                 raise ValueError(f"a cell needs two ports: {cell.a}")
@@ -163,10 +193,11 @@ class _Reading:
             )
             self.state[a, b] = state
             table = {"bad": self.bad, "good": self.good, "unknown": self.unknown}[state]
-            table[a].add(b)
-            table[b].add(a)
+            for port, other in ((a, b), (b, a)):
+                if state != "good" or self._speaks_for(port, other):
+                    table[port].add(other)
         self.ports = sorted(self.rails)
-        self.leaf = {port: topology.get(port, topology.get(node_of(port))) for port in self.ports}
+        self.leaf = {port: topology.get(_whole(port), topology.get(node_of(port))) for port in self.ports}
         self.node_ports: dict[str, list[str]] = defaultdict(list)
         self.leaf_ports: dict[str, list[str]] = defaultdict(list)
         for port in self.ports:
@@ -179,11 +210,17 @@ class _Reading:
         self.asked: Counter[str] = Counter()
 
     def _add(self, cell: Cell) -> None:
-        self.tests[_pair(cell.a, cell.b)].append(cell)
-        for port, other in ((cell.a, cell.b), (cell.b, cell.a)):
+        a, b = (cell.a + SENDING, cell.b + RECEIVING) if cell.directed else (cell.a, cell.b)
+        self.tests[_pair(a, b)].append(cell)
+        for port, rate in zip((a, b), cell.rates, strict=True):
+            if rate is not None:
+                self.rate[port] = rate
+        for port, other in ((a, b), (b, a)):
             self.rails[port].add(cell.rail)
             self.rail_ports[cell.rail].add(port)
             state = self._judge(cell)
+            if state == "good" and not self._speaks_for(port, other):
+                continue
             if state == "good":
                 self.passes[port][other] += 1
             if not cell.again:
@@ -195,6 +232,10 @@ class _Reading:
                 self.again_good[port][other] += 1
             else:
                 self.again_unknown[port] += 1
+
+    def _speaks_for(self, port: str, other: str) -> bool:
+        """Whether a good test between them says anything of the port: not where the other one is slower."""
+        return self.rate.get(other, math.inf) >= self.rate.get(port, 0.0)
 
     def _judge(self, cell: Cell) -> Literal["good", "bad", "unknown"]:
         if cell.outcome == "failed":
@@ -227,7 +268,7 @@ class _Reading:
             if state == "bad" and a not in suspects and b not in suspects and (a, b) not in explained:
                 self._path(a, b, suspects)
         self._unmeasured(suspects)
-        return Diagnosis(tuple(self.findings), tuple(self.again))
+        return Diagnosis(_merged(self.findings), tuple(self.again))
 
     def _leaves(self) -> tuple[set[str], set[tuple[str, str]]]:
         """Leaves that are bad with every other leaf, and single bad blocks between leaves that are not."""
@@ -310,6 +351,7 @@ class _Reading:
             for p in set().union(*(self.rail_ports[rail] for rail in self.rails[port]))
             if p not in forbidden and self.good[p] and not (across and self.leaf[p] in (None, here))
         ]
+        choice = [p for p in choice if _meet(port, p) and self._speaks_for(port, p)]
         used = self.again_good[port]
         wanted = None if beside is None else self.leaf[beside]
         choice.sort(
@@ -329,7 +371,8 @@ class _Reading:
             return False
         self.asked[a] += 1
         self.asked[b] += 1
-        self.again.append((*_pair(a, b), min(self.rails[a] & self.rails[b])))
+        first, second = sorted((a, b), key=lambda port: (_role(port) == RECEIVING, port))
+        self.again.append((_whole(first), _whole(second), min(self.rails[a] & self.rails[b])))
         return True
 
     def _row(self, port: str, suspects: set[str], across: bool = False) -> Confidence:
@@ -374,8 +417,11 @@ class _Reading:
         others: Iterable[tuple[str, str]] = (),
         name: str = "",
     ) -> None:
-        members = tuple(members)
-        alike: list[dict[str, object]] = [{"kind": kind, "id": key, "members": key.split("|")} for kind, key in others]
+        members = tuple(dict.fromkeys(map(_whole, members)))
+        alike: list[dict[str, object]] = [
+            {"kind": kind, "id": key, "members": key.split("|")}
+            for kind, key in dict.fromkeys((kind, _whole(key)) for kind, key in others)
+        ]
         evidence = self._cells(cells)
         self.findings.append(
             Finding(kind, name or "|".join(members), members, confidence, reason, evidence, tuple(alike))
@@ -392,7 +438,7 @@ class _Reading:
         passing = sum(len(self.good[p] - set(ports)) for p in ports)
         within = sum(len(self.good[p] & set(ports)) for p in ports) // 2
         reason = (
-            f"bad block: {len(cells)} cells between its {len(ports)} ports and ports on other leaves miss the floor, "
+            f"bad block: {len(cells)} cells between its {len(set(map(_whole, ports)))} ports and ports on other leaves miss the floor, "
             f"{passing} meet it; within the leaf {within} meet it"
         )
         few = [("nic", p) for p in ports] if len(ports) <= LEAF_WITNESSES else []
@@ -415,7 +461,7 @@ class _Reading:
             used: set[str] = set()
             # Cells that were not measured yet first: two bad paths alone would be good there.
             for pair in sorted(itertools.product(left, right), key=lambda pair: (_pair(*pair) in self.state, pair)):
-                if len(used) < 4 and not used & set(pair) and self.rails[pair[0]] & self.rails[pair[1]]:
+                if len(used) < 4 and _meet(*pair) and not used & set(pair) and self.rails[pair[0]] & self.rails[pair[1]]:
                     used |= set(pair)
                     asked.append(self._ask(*pair))
         proven = True
@@ -443,32 +489,43 @@ class _Reading:
             bad = [port for port in ports if port in rows]
             if not bad:
                 continue
-            if len(bad) == len(ports) > 1:
-                cells = [(p, o) for p in bad for o in self.bad[p] if o not in suspects]
-                reason = f"bad rows on all its {len(ports)} ports: {self._count(bad, suspects)}"
-                self._find("node", [node], _together([states[p] for p in bad]), reason, cells=cells)
-                continue
+            roles: dict[str, list[str]] = defaultdict(list)
             for port in bad:
-                siblings = [p for p in ports if p not in rows and self.good[p]]
-                reason = f"bad row: {self._count([port], suspects)}; "
+                roles[_whole(port)].append(port)
+            sure = {port: _either([states[p] for p in mine]) for port, mine in roles.items()}
+            every = set(map(_whole, ports))
+            if len(roles) == len(every) > 1:
+                cells = [(p, o) for p in bad for o in self.bad[p] if o not in suspects]
+                reason = f"bad rows on all its {len(every)} ports: {self._count(bad, suspects)}"
+                self._find("node", [node], _together(list(sure.values())), reason, cells=cells)
+                continue
+            for port, mine in roles.items():
+                siblings = {_whole(p) for p in ports if self.good[p]} - set(roles)
+                reason = f"bad row: {self._count(mine, suspects)}; "
                 reason += (
                     f"{len(siblings)} other ports of the node meet it" if siblings else "no other port of it is good"
                 )
-                cells = [(port, o) for o in self.bad[port] if o not in suspects]
+                cells = [(p, o) for p in mine for o in self.bad[p] if o not in suspects]
                 others = [] if siblings else [("node", node)]
-                self._find("nic", [port], states[port], reason, cells=cells, others=others)
+                self._find("nic", [port], sure[port], reason, cells=cells, others=others)
 
     def _count(self, ports: list[str], suspects: set[str]) -> str:
         bad = sum(len(self.bad[p] - suspects) for p in ports)
         good = sum(len(self.good[p] - suspects) for p in ports)
         again = sorted({o for p in ports for o in self.again_bad[p] if o not in suspects})
         text = f"{bad} of {bad + good} cells with good partners miss the floor"
+        ways = {_role(p) for p in ports}
+        if len(ways) == 1 and "" not in ways:
+            text += " where it sends" if SENDING in ways else " where it receives"
         return f"{text}; again with {', '.join(again[:4])}" if again else text
 
     def _path(self, a: str, b: str, suspects: set[str]) -> None:
         """A bad cell between two ports that are no bad rows."""
         repeated = b in self.again_bad[a]
-        passes = self.again_good[a][b]
+        passes = max(self.again_good[a][b], self.again_good[b][a])
+        misses = "it misses the floor"
+        if _role(a):
+            misses += f" where {_whole(a if _role(a) == SENDING else b)} sends"
         ends: dict[str, list[str]] = {}
         missing: dict[str, int] = {}
         for end, other in ((a, b), (b, a)):
@@ -479,7 +536,7 @@ class _Reading:
             if not ends[end]:
                 missing[end] = max(1, missing[end])
         if repeated and not any(missing.values()):
-            reason = f"bad cell: it misses the floor again; {a} meets it again with {ends[a][0]}, {b} with {ends[b][0]}"
+            reason = f"bad cell: {misses} again; {a} meets it again with {ends[a][0]}, {b} with {ends[b][0]}"
             shown = [(a, b), (a, ends[a][0]), (b, ends[b][0])]
             # Several bad paths of one port may as well be a port that flaps and had luck.
             others = [("nic", end) for end in (a, b) if len(self.bad[end] - suspects) > 2]
@@ -498,9 +555,9 @@ class _Reading:
             partners = self._partners(end, missing[end], suspects, avoid=[other], beside=other)
             asked += [self._ask(end, p) for p in partners]
         if any(asked):
-            self._find("pair", (a, b), "suspected", "bad cell: it misses the floor", cells=[(a, b)])
+            self._find("pair", (a, b), "suspected", f"bad cell: {misses}", cells=[(a, b)])
             return
-        reason = "it misses the floor, and no other good partner is there to tell the path from its ends"
+        reason = f"{misses}, and no other good partner is there to tell the path from its ends"
         self._find("pair", (a, b), "unresolved", reason, cells=[(a, b)], others=[("nic", a), ("nic", b)])
 
     def _unmeasured(self, suspects: set[str]) -> None:
@@ -508,15 +565,30 @@ class _Reading:
         silent = {
             p for p in self.ports if p not in suspects and self.unknown[p] and not self.good[p] and not self.bad[p]
         }
-        for port in sorted(silent):
-            cells = [_pair(port, other) for other in self.unknown[port]]
+        for port in sorted(set(map(_whole, silent))):
+            cells = [_pair(p, other) for p in sorted(silent) if _whole(p) == port for other in self.unknown[p]]
             reason = f"none of its {len(cells)} cells could be measured: {self._why(cells)}"
             self._find("nic", [port], "unresolved", reason, cells=cells)
+        self._slower(suspects)
         rest = sorted(pair for pair, state in self.state.items() if state == "unknown" and not silent & set(pair))
         if rest:
             reason = f"{len(rest)} of {len(self.state)} cells were not measured: {self._why(rest)}"
             members = sorted({port for pair in rest for port in pair})
             self._find("group", members, "unresolved", reason, cells=rest, name="unmeasured")
+
+    def _slower(self, suspects: set[str]) -> None:
+        """Ports that met only slower ones are not shown good at their own rate: once more, with one that is as fast."""
+        for port in self.ports:
+            if port in suspects or self.good[port] or self.bad[port]:
+                continue
+            slower = sorted(o for o in self.rate if self.state.get(_pair(port, o)) == "good")
+            if not slower:
+                continue
+            asked = [self._ask(port, p) for p in self._partners(port, 1, suspects)]
+            reason = f"it met only slower ports ({_whole(slower[0])} and others of {self.rate[slower[0]]:g}, it has {self.rate[port]:g})"
+            state: Confidence = "suspected" if any(asked) else "unresolved"
+            cells = [(port, other) for other in slower]
+            self._find("nic", [port], state, f"{reason} and is not shown good at its own rate", cells=cells)
 
     def _why(self, cells: Iterable[tuple[str, str]]) -> str:
         """The most frequent reason of tests without a measurement."""
@@ -531,3 +603,29 @@ def _together(states: list[Confidence]) -> Confidence:
         if state in states:
             return state
     return "unresolved"
+
+
+def _either(states: list[Confidence]) -> Confidence:
+    """What the two roles of one port say of it: first what is still asked for, then as sure as the surer of them."""
+    for state in ("suspected", "convicted"):
+        if state in states:
+            return state
+    return "unresolved"
+
+
+def _merged(findings: list[Finding]) -> tuple[Finding, ...]:
+    """One finding for each port and path, where both directions have one."""
+    found: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.kind, finding.id)
+        other = found.get(key)
+        if other is None:
+            found[key] = finding
+            continue
+        reason = finding.reason if finding.reason in other.reason else f"{other.reason}; {finding.reason}"
+        sure = _either([other.confidence, finding.confidence])
+        alike = tuple(one for one in other.indistinguishable if one in finding.indistinguishable)
+        found[key] = dataclasses.replace(
+            other, confidence=sure, reason=reason, evidence=(*other.evidence, *finding.evidence)[:TOLD], indistinguishable=alike
+        )
+    return tuple(found.values())

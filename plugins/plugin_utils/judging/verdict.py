@@ -15,14 +15,16 @@ import collections
 import dataclasses
 import datetime
 import json
+import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, drift, expectations, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, drift, expectations, hops, identity, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, well_formed
 
@@ -65,15 +67,18 @@ def judge(
     warn: str = "accept",
     stack: t.Mapping[str, dict[str, t.Any]] | None = None,
     *,
+    stated: identity.Stated | None = None,
     today: datetime.date | None = None,
     required_evidence: t.Mapping[str, t.Sequence[str]] | None = None,
     stages: t.Iterable[Stage] = (),
+    leaf: t.Mapping[str, str] | None = None,
 ) -> Judgement:
     """Judge a run.
 
     `plan` has run_id, items ({stage, check, variant, subject, target}), partial, notes. `expected(node, target)` are the
-    expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/judging/waivers.py.
-    `stack[target]` is {"golden", "ignore", "drift"}. `today` is the day on which waivers must still hold.
+    expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/waivers.py.
+    `stack[target]` is {"golden", "ignore", "drift"}, `stated[target]` what the inventory says of its machines,
+    {"gpu_count", "mig"}. `leaf` is the leaf switch of each node, as far as known. `today` is the day on which waivers must still hold.
     `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. WaiverError for a waiver
     that cannot be used.
     """
@@ -81,6 +86,8 @@ def judge(
     court.waivers = waivers_of(list(waivers or []))
     court.today = (today or datetime.date.today()).isoformat()
     court.warn = warn
+    court.stated = stated or {}
+    court.leaf = leaf or {}
     court.hear(measurements)
     return court.judge()
 
@@ -119,13 +126,21 @@ class _Court:
         self.stack = stack
         self.required_evidence = required_evidence
         self.waivers: list[Waiver] = []
+        self.used: set[Waiver] = set()
         self.today = ""
         self.warn = "accept"
+        self.stated: identity.Stated = {}
+        self.leaf: t.Mapping[str, str] = {}
         self.notes: list[str] = list(plan.get("notes") or [])
         self.drift: dict[str, list[dict[str, t.Any]]] = {}
         self.records: dict[Key, list[Record]] = collections.defaultdict(list)
         self.deciding: dict[Key, Record] = {}
         self.parts: dict[Key, list[Key]] = collections.defaultdict(list)
+        self.machines = identity.Nodes({})
+        self.doubts: dict[str, tuple[str, str]] = {}
+        self.asked: dict[Key, list[dict[str, t.Any]]] = collections.defaultdict(list)
+        for item in plan["items"]:
+            self.asked[key_of(item)].append(item["subject"])
 
     def hear(self, measurements: t.Iterable[t.Any]) -> None:
         """Take the measurements in, by what they are about."""
@@ -140,6 +155,7 @@ class _Court:
             node = node_of(key[3])
             if node != key[3]:
                 self.parts[key._replace(subject=node)].append(key)
+        self.machines = identity.Nodes(self.records)
 
     def _counting(self, key: Key, attempts: list[Record]) -> Record:
         """The attempt that counts is the last that measured; where none did, the last. Of several with its number the worst."""
@@ -193,11 +209,16 @@ class _Court:
             opinions[key].append(opinion)
         for key, opinion in self._drift():
             opinions[key].append(opinion)
+        for key, opinion in self.machines.opinions(self.records, self.stated, self.stack):
+            opinions[key].append(opinion)
         everything = [record for attempts in self.records.values() for record in attempts]
         for stage in self.stages.values():
             for key, opinion in stage.opinions(self.deciding, everything, self.expected):
                 opinions[key].append(opinion)
-        settled = {key: self._settle(key, found) for key, found in opinions.items()}
+        settled: dict[Key, Opinion] = {}
+        for key in sorted(opinions, key=lambda key: key in self.parts):  # parts before what they are parts of
+            settled[key] = self._settle(key, opinions[key], settled)
+        self.notes += self._unused()
         return self._conclude(settled)
 
     def _own(self, key: Key, record: Record) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
@@ -255,7 +276,12 @@ class _Court:
                 alike[(what, record["subject"]["kind"], look)].append((key, value))
                 if record["subject"]["kind"] == "gpu":
                     nodes[(what, node_of(key[3]))].append((key, value))
-        for (what, _kind_of, _look), group in alike.items():
+        for (what, kind, _look), group in alike.items():
+            pairs = {hops.nodes_of(key[3]): (key, value) for key, value in group} if kind == "pair" else {}
+            if what[6] == "lower" and any(a != b for a, b in pairs):  # a latency: pairs with as many hops are its neighbours
+                for pair, word, median, others in hops.outliers({p: v for p, (_key, v) in pairs.items()}, self.leaf):
+                    yield pairs[pair][0], _outlier(what, pairs[pair][1], (word, median), "below_neighbours", others)
+                continue
             centre = bands.centre([value for _key, value in group])
             if centre is None:
                 continue
@@ -322,11 +348,12 @@ class _Court:
             for whom, one in found:
                 yield whom, dataclasses.replace(one, reason=f"on attempt {record['attempt']}, which no other takes back: {one.reason}")
 
-    def _settle(self, key: Key, opinions: list[Opinion]) -> Opinion:
-        """One opinion of a check, with its attempts and its evidence."""
+    def _settle(self, key: Key, opinions: list[Opinion], settled: dict[Key, Opinion]) -> Opinion:
+        """One opinion of a check, with its attempts, its waivers and its evidence; `settled` has those of its parts."""
         record, attempts = self.deciding[key], self.records[key]
-        fatal = [one for _whom, one in (*self._fatal(key, record), *self._earlier(key))]
-        opinion = bands.worst([*opinions, *self._health(record), *fatal])
+        own = [self._by_parts(key, self._waive(key, one), settled) for one in (*opinions, *self._health(record))]
+        fatal = [self._waive(whom, one) for whom, one in (*self._fatal(key, record), *self._earlier(key))]
+        opinion = bands.worst([*own, *fatal])
         if opinion.verdict == "PASS" and (len(attempts) > 1 or record["attempt"] > 1):
             others = [m for m in attempts if m is not record]
             said = "; ".join(f"attempt {m['attempt']}: {m['reason'] or m['outcome']}" for m in others) or "not recorded"
@@ -360,12 +387,12 @@ class _Court:
     # Conclusion --------------------------------------------------------------------------------------------------
 
     def _conclude(self, settled: dict[Key, Opinion]) -> Judgement:
-        twice = duplicates(self.deciding.values())
-        final = {key: self._final(key, opinion, twice) for key, opinion in settled.items() if key not in self.parts}
+        self.doubts = self.machines.doubts()
+        final = {key: self._final(key, opinion) for key, opinion in settled.items() if key not in self.parts}
         for key in self.parts:
             if key in settled:
                 parts = [final[part] for part in self.parts[key]]
-                final[key] = self._final(key, bands.worst([settled[key], *parts]), twice)
+                final[key] = self._final(key, bands.worst([settled[key], *parts]))
         planned: dict[Key, Verdict] = {}
         for item in self.plan["items"]:
             key = key_of(item)
@@ -374,7 +401,7 @@ class _Court:
             if opinion is None:
                 reason = f"{key[3]}: it is in the plan and was never measured; resume the run"
                 parts = [final[part] for part in self.parts.get(key, ())]
-                opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]), twice)
+                opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]))
             promised = {*item["subject"]["members"], *(record["subject"]["members"] if record else ())}
             if item["subject"]["kind"] == "group":  # its members are who took part, not parts with numbers of their own
                 promised = set()
@@ -383,7 +410,12 @@ class _Court:
                 some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
                 reason = f"{key[3]}: it was not measured whole: nothing came from {some}"
                 opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, "incomplete")])
-            planned[key] = self._write(key, (record or item)["subject"], opinion)
+            other = identity.not_as_planned(item, record) if record is not None and record["outcome"] == "measured" else None
+            if other:
+                opinion = bands.worst([opinion, Opinion("UNKNOWN", f"{key[3]}: {other}", "incomplete")])
+            # What was planned says whom a group consists of, not what was measured.
+            subject = item["subject"] if record is None or item["subject"]["kind"] != "node" else record["subject"]
+            planned[key] = self._write(key, subject, opinion)
         covered = {*planned, *(part for key in planned for part in self.parts.get(key, ()))}
         others, extras = [], []
         for key, opinion in final.items():
@@ -395,29 +427,85 @@ class _Court:
                 extras.append(others[-1])
         return self._judgement(list(planned.values()), others, extras)
 
-    def _final(self, key: Key, opinion: Opinion, twice: dict[str, str]) -> Opinion:
-        """An opinion under its waivers, unless nobody knows which machine it is about."""
-        if opinion.verdict == "FAIL":
-            opinion = self._waive(key, opinion)
-        node = node_of(key[3])
-        if node in twice:
-            opinion = opinion.but("UNKNOWN", "duplicate_identity", twice[node])
+    def _final(self, key: Key, opinion: Opinion) -> Opinion:
+        """An opinion, unless nobody knows which machine it is about."""
+        about = [*self.asked.get(key, ()), *(record["subject"] for record in self.records.get(key, ()))] if self.doubts else ()
+        for node in sorted({node for subject in about for node in subjects.nodes_of(subject)} & set(self.doubts)):
+            code, words = self.doubts[node]
+            opinion = opinion.but("UNKNOWN", code, f"{node}: {words}")
         if not opinion.findings:
             return opinion
         return dataclasses.replace(opinion, findings=list(dict.fromkeys(opinion.findings)))
 
+    # Waivers -----------------------------------------------------------------------------------------------------
+
     def _waive(self, key: Key, opinion: Opinion) -> Opinion:
-        mine = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
-        if not mine:
+        """A failure under the waiver that names its code. Each is waived by itself, so that a known one hides no other."""
+        if opinion.verdict != "FAIL":
             return opinion
-        waiver = max(mine, key=lambda w: w.expires)
+        mine = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
+        waiver = self._naming(mine, (opinion.reason_code,))
+        if waiver is None:
+            others = [f"waiver {w.ticket} does not name {opinion.reason_code}, only {', '.join(w.codes)}" for w in mine]
+            return dataclasses.replace(opinion, findings=[*opinion.findings, *others])
+        self.used.add(waiver)
         if waiver.expires < self.today:
             reason = f"{opinion.reason}; its waiver {waiver.ticket} expired on {waiver.expires}"
             changed = opinion.but("FAIL", "expired_waiver", reason)
-        else:
-            reason = f"known failure, {waiver.ticket}, until {waiver.expires}: {opinion.reason}"
-            changed = dataclasses.replace(opinion.but("KNOWN_FAIL", "waived", reason), of="FAIL")
-        return dataclasses.replace(changed, ticket=waiver.ticket, expires=waiver.expires)
+            return dataclasses.replace(changed, ticket=waiver.ticket, expires=waiver.expires)
+        return _known(opinion, waiver, opinion.reason)
+
+    @staticmethod
+    def _naming(of: t.Iterable[Waiver], codes: t.Iterable[str | None]) -> Waiver | None:
+        """The waiver that names one of the codes; of several the one that holds longest."""
+        naming = [w for w in of if set(codes) & set(w.codes)]
+        return max(naming, key=lambda w: (w.expires, w.ticket), default=None)
+
+    def _by_parts(self, key: Key, opinion: Opinion, settled: dict[Key, Opinion]) -> Opinion:
+        """A node's number is that of its slowest part: where that part is waived and the others alone would not be too slow, the node
+        is a known failure too."""
+        promised = set(self.deciding[key]["subject"]["members"])
+        names = {part[3]: part for part in self.parts.get(key, ())}
+        if opinion.verdict != "FAIL" or opinion.reason_code not in reasons.LOW or not promised or promised - set(names):
+            return opinion
+        if opinion.value is None or opinion.expected is None or opinion.floor is None:
+            return opinion
+        values, waived = {}, {}
+        for name, part in names.items():
+            value = self._number(part, opinion)
+            if value is None:
+                return opinion
+            values[name] = value
+            waiver = self._naming((w for w in self.waivers if w.covers(name, *key[:2])), reasons.LOW)
+            if settled[part].verdict == "KNOWN_FAIL" and waiver and waiver.expires >= self.today:
+                waived[name] = waiver
+        lower = opinion.floor > opinion.expected
+        limit = bands.floors(opinion.expected, "lower" if lower else "higher")[1]
+        others = [value for name, value in values.items() if name not in waived]
+        slow = [name for name in waived if math.isclose(values[name], opinion.value, rel_tol=1e-6)]
+        if not slow or any(value > limit if lower else value < limit for value in others):
+            return opinion
+        return _known(opinion, waived[slow[0]], f"{opinion.reason}; that is its part {slow[0]}, and the others are fast enough")
+
+    def _number(self, part: Key, opinion: Opinion) -> float | None:
+        """A part's number of the metric that an opinion is about, in its unit."""
+        try:
+            found = bands.reading(self.deciding[part], str(opinion.metric), None)
+            return physics.convert(found.value, found.unit, str(opinion.unit)) if found else None
+        except ValueError:
+            return None
+
+    def _unused(self) -> t.Iterator[str]:
+        """Waivers that cover nothing in this run; of a wide one, which stands for many subjects, only where it covers none of them."""
+        groups: dict[Waiver, list[Waiver]] = collections.defaultdict(list)
+        for waiver in self.waivers:
+            groups[dataclasses.replace(waiver, subject="") if waiver.wide else waiver].append(waiver)
+        for group in groups.values():
+            if not self.used.intersection(group):
+                w = group[0]
+                about = " ".join(word for word in (w.stage, w.check) if word != "*") or "any check"
+                subjects = ", ".join(one.subject for one in group[:4]) + (" ..." if len(group) > 4 else "")
+                yield f"waiver {w.ticket} covers nothing in this run: {about} on {subjects}, {', '.join(w.codes)}"
 
     def _write(self, key: Key, subject: dict[str, t.Any], opinion: Opinion) -> Verdict:
         record = self.deciding.get(key)
@@ -448,12 +536,16 @@ class _Court:
             name, word = node_of(verdict["subject"]["id"]), verdict["verdict"]
             if name in nodes:
                 nodes[name] = max(nodes[name], word, key=lambda w: order[w])
-        bad = sorted({node_of(v["subject"]["id"]) for v in planned if v["verdict"] in ("FAIL", "UNKNOWN")})
-        where = ", ".join(bad[:5]) + (" ..." if len(bad) > 5 else "")
+        # Who is to blame stands first, whoever found it: a plan has no check of the node that a slow group turns out to have.
+        failed = {subjects.bearer(v["subject"]) for v in everything if v["verdict"] == "FAIL"}
+        unknown = {subjects.bearer(v["subject"]) for v in planned if v["verdict"] == "UNKNOWN"} - failed
+        bad = mine["FAIL"] + mine["UNKNOWN"]
         bad_extras = sum(v["verdict"] == "FAIL" for v in extras)
         refusals = [
             (not planned, "the plan is empty: nothing was to be measured"),
-            (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks, on {where}"),
+            (failed, f"FAIL on {subjects.named(failed)}"),
+            (unknown, f"UNKNOWN on {subjects.named(unknown)}"),
+            (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks"),
             (bad_extras, f"{bad_extras} FAIL of checks that were not planned"),
             (planned and not bad and not mine["PASS"], "no planned check is a PASS: nothing was shown to work"),
             (self.warn != "accept" and counts["WARN"], f"{counts['WARN']} WARN, and acceptance_warn is {self.warn}"),
@@ -462,7 +554,8 @@ class _Court:
         partial = bool(self.plan.get("partial"))
         why = "; ".join(refused)
         if not refused:
-            why = f"all {len(planned)} planned checks on {len(nodes)} nodes are acceptable"
+            about = {subjects.bearer(v["subject"]) for v in planned}
+            why = f"all {len(planned)} planned checks on {subjects.counted(kind for kind, _name in about)} are acceptable"
             why += f", {mine['WARN']} with a WARN to read" if mine["WARN"] else ""
             why += f", {mine['KNOWN_FAIL']} under a waiver" if mine["KNOWN_FAIL"] else ""
         if partial:
@@ -537,6 +630,11 @@ def measured(
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
 
 
+def _known(opinion: Opinion, waiver: Waiver, said: str) -> Opinion:
+    changed = opinion.but("KNOWN_FAIL", "waived", f"known failure, {waiver.ticket}, until {waiver.expires}: {said}")
+    return dataclasses.replace(changed, of="FAIL", ticket=waiver.ticket, expires=waiver.expires)
+
+
 def deviations(items: list[dict[str, t.Any]]) -> Opinion:
     """An opinion of the facts in which a node deviates (plugin_utils/judging/drift.py), each with its severity."""
     said = []
@@ -547,27 +645,6 @@ def deviations(items: list[dict[str, t.Any]]) -> Opinion:
     shown = "; ".join(said[:4]) + (f"; and {len(said) - 4} more" if len(said) > 4 else "")
     verdict = "FAIL" if any(item["severity"] == "fail" for item in items) else "WARN"
     return Opinion(verdict, shown, "drift", findings=said[4:])
-
-
-def duplicates(records: t.Iterable[Record]) -> dict[str, str]:
-    """Nodes that share a GPU or a machine-id with another: {node: what is twice}."""
-    owners: dict[str, set[str]] = collections.defaultdict(set)
-    for record in records:
-        if record["subject"]["kind"] not in ("node", "gpu", "nic"):
-            continue
-        node = node_of(record["subject"]["id"])
-        uuids = record["context"].get("gpu_uuids")
-        for uuid in uuids if isinstance(uuids, list) else ():
-            owners[f"GPU {uuid}"].add(node)
-        if record["context"].get("machine_id"):
-            owners[f"machine-id {record['context']['machine_id']}"].add(node)
-    found: dict[str, str] = {}
-    for identity, nodes in owners.items():
-        if len(nodes) > 1:
-            names = ", ".join(sorted(nodes)[:4])
-            for node in nodes:
-                found.setdefault(node, f"{identity} stands under {names}: one machine would be measured twice")
-    return found
 
 
 def primary(record: Record) -> str | None:

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import difflib
 import fnmatch
+import json
+import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
-KEYS = ("subject", "stage", "check", "ticket", "expires", "reason")
+KEYS = ("subject", "stage", "check", "codes", "ticket", "expires", "reason", "wide")
+# Days that a date can always be away.
+_CENTURY = 36500
+_TEXTS = ("subject", "stage", "check", "ticket", "expires", "reason")
 
 
 class WaiverError(RunError):
@@ -25,7 +32,8 @@ class WaiverError(RunError):
 
 @dataclasses.dataclass(frozen=True)
 class Waiver:
-    """`subject`, `stage` and `check` are patterns (`*`, `?`, `[...]`); a node stands for its parts too."""
+    """`subject`, `stage` and `check` are patterns (`*`, `?`, `[...]`); a node stands for its parts too. `codes` are the reason codes
+    of the failures that are known, `wide` says that it may cover more than one node."""
 
     subject: str
     stage: str
@@ -33,6 +41,8 @@ class Waiver:
     ticket: str
     expires: str  # YYYY-MM-DD, the last day on which it holds
     reason: str
+    codes: tuple[str, ...] = reasons.LOW
+    wide: bool = False
 
     def covers(self, subject: str, stage: str, check: str) -> bool:
         """Whether it speaks of this check of this subject."""
@@ -44,8 +54,8 @@ class Waiver:
 
 
 def parse(raw: t.Any, where: str = "acceptance_waivers") -> list[Waiver]:
-    """A list of {subject, stage, check, ticket, expires, reason} as the user wrote it; without stage or check it is for
-    all, and a reason is for people only."""
+    """A list of {subject, stage, check, codes, ticket, expires, reason, wide} as the user wrote it; without stage or check it is for
+    all, without codes for numbers that are too low, and a reason is for people only."""
     if not isinstance(raw, list):
         raise WaiverError(f"{where}: found {raw!r}, expected a list of waivers")
     return [_one(item, f"{where}[{number}]") for number, item in enumerate(raw)]
@@ -62,7 +72,7 @@ def _one(raw: t.Any, where: str) -> Waiver:
     values = {"stage": "*", "check": "*", "reason": "not given", **{k: v for k, v in raw.items() if v is not None}}
     if isinstance(values.get("expires"), datetime.date):
         values["expires"] = values["expires"].strftime("%Y-%m-%d")
-    for key in KEYS:
+    for key in _TEXTS:
         if not isinstance(values.get(key), str) or not values[key].strip():
             expected = "a date, YYYY-MM-DD" if key == "expires" else "text"
             raise WaiverError(f"{where}: {key}: found {values.get(key)!r}, expected {expected}")
@@ -71,4 +81,53 @@ def _one(raw: t.Any, where: str) -> Waiver:
             raise ValueError
     except ValueError as error:
         raise WaiverError(f"{where}: expires: found {values['expires']!r}, expected a date, YYYY-MM-DD") from error
+    values["codes"] = _codes(values.get("codes", list(reasons.LOW)), where)
+    if not isinstance(values.get("wide", False), bool):
+        raise WaiverError(f"{where}: wide: found {values['wide']!r}, expected true or false")
     return Waiver(**values)
+
+
+def _codes(raw: t.Any, where: str) -> tuple[str, ...]:
+    if not isinstance(raw, list) or not raw:
+        raise WaiverError(f"{where}: codes: found {raw!r}, expected a list of reason codes, like {', '.join(reasons.LOW)}")
+    for code in raw:
+        if not isinstance(code, str) or code not in reasons.ALL:
+            near = difflib.get_close_matches(str(code), reasons.ALL, 1, 0.0)
+            raise WaiverError(f"{where}: codes: found {code!r}, expected a reason code, like {near[0]}")
+    return tuple(raw)
+
+
+class Book:
+    """The waivers of a run, gathered from its hosts within the limits of how far and how long one may reach. `raw` are they."""
+
+    def __init__(self, today: datetime.date) -> None:
+        self.today = today
+        self._raw: dict[str, dict[str, t.Any]] = {}
+        self._inherited: dict[str, str] = {}
+
+    @property
+    def raw(self) -> list[dict[str, t.Any]]:
+        return list(self._raw.values())
+
+    def take(self, given: t.Any, where: str, subject: str, days: int) -> None:
+        """What a host says, of `subject` where it names none. WaiverError where one cannot be used, ends later than `days` from now, or
+        covers more than one node and does not say `wide: true`."""
+        if not isinstance(given, list):
+            raise WaiverError(f"{where}: found {given!r}, expected a list of waivers")
+        for number, item in enumerate(given):
+            whole = {"subject": subject, **item} if isinstance(item, dict) else item
+            waiver = _one(whole, f"{where}[{number}]")
+            place = f"{where}[{number}] ({waiver.ticket})"
+            last = (self.today + datetime.timedelta(days=min(days, _CENTURY))).isoformat()
+            if waiver.expires > last:
+                raise WaiverError(
+                    f"{place}: expires: found {waiver.expires}, expected a day until {last}, {days} days from now; "
+                    "acceptance_waiver_days sets how many"
+                )
+            if re.search(r"[*?\[]", node_of(waiver.subject)) and not waiver.wide:
+                raise WaiverError(f"{place}: subject: found {waiver.subject!r}, expected one node, or wide: true for more than one")
+            if "subject" not in item:
+                first = self._inherited.setdefault(json.dumps(item, sort_keys=True, default=str), subject)
+                if first != subject and not waiver.wide:
+                    raise WaiverError(f"{place}: subject: found none, for {first} and {subject}, expected one node, or wide: true")
+            self._raw.setdefault(json.dumps(whole, sort_keys=True, default=str), whole)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import collections
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+
 
 def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[str]:
     """The plan in a few lines for people."""
@@ -22,8 +24,7 @@ def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[s
     for stage in plan["stages"]:
         mine = [item for item in plan["items"] if item["stage"] == stage["name"]]
         checks_of = collections.Counter(item["subject"]["id"] for item in mine)
-        kinds = collections.Counter({item["subject"]["id"]: item["subject"]["kind"] for item in mine}.values())
-        what = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in sorted(kinds.items()))
+        what = subjects.counted({item["subject"]["id"]: item["subject"]["kind"] for item in mine}.values())
         about = plan.get("check_seconds", {}).get(stage["name"], 0) * max(checks_of.values(), default=0)
         total += about
         takes = f", about {about:.0f} s" if about else ""

@@ -8,24 +8,28 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import datetime
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, waivers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 
-def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
+def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
     """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node
     of a cluster with settings of its own: number of its set}, "waivers", "warn", "stack": {target: golden values and what
-    drift is worth}, "notes"}."""
+    drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed}, "leaf": {node: the leaf
+    switch it hangs on}, "notes"}."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
     of: dict[str, int] = {}
-    waivers: list[dict[str, t.Any]] = []
+    book = waivers.Book(datetime.date.today())
     stack: dict[str, dict[str, t.Any]] = {}
+    stated: dict[str, dict[str, t.Any]] = {}
+    leaf: dict[str, str] = {}
     notes: list[str] = []
     for host, values in settings.items():
         layered = [(layer, planner.template(host, v)) for layer, v in planner.layers.of(host, "acceptance_expectations")]
@@ -33,26 +37,28 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
         if resolved not in sets:
             sets.append(resolved)
         of[host] = sets.index(resolved)
-        for waiver in values["acceptance_waivers"] or ():
-            scoped = {"subject": host, **waiver} if isinstance(waiver, dict) else waiver
-            if scoped not in waivers:
-                waivers.append(scoped)
+        days = values["acceptance_waiver_days"]
+        book.take(values["acceptance_waivers"] or [], f"{host}: acceptance_waivers", host, days)
         for node, entry in _of_nodes(host, values, notes):
             resolved = _resolve(resolver, f"{host}: acceptance_node_vars", _and(layered, entry), values)
             if resolved not in sets:
                 sets.append(resolved)
             of[node] = sets.index(resolved)
-            waivers += [{**waiver, "subject": node} if isinstance(waiver, dict) else waiver for waiver in entry.get("waivers") or ()]
+            book.take(entry.get("waivers") or [], f"{host}: acceptance_node_vars: waivers", node, days)
+        on = values.get("rdma_leaf") or values.get("nccl_fabric_leaf") or {}
+        leaf.update({str(node): str(name) for node, name in (on.items() if isinstance(on, dict) else [(host, on)]) if name})
         chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
         if any(chosen.values()):
             stack[host] = chosen
-    verdict.check_waivers(waivers)
+        stated[host] = {"gpu_count": values.get("acceptance_gpu_count"), "mig": values.get("acceptance_mig")}
     return {
         "sets": [s.dump() for s in sets],
         "of": of,
-        "waivers": waivers,
+        "waivers": book.raw,
         "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
         "stack": stack,
+        "stated": stated,
+        "leaf": leaf,
         "notes": sorted({line for s in sets for line in s.ignored}) + notes,
     }
 

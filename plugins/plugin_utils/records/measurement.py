@@ -98,6 +98,7 @@ class Completer:
         sender = sender or self.target
         fields = {name: seen.get(name, default) for name, default in observation.FIELDS.items()}
         subject = self._subject(sender, fields.pop("part"), fields.pop("members"), fields.pop("subject"))
+        fields["context"] = self._identified(fields["context"], sender, subject)
         check = (str(fields["check"]), str(fields["variant"]), str(subject["id"]))
         item = self.planned.get(check) or self.planned.get((*check[:2], sender)) or {}
         attempt = item.get("attempt", 1)
@@ -129,6 +130,19 @@ class Completer:
             "bad_measurement",
             f"what {sender} sent is refused: {wrong}",
         )
+
+    def _identified(self, context: t.Any, sender: str, subject: dict[str, t.Any]) -> t.Any:
+        """The context with `identities`, {node: what it was known by}: of who made it and, where a head speaks for a group, of its members;
+        nobody else is spoken for."""
+        if not isinstance(context, dict):
+            return context
+        context = dict(context)
+        own, told = context.pop("identity", None), context.pop("identities", None)
+        members = {m for group in self._groups for m in group["members"]} if subject["kind"] == "group" else set()
+        found = {node: who for node, who in told.items() if node in members} if isinstance(told, dict) else {}
+        if own and sender not in [group["id"] for group in self._groups]:
+            found[sender] = own
+        return {**context, "identities": found} if found else context
 
     def _in_a_group(self, subject: dict[str, t.Any]) -> bool:
         """Whether it is about members of a group that was asked of this target, and of nobody else."""

@@ -235,9 +235,9 @@ def prometheus(model: Model) -> str:
     sample("planned_checks", coverage["planned"])
     metric("measured_checks", "Planned checks that were measured, or do not apply.")
     sample("measured_checks", coverage["measured"])
-    metric("node_verdict", "1 at the worst verdict of a node.")
+    metric("node_verdict", "1 at the worst verdict of a node, a pair, a switch or a group.")
     for node in model["nodes"]:
-        sample("node_verdict", 1, node=node["name"], verdict=node["verdict"], simulated=_bool(node["simulated"]))
+        sample("node_verdict", 1, node=node["name"], kind=node["kind"], verdict=node["verdict"], simulated=_bool(node["simulated"]))
     values = [(s, g, r) for s in model["stages"] for g in s["checks"] for r in g["rows"] if r["value"] is not None]
     for name, text in (("value", "What a check measured, in its unit."), ("floor", "The least, for a time the most, that passes.")):
         metric(name, text)

@@ -17,6 +17,7 @@ import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import write_atomically
 
@@ -65,6 +66,7 @@ def build(plan: Record, measurements: list[Record], judgement: t.Any, matrices: 
         "coverage": judgement.coverage,
         "notes": judgement.notes,
         "nodes": nodes,
+        "counted": subjects.counted(n["kind"] for n in nodes),
         "not_measured_by_plan": _without_checks(plan, nodes),
         "stages": [{**_stage(name, verdicts, latest), "matrices": (matrices or {}).get(name, [])} for name in stages],
         "warnings": _warnings(verdicts),
@@ -89,6 +91,7 @@ def worst(names: t.Iterable[str]) -> str:
 def _nodes(verdicts: list[Record], stages: list[str], latest: dict[Key, Record]) -> list[Record]:
     """Every node (and every pair or group, which is nobody's alone) with its verdict by stage, the worst first."""
     of: dict[str, dict[str, list[Record]]] = {}
+    kinds = {name: kind for kind, name in (subjects.bearer(v["subject"]) for v in verdicts)}
     for v in verdicts:
         of.setdefault(node_of(v["subject"]["id"]), {}).setdefault(v["stage"], []).append(v)
     nodes = []
@@ -97,6 +100,7 @@ def _nodes(verdicts: list[Record], stages: list[str], latest: dict[Key, Record])
         nodes.append(
             {
                 "name": name,
+                "kind": kinds[name],
                 "verdict": worst(v["verdict"] for v in every),
                 "stages": {s: worst(v["verdict"] for v in by_stage[s]) if s in by_stage else "" for s in stages},
                 "simulated": any(v["simulated"] for v in every),
@@ -237,7 +241,7 @@ def _commands(latest: dict[Key, Record]) -> list[Record]:
     ran: dict[tuple[str, str], set[str]] = {}
     for m in latest.values():
         if m["command"]:
-            ran.setdefault((m["stage"], shlex.join(m["command"])[:2000]), set()).add(node_of(m["subject"]["id"]))
+            ran.setdefault((m["stage"], shlex.join(m["command"])[:2000]), set()).update(subjects.nodes_of(m["subject"]) or {m["target"]})
     found: list[Record] = [{"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()]
     return sorted(found, key=lambda e: (e["stage"], -e["nodes"], e["command"]))[:COMMANDS]
 
@@ -247,7 +251,7 @@ def _versions(plan: Record, latest: dict[Key, Record]) -> list[Record]:
     seen: dict[tuple[str, str], set[str]] = {}
     for m in latest.values():
         if m["tool_version"]:
-            seen.setdefault((m["stage"], m["tool_version"]), set()).add(node_of(m["subject"]["id"]))
+            seen.setdefault((m["stage"], m["tool_version"]), set()).update(subjects.nodes_of(m["subject"]) or {m["target"]})
     own = {
         "gpufleet.acceptance": plan["collection_version"],
         "ansible-core": plan["ansible_version"],

@@ -14,6 +14,7 @@ import pathlib
 import typing as t
 
 import jinja2
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import PLURAL, counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts, heatmap
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, number, plain, seconds
 from markupsafe import Markup
@@ -35,8 +36,9 @@ def render(model: dict[str, t.Any]) -> str:
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, finalize=_seen,
     )  # fmt: skip
-    environment.filters.update(number=number, seconds=seconds, left_out=left_out, figure=figure, floor_word=charts.floor_word)
-    environment.globals.update(heatmap=heatmap.figure, distribution=heatmap.distribution)
+    environment.filters.update(number=number, seconds=seconds, left_out=left_out, counted=counted)
+    environment.filters.update(figure=figure, floor_word=charts.floor_word)
+    environment.globals.update(heatmap=heatmap.figure, distribution=heatmap.distribution, plural=PLURAL)
     figures: dict[tuple[str, str, str], t.Any] = {}
     if get_plotlyjs:
         figures = {

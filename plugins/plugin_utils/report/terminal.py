@@ -13,6 +13,7 @@ import shutil
 import typing as t
 import unicodedata
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, plain
 
 Model = t.Dict[str, t.Any]
@@ -39,10 +40,11 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
         lines.append(("SIMULATED: results marked with * come from simulated tools, not from hardware", "yellow"))
     lines += _rows(model, shown, width)
     listed = {n["name"] for n in shown}
-    rest = [n["verdict"] for n in nodes if n["name"] not in listed]
+    rest = [n for n in nodes if n["name"] not in listed]
     for word, colour in COLOURS.items():
-        if rest.count(word):
-            lines.append((f"and {rest.count(word)} nodes with {word}", colour))
+        kinds = [n["kind"] for n in rest if n["verdict"] == word]
+        if kinds:
+            lines.append((f"and {counted(kinds)} with {word}", colour))
     lines += [(fit(f"note: {_line(note)}", 2 * width), "yellow") for note in model["notes"]]
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]

@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, Expectations, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
@@ -53,17 +53,27 @@ class Table:
         return diagnose_matrix(self.cells, better=self.better, unit=self.unit)
 
 
-def tables(records: t.Iterable[Record], expected: Expected) -> list[Table]:
+def tables(records: t.Sequence[Record], expected: Expected) -> list[Table]:
     """The matrix of each kind of test over all its attempts, with what `rdma_again` added."""
     pairs: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
-    again: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
+    again: dict[tuple[str, str, str], list[tuple[Record, Record]]] = collections.defaultdict(list)
     for record in records:
         if record.get("stage") == "rdma" and record["subject"]["kind"] == "pair":
             pairs[_realm(record), record["check"], record["variant"]].append(record)
         elif record.get("stage") == "rdma_again":
             for row in sides(record, "client"):
-                again[_realm(record), row["check"], row["variant"]].append(row)
-    return [_table(*key, found, again[key], expected) for key, found in sorted(pairs.items())]
+                again[_realm(record), row["check"], row["variant"]].append((record, row))
+    ports = _ports_of(records)
+    return [_table(*key, found, again[key], ports, expected) for key, found in sorted(pairs.items())]
+
+
+def _ports_of(records: t.Iterable[Record]) -> dict[str, Record]:
+    """By its id what the stage `rdma_ports` saw of each port, at last."""
+    found = {}
+    for record in sorted((r for r in records if r.get("stage") == "rdma_ports" and r["outcome"] == "measured"), key=lambda r: r["attempt"]):
+        for port in _hardware(record)[1]:
+            found[f"{record['subject']['id']}/nic/{port['device']}/{port.get('port')}"] = port
+    return found
 
 
 def _realm(record: Record) -> str:
@@ -103,37 +113,77 @@ def _is_rail(found: t.Any) -> bool:
     )
 
 
-def _table(realm: str, check: str, variant: str, pairs: list[Record], again: list[Record], expected: Expected) -> Table:
+def _table(
+    realm: str,
+    check: str,
+    variant: str,
+    pairs: list[Record],
+    again: list[tuple[Record, Record]],
+    ports: dict[str, Record],
+    expected: Expected,
+) -> Table:
     metric, better, unit = ("bandwidth", "higher", "Gb/s") if check.endswith("_bw") else ("latency", "lower", "us")
-    cells: list[Cell] = []
-    floors: dict[tuple[str, ...], float] = {}
-    of_port: dict[str, set[float]] = collections.defaultdict(set)
+    found: list[tuple[Cell, str]] = []
+    of_ports: dict[frozenset[str], Record] = {}
     for record in pairs:
-        rails = rails_of(record)
-        floor = _floor(record, expected(record["subject"]["id"], record["target"]), metric, unit) if rails else None
-        for rail in rails:
+        for rail in rails_of(record):
+            of_ports[frozenset((rail["a"], rail["b"]))] = record["context"]
             # A port within its own node, or with itself, is no path between two.
-            if node_of(rail["a"]) == node_of(rail["b"]):
-                continue
-            rows = [row for row in record["series"] if row.get("rail") == rail["rail"] and row.get("a") == rail["a"]]
-            cells.append(dataclasses.replace(_cell(rail, rows, metric), floor=floor))
-            if floor is not None:
-                floors[tuple(sorted((rail["a"], rail["b"])))] = floor
-                of_port[rail["a"]].add(floor)
-                of_port[rail["b"]].add(floor)
-    for row in again:
-        floor = floors.get(tuple(sorted((row["a"], row["b"]))))
-        if floor is None and of_port[row["a"]] and of_port[row["b"]]:  # a pair that was not planned: what the slower of both ports can
-            ends = of_port[row["a"]], of_port[row["b"]]
-            floor = min(map(max, ends)) if better == "higher" else max(map(min, ends))
-        cells.append(dataclasses.replace(_cell(row, row["rows"], metric), again=True, floor=floor))
-    for name in {cell.rail for cell in cells}:
-        values = [c.value for c in cells if c.rail == name and c.value and c.floor is None]
-        if len(values) >= ENOUGH:
-            usual = bands.floors(statistics.median(values), better)[1]
-            cells = [dataclasses.replace(c, floor=usual) if c.rail == name and c.floor is None else c for c in cells]
+            if node_of(rail["a"]) != node_of(rail["b"]):
+                found.append(_judged(_of_rail(record, rail, ports), rail, ports, expected, metric, unit))
+    # What selects an expectation besides the two ports is the same in all pairs of a table.
+    whole = min(pairs, key=lambda r: (not r["context"], r["subject"]["id"], r["attempt"]))
+    context = {**whole["context"], "nic_gbps": None}
+    for record, row in again:
+        own = _context(of_ports.get(frozenset((row["a"], row["b"])), context), row, ports)
+        of = {**record, "stage": "rdma", "check": check, "context": own, "series": row["rows"], "metrics": {}}
+        cell, alike = _judged(of, row, ports, expected, metric, unit)
+        found.append((dataclasses.replace(cell, again=True), alike))
+    # In an order of their own: what is said of them does not depend on the journal's.
+    cells = sorted(_with_usual(found, better), key=lambda c: (c.a, c.b, c.rail, c.again, c.outcome, c.value or 0.0, c.reason))
     simulated = any(record["simulated"] for record in pairs)
     return Table(realm, check, variant, cells, t.cast("t.Literal['higher', 'lower']", better), unit, simulated)
+
+
+def _of_rail(record: Record, rail: Record, ports: dict[str, Record]) -> Record:
+    """What a pair's measurement says of one of its rails, as if that were all: what it is held to depends on its own two ports."""
+    rows = [row for row in record["series"] if row.get("rail") == rail["rail"] and row.get("a") == rail["a"]]
+    last = {name: {**of, "value": rows[-1].get(name) if rows else None} for name, of in record["metrics"].items() if isinstance(of, dict)}
+    return {**record, "context": _context(record["context"], rail, ports), "series": rows, "metrics": last}
+
+
+def _context(context: Record, rail: Record, ports: dict[str, Record]) -> Record:
+    """What selects the expectation of two ports: the rate of the slower one; where they are not known, what the pair says."""
+    rates = _rates(rail, ports)
+    slower = min((rate for rate in rates if rate), default=None)
+    return {**context, "nic_gbps": slower} if all(rates) else context
+
+
+def _rates(rail: Record, ports: dict[str, Record]) -> tuple[float | None, float | None]:
+    a, b = (ports.get(rail[end], {}).get("rate_gbps") for end in ("a", "b"))
+    return (a if number(a) else None, b if number(b) else None)
+
+
+def _judged(
+    record: Record, rail: Record, ports: dict[str, Record], expected: Expected, metric: str, unit: str
+) -> tuple[Cell, str]:
+    """A cell with the floor of its own ports, and in words what makes others alike."""
+    cell = _cell(rail, record["series"], metric)
+    floor = _floor(record, expected(record["subject"]["id"], record["target"]), metric, unit)
+    rates = _rates(rail, ports) if metric == "bandwidth" else (None, None)
+    alike = repr([rail["rail"], *(record["context"].get(key) for key in CONTEXT_KEYS)])
+    return dataclasses.replace(cell, floor=floor, rates=rates), alike
+
+
+def _with_usual(found: list[tuple[Cell, str]], better: str) -> t.Iterator[Cell]:
+    """The cells; those without an expectation are held to the median of enough that are alike."""
+    values: dict[str, list[float]] = collections.defaultdict(list)
+    for cell, alike in found:
+        if cell.floor is None and cell.value:
+            values[alike].append(cell.value)
+    usual = {alike: bands.floors(statistics.median(of), better)[1] for alike, of in values.items() if len(of) >= ENOUGH}
+    for cell, alike in found:
+        yield cell if cell.floor is not None else dataclasses.replace(cell, floor=usual.get(alike))
 
 
 def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
@@ -181,7 +231,7 @@ def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
             "pairs": len({row["subject"] for row in rows}),
             "started_at": min(row["started_at"] for row in rows),
             "seconds": max(row["duration_s"] for row in rows),
-            "slowest": max(rows, key=lambda row: row["duration_s"])["subject"],
+            "slowest": max(rows, key=lambda row: (row["duration_s"], row["subject"]))["subject"],
         }
         for number, rows in sorted(by_round.items())
     ]
@@ -190,11 +240,14 @@ def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
 # Opinions ------------------------------------------------------------------------------------------------------------
 
 
-def opinions(deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
+def opinions(deciding: t.Mapping[Key, Record], records: t.Sequence[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
     """What the verdict engine adds to what each measurement says of itself. `deciding` is the attempt that counts of each key,
     `records` are all, those of one key in the order of their attempts."""
+    ports = _ports_of(records)
     yield from _ports(deciding)
     yield from _both_sides(deciding, records)
+    yield from _unlike_rails(deciding, ports, expected)
+    yield from _unmeasured_ports(deciding, records, ports)
     for table in tables(records, expected):
         found = table.diagnose()
         for finding in found.findings if found else ():
@@ -271,6 +324,48 @@ def _compare(record: Record, rail: Record, row: Record | None) -> t.Iterator[Opi
         yield Opinion("WARN", f"{where}: during the test, on {server}: {told}", "evidence")
 
 
+def _unlike_rails(deciding: t.Mapping[Key, Record], ports: dict[str, Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
+    """A pair is held to its slowest rail as a whole; each rail that is faster to its own expectation besides."""
+    for key, record in deciding.items():
+        if key[0] != "rdma" or record["subject"]["kind"] != "pair" or record["outcome"] != "measured":
+            continue
+        for rail in rails_of(record):
+            own = _of_rail(record, rail, ports)
+            if own["context"].get("nic_gbps") == record["context"].get("nic_gbps"):
+                continue
+            where, found = f"rail {rail['rail']}", []
+            for entry, size in expected(key[3], record["target"]).choose(own):
+                try:
+                    value = bands.reading(own, entry.metric, size)
+                except bands.Unusable as error:
+                    found.append(Opinion("UNKNOWN", f"{where}: {error}", "bad_measurement"))
+                    continue
+                if value is not None:
+                    opinion = bands.compare(value, entry)
+                    found.append(dataclasses.replace(opinion, reason=f"{where}: {opinion.reason}"))
+            if not found:
+                text = f"{where}: no expectation for a rail of {own['context'].get('nic_gbps')} Gb/s"
+                found.append(Opinion("UNKNOWN", text, "no_expectation"))
+            yield from ((key, opinion) for opinion in found if opinion.verdict != "PASS")
+
+
+def _unmeasured_ports(
+    deciding: t.Mapping[Key, Record], records: t.Iterable[Record], ports: dict[str, Record]
+) -> t.Iterator[tuple[Key, Opinion]]:
+    """Ports that could have been measured and met nobody, as no partner has such a rail, of nodes that were measured at all."""
+    pairs = (r for r in records if r.get("stage") == "rdma" and r["subject"]["kind"] == "pair")
+    met = {rail[end] for record in pairs for rail in rails_of(record) for end in ("a", "b")}
+    alone: dict[str, list[str]] = collections.defaultdict(list)
+    for name, port in ports.items():
+        if port.get("state") == "ACTIVE" and (port.get("gid") or port.get("link_layer") == "InfiniBand") and name not in met:
+            alone[node_of(name)].append(name)
+    for node in {node_of(name) for name in met} & set(alone):
+        key = Key("rdma", TIMETABLE, "", node)
+        if key in deciding:
+            text = f"{len(alone[node])} of its rails met nobody and were not measured: {', '.join(sorted(alone[node])[:4])}"
+            yield key, Opinion("UNKNOWN", text, "incomplete")
+
+
 # Ports of several nodes ----------------------------------------------------------------------------------------------
 
 
@@ -294,13 +389,63 @@ def _ports(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     yield from _unlike(nodes, "rail_order", "FAIL", _network)
     yield from _unlike(nodes, "mtu", "FAIL", lambda port, _device: f"MTU {port['mtu']}" if port.get("mtu") else None)
     yield from _unlike(nodes, "firmware", "WARN", _firmware)
-    count = collections.Counter(len(_hardware(r)[1]) for r in nodes.values())
-    usual, agree = count.most_common(1)[0] if count else (0, 0)
-    if _enough(agree, len(nodes)):
-        for key, record in nodes.items():
-            here = len(_hardware(record)[1])
-            if here != usual:
-                yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(nodes)} nodes have {usual}", "rail_order")
+    yield from _unlike(nodes, "link_slow", "WARN", _link)
+    yield from _slow(nodes)
+    yield from _counts(nodes)
+
+
+def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Ports slower than the same rail elsewhere, unless the inventory says how fast they should be, which the probe has looked at.
+
+    Slower than most is a FAIL. Where most are as slow, or there is no most, a port whose very board runs faster elsewhere is UNKNOWN:
+    one of them is not what it should be, and nobody says which.
+    """
+    by_rail: dict[int, dict[Key, tuple[float, str, str]]] = collections.defaultdict(dict)
+    for key, record in nodes.items():
+        devices, ports = _hardware(record)
+        for rail, port in enumerate(ports):
+            rate = port.get("rate_gbps")
+            if port.get("state") == "ACTIVE" and number(rate) and not _wanted(record, "gbps"):
+                board = str(devices[str(port["device"])].get("board"))
+                by_rail[rail][key] = (float(t.cast(float, rate)), board, f"{port['device']} port {port.get('port')}")
+    for rail, found in by_rail.items():
+        usual, agree = collections.Counter(rate for rate, _board, _where in found.values()).most_common(1)[0]
+        for key, (rate, board, where) in found.items():
+            best, who = max(((r, k[3]) for k, (r, b, _w) in found.items() if b == board))
+            said = f"rail {rail} ({where}) runs at {rate:g} Gb/s"
+            if _enough(agree, len(found)) and rate < usual:
+                yield key, Opinion("FAIL", f"{said}, {agree} of {len(found)} nodes at {usual:g}", "link_slow")
+            elif rate < best:
+                text = f"{said}, the same board at {best:g} on {who}; rdma_ports_gbps says which is right"
+                yield key, Opinion("UNKNOWN", text, "link_slow")
+
+
+def _counts(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Numbers of rails that differ, of nodes of which the inventory does not say how many they should have."""
+    counts = {key: len(_hardware(record)[1]) for key, record in nodes.items() if not _wanted(record, "rails")}
+    if len(set(counts.values())) < 2:
+        return
+    usual, agree = collections.Counter(counts.values()).most_common(1)[0]
+    others = ", ".join(f"{key[3]} has {here}" for key, here in list(counts.items())[:4])
+    for key, here in counts.items():
+        if not _enough(agree, len(counts)):
+            text = f"{here} rails, and the nodes differ without a most ({others}); rdma_ports_rails says what is right"
+            yield key, Opinion("UNKNOWN", text, "rail_order")
+        elif here != usual:
+            yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(counts)} nodes have {usual}", "rail_order")
+
+
+def _wanted(record: Record, name: str) -> t.Any:
+    """What the inventory says that a node should have."""
+    wanted = record["context"].get("wanted")
+    return wanted.get(name) if isinstance(wanted, dict) else None
+
+
+def _link(port: Record, _device: Record) -> str | None:
+    """Rate, lanes and speed of each."""
+    if port.get("state") != "ACTIVE" or not number(port.get("rate_gbps")):
+        return None
+    return f"a link of {port['rate_gbps']:g} Gb/s ({port.get('width')} lanes of {port.get('speed')})"
 
 
 def _network(port: Record, _device: Record) -> str | None:
@@ -328,11 +473,13 @@ def _hardware(record: Record) -> tuple[dict[str, Record], list[Record]]:
 
 
 def _unlike(
-    nodes: dict[Key, Record], code: str, verdict: str, of: t.Callable[[Record, Record], str | None]
+    nodes: t.Mapping[Key, Record], code: str, verdict: str, of: t.Callable[[Record, Record], str | None]
 ) -> t.Iterator[tuple[Key, Opinion]]:
     """Rails that differ from the same rail of most nodes."""
     by_rail: dict[int, dict[Key, tuple[str, str]]] = collections.defaultdict(dict)
     for key, record in nodes.items():
+        if code == "link_slow" and _wanted(record, "gbps"):
+            continue
         devices, ports = _hardware(record)
         for rail, port in enumerate(ports):
             value = of(port, devices[str(port["device"])])

@@ -34,8 +34,16 @@ class Fault:
     other: frozenset[str] = frozenset()  # a block: the ports of its second leaf
     share: float = 1.0
     breaks: bool = False  # the link breaks instead of being slow
+    way: str = ""  # one way only: a port "sends" or "receives", a path from its "first" port or to it ("second")
 
     def exercised(self, a: str, b: str) -> bool:
+        """Whether a test in which `a` sends meets it. Without a way both are met by every test between them."""
+        if self.way == "sends" and a not in self.ports:
+            return False
+        if self.way == "receives" and b not in self.ports:
+            return False
+        if self.way in ("first", "second") and (a == min(self.ports)) != (self.way == "first"):
+            return False
         if self.kind == "path":
             return {a, b} == self.ports
         if self.kind == "block":
@@ -46,11 +54,21 @@ class Fault:
 
 
 class Rails:
-    """Answers pair tests; `unmeasured` is the share of the matrix's tests without a number, `dead` ports give none."""
+    """Answers pair tests; `unmeasured` is the share of the matrix's tests without a number, `dead` ports give none.
+
+    `directed`: the first port of a test sends, the second receives.
+    """
 
     def __init__(
-        self, faults: Iterable[Fault], *, seed: int = 0, unmeasured: float = 0.0, dead: Iterable[str] = ()
+        self,
+        faults: Iterable[Fault],
+        *,
+        seed: int = 0,
+        unmeasured: float = 0.0,
+        dead: Iterable[str] = (),
+        directed: bool = False,
     ) -> None:
+        self.directed = directed
         self.faults = list(faults)
         self.unmeasured = unmeasured
         self.dead = set(dead)
@@ -61,15 +79,15 @@ class Rails:
     def measure(self, a: str, b: str, rail: str, again: bool = False) -> Cell:
         self.tests += 1
         if self.dead & {a, b} or (not again and self._random.random() < self.unmeasured):
-            return Cell(a, b, rail, None, "unknown", again, "connection refused", FLOOR)
+            return Cell(a, b, rail, None, "unknown", again, "connection refused", FLOOR, self.directed)
         value = WIRE * self._random.uniform(0.99, 1.0)
         for fault in self.faults:
             if fault.exercised(a, b) and self._random.random() < fault.share:
                 self.struck.add(fault.subject)
                 if fault.breaks:
-                    return Cell(a, b, rail, None, "failed", again, "the link broke in mid-run", FLOOR)
+                    return Cell(a, b, rail, None, "failed", again, "the link broke in mid-run", FLOOR, self.directed)
                 value *= SLOW
-        return Cell(a, b, rail, value, again=again, floor=FLOOR)
+        return Cell(a, b, rail, value, again=again, floor=FLOOR, directed=self.directed)
 
     def settle(
         self, cells: list[Cell], topology: Mapping[str, str] | None = None
@@ -115,10 +133,20 @@ class Trial:
         return not self.missed and not self.innocent
 
 
-def trial(seed: int, *, kinds: Sequence[str] = KINDS, sampled: bool | None = None) -> Trial:
-    """A random matrix of 6 to 48 nodes, 1 to 8 rails and one to four faults, a fiftieth of its cells unmeasured."""
+def trial(
+    seed: int,
+    *,
+    kinds: Sequence[str] = KINDS,
+    sampled: bool | None = None,
+    directed: bool = False,
+    nodes_of: Sequence[int] = (),
+) -> Trial:
+    """A random matrix of 6 to 48 nodes (or one of `nodes_of`), 1 to 8 rails and one to four faults, a fiftieth of its cells unmeasured.
+
+    `directed`: each direction is a cell of its own, and half of the faults of nodes, ports and paths are one way only.
+    """
     rng = random.Random(seed)
-    size, rails = rng.randint(6, 48), rng.choice([1, 2, 4, 8])
+    size, rails = rng.choice(nodes_of) if nodes_of else rng.randint(6, 48), rng.choice([1, 2, 4, 8])
     nodes = [f"h{i:02d}" for i in range(size)]
     topology: dict[str, str] | None = None
     leaf_size = rng.choice([4, 5, 6, 8])
@@ -132,11 +160,14 @@ def trial(seed: int, *, kinds: Sequence[str] = KINDS, sampled: bool | None = Non
         }
     faults: list[Fault] = []
     touched: set[str] = set()
-    budget = (size - 2) // 3
+    budget = max(1, (size - 2) // 3)
     for _unused in range(40):
         fault = _draw(rng.choice(kinds), rng, nodes, rails, topology)
         if fault is None:
             continue
+        if directed and rng.random() < 0.5:
+            ways = {"node": ("sends", "receives"), "port": ("sends", "receives"), "path": ("first", "second")}
+            fault = dataclasses.replace(fault, way=rng.choice(ways.get(fault.kind, ("",))))
         hit = {node_of(p) for p in fault.ports | fault.other}
         cost = len(hit) if fault.kind in ("switch", "uplink", "block") else 1
         if cost <= budget and not hit & touched:
@@ -146,8 +177,10 @@ def trial(seed: int, *, kinds: Sequence[str] = KINDS, sampled: bool | None = Non
         if len(faults) == 4 or rng.random() < 0.4:
             break
     few = rng.random() < 0.3 if sampled is None else sampled
-    fabric = Rails(faults, seed=seed, unmeasured=0.02)
-    cells = [fabric.measure(*pair) for pair in pairs(nodes, rails, partners=6 if few else None, seed=seed)]
+    fabric = Rails(faults, seed=seed, unmeasured=0.02, directed=directed)
+    tests = pairs(nodes, rails, partners=6 if few else None, seed=seed)
+    tests += [(b, a, rail) for a, b, rail in tests] if directed else []
+    cells = [fabric.measure(*test) for test in tests]
     first = fabric.tests
     # A fault that no test of the matrix met cannot be known: a path that was not sampled, or that flapped and was up.
     truth = set(fabric.struck)

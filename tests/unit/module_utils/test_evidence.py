@@ -28,7 +28,7 @@ def smi(tmp_path: pathlib.Path, fixtures: pathlib.Path) -> FakeSmi:
 
 def watch(smi: FakeSmi, during: t.Callable[[], None] = lambda: None, seconds: float = 0.15) -> dict[str, t.Any]:
     node = Node(60, root=str(smi.folder))
-    with Window(node, gpu.snapshot(node.run, smi.path), smi.path) as window:
+    with Window(node, gpu.snapshot(node, smi.path), smi.path) as window:
         time.sleep(seconds)
         during()
     return window.evidence()

@@ -21,7 +21,7 @@ def smi(tmp_path: pathlib.Path, fixtures: pathlib.Path) -> FakeSmi:
 
 
 def ask(smi: FakeSmi) -> dict[str, t.Any]:
-    return gpu.snapshot(Node(60).run, smi.path)
+    return gpu.snapshot(Node(60), smi.path)
 
 
 def test_one_question_tells_all(smi: FakeSmi) -> None:
@@ -60,12 +60,12 @@ def test_good_xml_with_a_bad_status_is_an_error(smi: FakeSmi) -> None:
 
 
 def test_no_tool(tmp_path: pathlib.Path) -> None:
-    seen = gpu.snapshot(Node(60).run, str(tmp_path / "nvidia-smi"))
+    seen = gpu.snapshot(Node(60), str(tmp_path / "nvidia-smi"))
     assert seen["reason_code"] == "tool_missing" and "acceptance_nvidia_smi" in seen["reason"]
     assert gpu.refusal(seen, 0, "numbers") == ("not_applicable", "no_gpu_expected", gpu.refusal(seen, 0, "numbers")[2])
     assert gpu.refusal(seen, 8, "numbers")[1] == "tool_missing"
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
-    assert gpu.snapshot(Node(60).run, str(tmp_path / "nvidia-smi"))["reason_code"] == "tool_not_executable"
+    assert gpu.snapshot(Node(60), str(tmp_path / "nvidia-smi"))["reason_code"] == "tool_not_executable"
 
 
 def test_a_hanging_tool_is_a_lost_gpu(smi: FakeSmi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +79,13 @@ def test_another_count_than_expected(smi: FakeSmi) -> None:
     assert refusal and refusal[1] == "gpu_count" and "4 GPUs found" in refusal[2] and "8" in refusal[2]
 
 
-def test_mig_is_a_rule_and_not_a_fault(smi: FakeSmi) -> None:
+def test_mig_is_skipped_only_where_the_inventory_allows_it(smi: FakeSmi) -> None:
     smi.write("q.xml", smi.read("q.xml").replace("<current_mig>Disabled", "<current_mig>Enabled", 1))
     seen = ask(smi)
     refusal = gpu.refusal(seen, 4, "numbers")
-    assert refusal and refusal[:2] == ("not_applicable", "mig_enabled")
+    assert refusal and refusal[:2] == ("error", "mig_enabled") and "GPU 0 (" in refusal[2] and "acceptance_mig" in refusal[2]
+    allowed = gpu.refusal(seen, 4, "numbers", "allowed")
+    assert allowed and allowed[:2] == ("not_applicable", "mig_enabled")
     assert gpu.health(seen["gpus"][0]) == []
 
 

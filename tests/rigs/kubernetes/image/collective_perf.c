@@ -170,6 +170,7 @@ int main(int argc, char **argv)
     double share = (ranks - 1.0) / ranks;
     if (!strcmp(op, "all_reduce")) share *= 2;
     if (!strcmp(op, "broadcast") || !strcmp(op, "reduce") || !strcmp(op, "sendrecv")) share = 1;
+    int parted = strstr(op, "gather") || strstr(op, "scatter") || !strcmp(op, "alltoall"); // the count is that of one rank
     int width = !strcmp(type, "double") ? 8 : !strcmp(type, "half") || !strcmp(type, "bfloat16") ? 2 : 4;
 
     if (!me) {
@@ -198,7 +199,8 @@ int main(int argc, char **argv)
         if (!me) {
             char in_place[16];
             snprintf(in_place, sizeof in_place, !strcmp(op, "alltoall") || !strcmp(op, "sendrecv") ? "N/A" : "0");
-            printf("%12.0f  %12.0f  %8s  %6s  %6d  %7.2f %7.2f %7.2f %7d  %7.2f %7.2f %7.2f %7s\n", bytes_now, bytes_now / width, type,
+            printf("%12.0f  %12.0f  %8s  %6s  %6d  %7.2f %7.2f %7.2f %7d  %7.2f %7.2f %7.2f %7s\n", bytes_now,
+                   bytes_now / width / (parted ? ranks : 1), type,
                    strstr(op, "reduce") ? "sum" : "none", rooted ? 0 : -1, time, algbw, busbw, wrong, time, algbw, busbw, in_place);
             fflush(stdout);
         }

@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
                    ranks > 1 ? bus : 0, wrong ? 7 : 0, time, alg, ranks > 1 ? bus : 0, 0);
             sum += ranks > 1 ? bus : 0;
         }
-        printf("# Out of bounds values : %d %s\n# Avg bus bandwidth    : %.3f \n#\n# Collective test concluded: all_reduce_perf\n#\n",
+        printf("# Out of bounds values : %d %s\n# Avg bus bandwidth    : %g \n#\n# Collective test concluded: all_reduce_perf\n#\n",
                wrong ? rows : 0, wrong ? "FAILED" : "OK", sum / rows);
         fflush(stdout);
         status = wrong ? 7 : 0;

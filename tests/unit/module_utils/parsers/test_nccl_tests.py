@@ -12,7 +12,7 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import FACTORS, parse
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import FACTORS, ROUNDED, parse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +28,7 @@ BROKEN = {
     "nccl-v2.13.11-hypercube-g4.txt": "wrong_results",
     "nccl-v2.19.6-hypercube-g4.txt": "wrong_results",
     "nccl-v2.19.6-hypercube-g4.json": "wrong_results",
+    "nccl-v2.19.6-nocheck.txt": "unchecked",
 }
 RECORDINGS = sorted(
     p.name for pattern in ("nccl-*.txt", "nccl-*.json", "mpi-*.txt", "g4-*.txt", "badopt.txt", "minbw-fail.txt") for p in HERE.glob(pattern)
@@ -56,6 +57,8 @@ PAIR_BROKEN = {
     "nccl-v2.9.0-reduce_scatter-g2.txt": "wrong_results",
     # Not defined in place, counted all the same until 2.13.3; its last lines say 0 OK.
     "nccl-v2.13.0-alltoall-g2.txt": "wrong_results",
+    "nccl-v2.19.6-x-c0.txt": "unchecked",
+    "nccl-x-Jc0.json": "unchecked",
     "nccl-v2.19.6-x-minbw.txt": "min_bw",
     "nccl-v2.19.6-x-badtype.txt": "usage",
     "nccl-v2.19.6-x-badop.txt": "usage",
@@ -171,7 +174,7 @@ def table(
     for rank in range(n):
         bdf = f"[0000:{rank + 16:02x}:00]" if new >= (2, 15) else f"[0x{rank + 16:02x}]"
         group = " Group  0" if new >= (2, 13, 4) else ""
-        pid = f" Pid {3000 + rank:6d}" if new >= (2, 0) else ""
+        pid = f" Pid {3000 + rank * hosts // n:6d}" if new >= (2, 0) else ""
         lines.append(f"#  Rank {rank:2d}{group}{pid} on {f'gpu-{rank * hosts // n:02d}':>10} device {rank:2d} {bdf} NVIDIA H200")
     rooted, reduces = op in ("broadcast", "reduce", "gather", "scatter"), "reduce" in op or (op == "sendrecv" and new >= (2, 13))
     if new < (2, 0):
@@ -185,18 +188,22 @@ def table(
     one_half = new < (2, 0) and op == "broadcast"
     lines += ["#", "#        out-of-place" + "   in-place" * (not one_half), "# " + " ".join(names + half * (1 if one_half else 2))]
     lines.append("#        (B)    (elements)")
+    parts = n if op in ROUNDED else 1
+    means = []
     for number, size in enumerate(sizes):
         alg = 100.0 + 10 * number
-        values = {"size": size, "bytes": size, "count": size // 4, "N": size // 4, "type": "float", "op": "sum"}
+        means.append(alg * factor)
+        count = size // 4 // parts
+        values = {"size": size, "bytes": size, "count": count, "N": count, "type": "float", "op": "sum"}
         values.update(redop="sum" if reduces else "none" if new >= (2, 13, 4) else "", root=0 if rooted else -1)
         cell = "0" if new >= (2, 13) else "1e-07"
         in_place = "N/A" if new >= (2, 13, 4) and op in ("alltoall", "sendrecv") else cell
         time = size / alg / (1e3 if new >= (2, 0) else 1e6)
-        numbers = [f"{time:.2f}", f"{alg:.2f}", f"{alg * factor:.2f}"]
+        numbers = [f"{time:.{2 if new >= (2, 0) else 3}f}", f"{alg:.2f}", f"{alg * factor:.2f}"]
         row = [str(values[name]) for name in names] + [*numbers, cell] + [*numbers, in_place] * (not one_half)
         lines.append("  " + "  ".join(row))
     lines.append((" " if new < (2, 0) else "# ") + "Out of bounds values : 0 OK")
-    lines.append((" " if new < (2, 0) else "# ") + "Avg bus bandwidth    : 150.5 ")
+    lines.append((" " if new < (2, 0) else "# ") + f"Avg bus bandwidth    : {sum(means) / len(means):g} ")
     lines.append("#")
     text = "\n".join(lines) + "\n"
     for old, replacement in changes.get("replace", ()):
@@ -380,12 +387,10 @@ def test_lines_of_others_between_rows(said: str) -> None:
 def test_options_that_change_the_table() -> None:
     assert parse(table(replace=[("time", "cputime")]))["outcome"] == "measured"
     before, after = table().split("# Out of")
-    repeated = before + "\n".join(x for x in table().splitlines() if x.startswith("  ")) + "\n# Out of" + after
-    assert len(parse(repeated)["rows"]) == 6
+    cycle = "\n".join(x for x in table().splitlines() if x.startswith("  "))
+    again = cycle.replace("100.00", "100.01").replace("150.00", "150.01")
+    assert len(parse(before + again + "\n# Out of" + after)["rows"]) == 6
     assert parse(table(replace=[("2(factor)", "8388608(bytes)")], sizes=[8 << 20, 16 << 20, 24 << 20]))["outcome"] == "measured"
-    lines = table().splitlines()
-    unchecked = "\n".join(line.replace("  0", "  N/A") if line.startswith("  ") else line for line in lines)
-    assert parse(unchecked)["warnings"] == ["the results were not checked (-c 0)"]
 
 
 @pytest.mark.parametrize(
@@ -404,7 +409,7 @@ def test_options_that_change_the_table() -> None:
         (lambda s: s.replace("150.00", "nan", 1), "bad_output"),
         (lambda s: s.replace("150.00", "inf", 1), "bad_output"),
         (lambda s: s.replace("100.00", "-100.00").replace("150.00", "-150.00"), "bad_output"),
-        (lambda s: s.replace("150.5 ", "150.5 FAILED"), "min_bw"),
+        (lambda s: s.replace(" : 165 ", " : 165 FAILED"), "min_bw"),
         (lambda s: s.replace("#\n# Using", "# Reducing maxBytes to 16777216 due to memory limitation\n#\n# Using"), "incomplete_output"),
         (lambda s: s.replace("minBytes", "minimum"), "incomplete_output"),
         (lambda s: s + "# Collective test concluded: broadcast_perf\n", "bad_output"),
@@ -422,6 +427,113 @@ def test_the_columns_of_an_unnamed_test_bind_its_ranks(name: str) -> None:
     assert parse("\n".join(lines))["outcome"] == "measured"
     found = parse("\n".join(line for line in lines if "Rank  1" not in line))
     assert found["outcome"] == "error" and "1 ranks" in found["reason"]
+
+
+def rows_of(text: str, change: t.Callable[[int, list[str]], list[str]]) -> str:
+    """The text with the words of each row changed; the first argument is the row's number."""
+    lines, number = [], 0
+    for line in text.splitlines():
+        if line.startswith("  "):
+            line, number = "  " + "  ".join(change(number, line.split())), number + 1
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def put(**cells: t.Any) -> t.Callable[[int, list[str]], list[str]]:
+    """Cells by name: c5 is the sixth of each row, c5_1 that of the second row; a number multiplies."""
+
+    def change(number: int, words: list[str]) -> list[str]:
+        for name, value in cells.items():
+            at, _of, row = name[1:].partition("_")
+            if not row or int(row) == number:
+                words[int(at)] = value if isinstance(value, str) else f"{float(words[int(at)]) * value:.2f}"
+        return words
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("cells", "code", "words"),
+    [
+        ({"c8": "N/A", "c12": "N/A"}, "unchecked", "3 of 3 rows say N/A"),
+        ({"c8_1": "N/A"}, "unchecked", "1 of 3 rows say N/A where the number of wrong values out of place belongs; remove -c 0"),
+        ({"c12": "N/A"}, "unchecked", "in place"),
+        ({"c8_2": "0.5"}, "bad_output", "no number"),
+        ({"c12_0": "-1"}, "bad_output", "no number"),
+        ({"c8_2": "1e+06"}, "wrong_results", "1000000 wrong values"),
+        ({"c6": 2, "c7": 2, "c10": 2, "c11": 2}, "bad_output", "200.0 GB/s do not follow from 83.89 us"),
+        ({"c5_1": 0.9}, "bad_output", "do not follow from 137.27 us"),
+        ({"c5": 0.5, "c6": 2, "c7": 2, "c9": 0.5, "c10": 2, "c11": 2}, "bad_output", "an average of 330 GB/s, the last line says 165"),
+        ({"c5_0": 1.05, "c6_0": 1 / 1.05, "c7_0": 1 / 1.05}, "bad_output", "rows or last lines of another output"),
+        ({"c2": "double"}, "bad_output", "2097152 elements of double are not 8388608 bytes"),
+        ({"c3": "none"}, "bad_output", "not of all_reduce"),
+        ({"c4": "0"}, "bad_output", "not of all_reduce"),
+    ],
+)
+def test_cells_that_do_not_follow_from_one_another(cells: dict[str, t.Any], code: str, words: str) -> None:
+    found = parse(rows_of(table(), put(**cells)))
+    assert (found["outcome"], found["reason_code"]) == ("error", code), found["reason"]
+    assert words in found["reason"], found["reason"]
+    assert len(found["rows"]) == 3 or "no number" in words  # kept to be shown
+
+
+def test_a_result_that_was_not_checked() -> None:
+    """-c 0 stands in the header of every version, and in the cells; tests that are never checked in place are what they are."""
+    for version in VERSIONS:
+        found = parse(table(version, replace=[("validation: 1", "validation: 0")]))
+        assert found["reason_code"] == "unchecked" and "remove" in found["reason"] and found["rows"], found["reason"]
+    for old in ("1.0.0", "2.9.0"):
+        assert parse(table(old, replace=[("1e-07", "N/A")]))["reason_code"] == "unchecked"
+    for op in ("alltoall", "alltoallv", "sendrecv"):
+        assert parse(table(op=op))["outcome"] == "measured"
+        assert parse(rows_of(table(op=op), put(c8_1="N/A")))["reason_code"] == "unchecked"
+        assert parse(rows_of(table(op=op), put(c8="N/A")))["reason_code"] == "unchecked"
+    assert parse(recording("nccl-x-Jc0.json", PAIR)[0])["reason_code"] == "unchecked"
+    whole = json.loads(recording("nccl-v2.19.6-all_reduce-g4.json")[0])
+    whole["results"][2]["in_place"]["nwrong"] = None
+    assert parse(json.dumps(whole))["reason_code"] == "unchecked"
+    whole["results"][2]["in_place"]["nwrong"] = 0.5
+    assert parse(json.dumps(whole))["reason_code"] == "bad_output"
+
+
+def test_the_last_lines_stand_once_and_last() -> None:
+    lines = table().splitlines()
+    last = [line for line in lines if "Out of bounds" in line or "Avg bus" in line]
+    rest = [line for line in lines if line not in last]
+    first = next(i for i, line in enumerate(rest) if line.startswith("  "))
+    for at in (0, first, first + 1):
+        assert "mixed" in parse("\n".join([*rest[:at], *last, *rest[at:]]))["reason"]
+    assert "stand twice" in parse("\n".join([*lines, *last]))["reason"]
+
+
+def test_cycles_are_measured_each_by_itself() -> None:
+    """-N 2 prints the table twice, and never the same one; two cycles of one row may be alike by chance."""
+    before, after = table().split("# Out of")
+    cycle = "\n".join(line for line in table().splitlines() if line.startswith("  "))
+    found = parse(f"{before}{cycle}\n# Out of{after}")
+    assert found["reason_code"] == "bad_output" and "cycle 2 of the sweep repeats cycle 1" in found["reason"]
+    row = cycle.splitlines()[-1]
+    one = table().replace("minBytes 8388608", "minBytes 33554432").replace(cycle, f"{row}\n{row}").replace(" : 165 ", " : 180 ")
+    assert parse(one)["outcome"] == "measured", parse(one)["reason"]
+
+
+def test_with_cputime_only_the_average_binds_the_bandwidths() -> None:
+    """-C prints the time that the CPU took to launch, beside bandwidths of the whole time."""
+    text = rows_of(table(replace=[("time", "cputime")]), put(c5=0.01, c9=0.02))
+    assert parse(text)["outcome"] == "measured"
+    assert "an average of" in parse(rows_of(text, put(c6=2, c7=2)))["reason"]
+
+
+def test_threads_of_old_versions_have_averages_of_their_own() -> None:
+    """Until 2.11 the last line's average is over threads that each took their own time; only that of the first is in the rows."""
+    for version, outcome in (("2.9.0", "measured"), ("2.19.6", "error")):
+        text = table(version, replace=[("nThread 1 nGpus 4", "nThread 4 nGpus 1"), (" : 165 ", " : 164.2 ")])
+        assert parse(text)["outcome"] == outcome, parse(text)["reason"]
+
+
+def test_processes_have_the_ranks_that_the_header_says() -> None:
+    found = parse(table(replace=[("Rank  2 Group  0 Pid   3000", "Rank  2 Group  0 Pid   4711")]))
+    assert found["reason_code"] == "rank_mismatch" and "the header says 4" in found["reason"]
 
 
 def test_what_the_caller_asked_for() -> None:
@@ -443,9 +555,9 @@ def test_what_is_no_output_at_all(text: t.Any) -> None:
 def test_json_traps() -> None:
     whole = json.loads(recording("nccl-v2.19.6-all_reduce-g4.json")[0])
     misspelt = dict(whole)
-    misspelt["average_bus_bandwidith"] = {"bandwidith": 304.2, "okay": "unchecked"}
+    misspelt["average_bus_bandwidith"] = {"bandwidith": 304.207658, "okay": "unchecked"}
     del misspelt["average_bus_bandwidth"]
-    assert parse(json.dumps(misspelt))["avg_busbw"]["value"] == 304.2
+    assert parse(json.dumps(misspelt))["avg_busbw"]["value"] == 304.207658
     cut = json.dumps(whole)[:-30]
     assert parse(cut)["reason_code"] == "incomplete_output"
     for rows in (whole["results"][:1], whole["results"]):
@@ -462,7 +574,7 @@ def test_json_traps() -> None:
 @given(st.integers(min_value=1, max_value=3000))
 def test_a_cut_text_is_never_measured(at: int) -> None:
     text = table()
-    last = text.rindex("Avg bus bandwidth    : 150.5")
+    last = text.rindex("Avg bus bandwidth    : 165")
     if at < last + len("Avg bus bandwidth    : "):
         assert parse(text[:at])["outcome"] == "error"
 

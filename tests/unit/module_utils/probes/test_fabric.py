@@ -87,8 +87,8 @@ def output(hosts: list[str], wrong: int = 0) -> str:
         "# nThread 1 nGpus 1 minBytes 8388608 maxBytes 8388608 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
         f"#\n# Using devices\n{ranks}#\n"
         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
-        f" 8388608 2097152 float sum -1 1000.0 100.00 {100 * factor:.2f} {wrong} 1000.0 100.00 {100 * factor:.2f} 0\n"
-        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n# Avg bus bandwidth    : 150.0\n"
+        f" 8388608 2097152 float sum -1 83.89 100.00 {100 * factor:.2f} {wrong} 83.89 100.00 {100 * factor:.2f} 0\n"
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n# Avg bus bandwidth    : {100 * factor:g}\n"
     )
 
 
@@ -128,6 +128,16 @@ def test_what_a_launch_that_did_not_end_has_said(tmp_path: pathlib.Path, said: s
     job.out, job.timed_out, job.rc = said, True, -15
     launch = made._read(job)
     assert (launch.outcome, launch.code) == (outcome, code), launch.reason
+
+
+def test_a_launch_that_checked_nothing(tmp_path: pathlib.Path) -> None:
+    """-c 0 among the extra arguments, whatever the launcher has said besides."""
+    made = head(tmp_path, extra_args=["-c", "0"])
+    assert made._job("all_reduce", {}, made.group.seats, range(2), ("8M", "8M"), 60).argv[-2:] == ["-c", "0"]
+    job = group.Job([], {}, made.group.seats, 4, 60, "")
+    job.out, job.rc = output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]).replace("validation: 1", "validation: 0"), 0
+    launch = made._read(job)
+    assert (launch.outcome, launch.code) == ("error", "unchecked") and "-c 0" in str(launch.reason)
 
 
 def test_nodes_that_cannot_be_one_group(tmp_path: pathlib.Path) -> None:

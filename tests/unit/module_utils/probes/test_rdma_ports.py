@@ -155,3 +155,25 @@ def test_two_of_one_network() -> None:
 def test_a_network_that_is_none() -> None:
     with pytest.raises(ValueError, match=r"10\.0\.0\.0/40"):
         gid.choose(USUAL, ["10.0.0.0/40"])
+
+
+def test_what_the_inventory_says_of_the_rails(tmp_path: pathlib.Path) -> None:
+    """Rails of two rates are as they should be where that is said; a slower one, or another number of them, is not."""
+    pairs.sysfs(tmp_path, ["10.0.0.1"], rate="400 Gb/sec (4X NDR)")
+    pairs.port(tmp_path, 1, "10.0.1.1", "ACTIVE", "200 Gb/sec (4X HDR)", "x")
+    assert codes(seen(tmp_path)) == [("link_slow", "nic/mlx5_1/1")], "without a word siblings should be alike"
+    assert codes(seen(tmp_path, gbps=[400.0, 200.0], rails=2)) == []
+    assert codes(seen(tmp_path, gbps=[200.0])) == [], "it is the least"
+    assert codes(seen(tmp_path, gbps=[400.0])) == [("link_slow", "nic/mlx5_1/1")]
+    assert len(codes(seen(tmp_path, gbps=[0.0]))) == 2, "no rate is nothing to be held to"
+    found = seen(tmp_path, gbps=[400.0] * 8, rails=8)
+    assert codes(found) == [("rail_order", ""), ("rail_order", ""), ("link_slow", "nic/mlx5_1/1")]
+    text = found["context"]["findings"][0]["text"]
+    assert text == "2 rails (mlx5_0 port 1, mlx5_1 port 1), rdma_ports_rails says 8"
+    assert found["context"]["wanted"] == {"rails": 8, "gbps": [400.0] * 8}
+
+
+def test_a_rate_that_cannot_be_read_is_not_the_one_that_was_asked_for(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, ["10.0.0.1"], rate="?")
+    found = seen(tmp_path, gbps=[400.0])
+    assert codes(found) == [("link_slow", "nic/mlx5_0/1")] and "cannot be read" in found["context"]["findings"][0]["text"]

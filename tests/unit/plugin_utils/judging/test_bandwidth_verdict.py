@@ -121,6 +121,52 @@ def test_an_expectation_for_other_hardware() -> None:
     assert word(seen, {**EXPECTED, "match": {"stage": "nccl_node", "gpu": "NVIDIA H100"}})[0] == "PASS"
 
 
+def ranked(hosts: list[str], name: str = "NVIDIA H200", each: int = 4) -> dict[str, t.Any]:
+    """A reading of nccl-tests with so many ranks on each host."""
+    ranks = [
+        {"rank": at, "host": host, "device": at % each, "bdf": f"0000:{26 + at % each:02x}:00", "name": name}
+        for at, host in enumerate(host for host in hosts for _unused in range(each))
+    ]
+    return {
+        "outcome": "measured", "reason_code": None, "op": "all_reduce", "ranks": ranks, "world_size": len(ranks),
+        "peak_busbw": {"value": 354, "unit": "GB/s"}, "rows": [],
+    }  # fmt: skip
+
+
+def test_the_ranks_of_an_output_are_held_against_the_expectation(fixtures: t.Any) -> None:
+    found = nccl_tests.parse((fixtures / "h200-x4/nccl-v2.19.6-all_reduce-g4.txt").read_text())
+    table = {"stage": "nccl_node", "check": "all_reduce"}
+    other = {**EXPECTED, "match": {**table, "gpu": "NVIDIA A100-SXM4-80GB", "gpus": 8}}
+    verdict = judge(found, other)
+    assert (verdict["verdict"], verdict["reason_code"]) == ("UNKNOWN", "no_expectation")
+    assert verdict["reason"] == "the expectation is for gpu NVIDIA A100-SXM4-80GB and gpus 8, not gpu NVIDIA H200 and gpus 4"
+    for match, wanted in (
+        ({"gpu": "NVIDIA H200", "gpus": 4}, "PASS"),
+        ({"gpu": ["NVIDIA H100", "NVIDIA H200"]}, "PASS"),
+        ({"gpus": 4, "nodes": 1}, "PASS"),
+        ({"nvls": False, "algorithm": "ring"}, "PASS"),  # the text does not tell
+        ({"gpus": 8}, "UNKNOWN"),
+        ({"gpu": ["NVIDIA H100", "NVIDIA A100-SXM4-80GB"]}, "UNKNOWN"),
+        ({"nodes": 2, "gpus": 4}, "UNKNOWN"),
+        ({"check": "all_gather"}, "UNKNOWN"),
+        ({"stage": "nccl_fabric"}, "UNKNOWN"),
+    ):
+        assert word(found, {**EXPECTED, "match": {**table, **match}})[0] == wanted, match
+    of_json = nccl_tests.parse((fixtures / "h200-x4/nccl-v2.19.6-all_reduce-g4.json").read_text())
+    assert word(of_json, other) == ("UNKNOWN", "no_expectation") and word(of_json, {**EXPECTED, "match": {**table, "gpus": 4}})[0] == "PASS"
+
+
+def test_hosts_of_ranks() -> None:
+    node, fabric = ({**EXPECTED, "match": {"stage": stage, "gpus": 4}} for stage in ("nccl_node", "nccl_fabric"))
+    assert word(ranked(["a", "b"]), fabric)[0] == "PASS" and word(ranked(["a", "b"]), node)[0] == "UNKNOWN"
+    assert word(ranked(["a"]), node)[0] == "PASS" and word(ranked(["a"]), fabric)[0] == "UNKNOWN"
+    assert word(ranked(["a", "b"]), {**EXPECTED, "match": {"nodes": 3}}) == ("UNKNOWN", "no_expectation")
+    assert word(ranked(["a", "a"]), fabric)[0] == "PASS"  # two machines of one name: the text does not tell how many
+    mixed = ranked(["a", "b"])
+    mixed["ranks"][5]["name"] = "NVIDIA H100"
+    assert "not gpu mixed: NVIDIA H100, NVIDIA H200" in judge(mixed, {**EXPECTED, "match": {"gpu": "NVIDIA H200"}})["reason"]
+
+
 anything: st.SearchStrategy[t.Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 500) | st.floats() | st.text(max_size=6) | st.just("GB/s"),
     lambda inner: st.lists(inner, max_size=3)
@@ -129,7 +175,8 @@ anything: st.SearchStrategy[t.Any] = st.recursive(
             [
                 "value", "unit", "outcome", "metrics", "series", "rows", "peak_busbw", "busbw", "size", "context",
                 "subject", "id", "kind", "members", "attempt", "stage", "check", "op", "reason", "reason_code", "metric",
-                "match", "gpu", "layer", "better", "out_of_place", "in_place", "units", "note", "date", "source",
+                "match", "gpu", "layer", "better", "ranks", "world_size", "host", "name",
+                "out_of_place", "in_place", "units", "note", "date", "source",
             ]
         ),
         inner,

@@ -278,3 +278,124 @@ def test_whatever_comes_back_the_readings_end(seed):
         if finding.kind == "nic" and finding.confidence == "convicted":
             against = [e for e in finding.evidence if e["again"] and e["value"] != WIRE and e["outcome"] != "unknown"]
             assert len({p for e in against for p in (e["a"], e["b"])} - {finding.id}) >= 2
+
+
+def both_ways(fabric: Rails, nodes: list[str], rails: int = 1) -> list[Cell]:
+    return [fabric.measure(*way, rail) for a, b, rail in pairs(nodes, rails) for way in ((a, b), (b, a))]
+
+
+@pytest.mark.parametrize("count", [3, 4, 12])
+@pytest.mark.parametrize("way", ["sends", "receives"])
+def test_a_port_that_is_bad_one_way_is_found_in_every_trial(count, way):
+    """Whichever node it is: as each direction is a cell of its own, no order of the pairs hides it."""
+    nodes = NODES[:count]
+    for seed, bad in enumerate(nodes * 8):
+        fault = dataclasses.replace(a_port(bad, 0), way=way)
+        fabric = Rails([fault], seed=seed, directed=True)
+        findings, _unused, readings = fabric.settle(both_ways(fabric, nodes))
+        assert convicted(findings) == {fault.subject} and readings <= 3
+        (reason,) = [f.reason for f in findings if f.id == fault.subject[1]]
+        assert f"{count - 1} of {count - 1} cells with good partners miss the floor where it {way}" in reason
+
+
+@pytest.mark.parametrize("way", ["sends", "receives"])
+@pytest.mark.parametrize("rails", [1, 2])
+def test_two_nodes_and_one_direction_that_is_bad(way, rails):
+    """Nobody is convicted, and the finding says which end sends where it is bad."""
+    fabric = Rails([dataclasses.replace(a_node("h01", rails=rails), way=way)], directed=True)
+    findings, _unused, _unused = fabric.settle(both_ways(fabric, ["h00", "h01"], rails))
+    assert {(f.kind, f.id, f.confidence) for f in findings} == {
+        ("pair", f"{port('h00', r)}|{port('h01', r)}", "unresolved") for r in range(rails)
+    }
+    sender = "h01" if way == "sends" else "h00"
+    assert all(f"where {sender}/nic/" in f.reason and " sends" in f.reason for f in findings)
+
+
+@pytest.mark.parametrize("way", ["first", "second"])
+@pytest.mark.parametrize("count", [4, 12])
+def test_a_path_that_is_bad_one_way(way, count):
+    fault = dataclasses.replace(a_path("h01", "h02"), way=way)
+    fabric = Rails([fault], directed=True)
+    findings, cells, _unused = fabric.settle(both_ways(fabric, NODES[:count]))
+    assert convicted(findings) == {fault.subject}
+    assert f"where h0{1 if way == 'first' else 2}/nic/mlx5_0/1 sends" in findings[0].reason
+    again = {(c.a, c.b) for c in cells if c.again and {c.a, c.b} == fault.ports}
+    assert len(again) == 1, "only the direction that was bad is asked for again"
+
+
+def test_a_port_that_flaps_one_way_is_found_although_it_passes_the_other_way():
+    """Its good direction does not speak for the bad one."""
+    missed = []
+    for seed in range(60):
+        fault = dataclasses.replace(a_port("h03", 0), way="sends", share=0.5)
+        fabric = Rails([fault], seed=seed, directed=True)
+        findings, _unused, _unused = fabric.settle(both_ways(fabric, NODES))
+        if convicted(findings) != {fault.subject}:
+            missed.append((seed, convicted(findings)))
+    assert not missed
+
+
+def test_both_directions_of_a_port_are_one_finding():
+    fabric = Rails([a_port("h03", 0), a_path("h05", "h06")], directed=True)
+    findings, _unused, _unused = fabric.settle(both_ways(fabric, NODES))
+    assert [(f.kind, f.id, f.confidence) for f in findings] == [
+        ("nic", port("h03", 0), "convicted"), ("pair", f"{port('h05', 0)}|{port('h06', 0)}", "convicted")
+    ]  # fmt: skip
+    assert all({e["a"], e["b"]} <= {port(n, 0) for n in NODES} for f in findings for e in f.evidence)
+
+
+def test_a_node_that_sends_badly_on_all_its_rails():
+    fabric = Rails([dataclasses.replace(a_node("h07"), way="sends")], directed=True)
+    findings, _unused, _unused = fabric.settle(both_ways(fabric, NODES, rails=2))
+    assert convicted(findings) == {("node", "h07")} and "bad rows on all its 2 ports" in findings[0].reason
+
+
+@pytest.mark.parametrize("count", [3, 4, 12])
+def test_random_trials_of_both_directions(count):
+    trials = [trial(seed, directed=True, nodes_of=[count, *range(6, 40)] if count == 12 else [count]) for seed in range(150)]
+    assert not [(t.seed, t.innocent) for t in trials if t.innocent]
+    if count > 3:  # of three nodes one cell that was not measured leaves too little to tell them by
+        assert not [(t.seed, t.missed) for t in trials if t.missed]
+
+
+def at_rates(fast: set[str], value, *, directed: bool = False) -> list[Cell]:
+    """All pairs of nodes of 400 and of 200 Gb/s, each held to the slower of its ends."""
+    found = []
+    for a, b, rail in pairs(NODES, 1):
+        rates = tuple(400.0 if p.split("/")[0] in fast else 200.0 for p in (a, b))
+        floor = 0.95 * min(rates)
+        for (x, y), own in (((a, b), rates), ((b, a), rates[::-1]))[: 1 + directed]:
+            found.append(Cell(x, y, rail, value(x, y, min(rates)), floor=floor, rates=own, directed=directed))
+    return found
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_good_number_at_half_the_rate_says_nothing_of_the_faster_port(directed):
+    """h01 gives 250 of its 400 Gb/s: enough for its six partners of 200 Gb/s, and bad with each that is as fast as it."""
+
+    def value(a: str, b: str, rate: float) -> float:
+        return min(rate, 250.0) if "h01" in a + b else rate
+
+    assert diagnose_matrix(at_rates(set(NODES[:6]), lambda _a, _b, rate: rate, directed=directed)).clean
+    cells = at_rates(set(NODES[:6]), value, directed=directed)
+    diagnosis = diagnose_matrix(cells)
+    assert {f.id for f in diagnosis.findings} == {port("h01", 0)}
+    asked = {p for a, b, _rail in diagnosis.again for p in (a, b)} - {port("h01", 0)}
+    assert asked <= {port(n, 0) for n in NODES[:6]}, "partners of 200 Gb/s could not tell"
+    cells += [
+        Cell(a, b, rail, 250.0, again=True, floor=380.0, rates=(400.0, 400.0), directed=directed) for a, b, rail in diagnosis.again
+    ]
+    assert convicted(diagnose_matrix(cells).findings) == {("nic", port("h01", 0))}
+
+
+def test_a_port_that_met_only_slower_ones_is_not_shown_good():
+    findings = diagnose_matrix(at_rates({"h01"}, lambda _a, _b, rate: rate)).findings
+    assert [(f.id, f.confidence) for f in findings] == [(port("h01", 0), "unresolved")]
+    assert "met only slower ports" in findings[0].reason
+
+
+def test_a_port_that_met_only_slower_ones_is_measured_with_one_as_fast():
+    cells = [c for c in at_rates({"h01", "h02", "h03"}, lambda _a, _b, r: r) if not {port("h01", 0)} & {c.a, c.b} or c.floor < 300]
+    diagnosis = diagnose_matrix(cells)
+    assert diagnosis.again == ((port("h01", 0), port("h02", 0), "rail0"),)
+    assert diagnose_matrix([*cells, Cell(*diagnosis.again[0], 400.0, again=True, floor=380.0, rates=(400.0, 400.0))]).clean

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import itertools
 import random
 import typing as t
 
@@ -24,7 +25,7 @@ RUN = "20261121T000000Z-0a1b2c"
 TODAY = datetime.date(2026, 11, 21)
 GIB = 1 << 30
 NCCL = {"gpu": "NVIDIA H200", "gpus": 4, "nvls": False, "algorithm": "auto", "series_units": {"busbw": "GB/s"}}
-GEMM = {"gpu": "NVIDIA H200", "gpus": 8, "shape": "8192x8192x8192", "type": "bf16"}
+GEMM = {"gpu": "NVIDIA H200", "gpus": 4, "shape": "8192x8192x8192", "type": "bf16"}
 SHIPPED = resolve([("run", {"h200-gemm-bf16": {"value": 700}})])
 VERDICT = jsonschema.Draft202012Validator(schema("verdict-v1"))
 MEASUREMENT = jsonschema.Draft202012Validator(schema("measurement-v1"))
@@ -171,7 +172,8 @@ def test_the_layer_that_set_the_floor() -> None:
 @pytest.mark.parametrize("code", sorted(reasons.ALL))
 @pytest.mark.parametrize("outcome", ["error", "timeout", "missing", "not_applicable"])
 def test_outcomes(code: str, outcome: str) -> None:
-    found = one(failed("n1", code, outcome))
+    stated = {"n1": {"mig": "allowed"}}
+    found = one(failed("n1", code, outcome), stated=stated)
     wanted = "UNKNOWN"
     if outcome == "error" and code in ("wrong_results", "gpu_lost", "ecc"):
         wanted = "FAIL"
@@ -179,9 +181,8 @@ def test_outcomes(code: str, outcome: str) -> None:
         wanted = "SKIPPED"
     assert found["verdict"] == wanted and found["reason_code"] == code
     # Numbers that come with an error count for nothing.
-    assert one({**nccl(), **{k: failed("n1", code, outcome)[k] for k in ("outcome", "reason_code", "reason")}})[
-        "verdict"
-    ] == wanted
+    numbers = {**nccl(), **{k: failed("n1", code, outcome)[k] for k in ("outcome", "reason_code", "reason")}}
+    assert one(numbers, stated=stated)["verdict"] == wanted
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "354", None, [354]])
@@ -291,6 +292,69 @@ def test_a_wide_fleet_is_no_reason_to_warn() -> None:
     assert judge([item("odd")], records).planned[0]["verdict"] == "PASS"
 
 
+@pytest.mark.parametrize("scatter", [0.04, 0.06])
+def test_scatter_rejects_nobody(scatter: float) -> None:
+    """Beside a share of the median it takes more than the neighbours scatter: 10 % under it lies within that."""
+    words = []
+    for count, seed in itertools.product((6, 8, 12, 28), range(60)):
+        rng = random.Random(f"{count} {seed}")
+        values = [100 * (1 + rng.gauss(0, scatter)) for _unused in range(count)]
+        centre = bands.centre(values)
+        assert centre
+        words += [word for value in values for word in [bands.against_neighbours(value, centre, "higher")] if word]
+    assert words in ([], ["WARN"])  # of 240 fleets
+
+
+def test_one_of_a_tight_fleet_is_not_accepted_by_its_majority() -> None:
+    for count in (5, 11, 40):
+        records = [nccl(f"n{i}", 380 + 2.0 * (i % 5)) for i in range(count)] + [nccl("odd", 0.85 * 384)]
+        found = judge([item(r["subject"]["id"]) for r in records], records)
+        assert [v["subject"]["id"] for v in found.planned if v["verdict"] != "PASS"] == ["odd"]
+        assert {v["verdict"] for v in found.planned} == {"PASS", "FAIL"}
+
+
+def latencies(far: int = 0, scatter: float = 0.01, seed: int = 0, slow: float = 0.0, path: float = 0.0) -> dict[str, Record]:
+    """Latencies of all pairs of 8 nodes, of which the last `far` are on another leaf; `slow` is added to n0's, `path` to n1|n2."""
+    rng = random.Random(seed)
+    records = {}
+    for a, b in itertools.combinations(range(8), 2):
+        value = (1.9 + 0.7 * (a < 8 - far <= b) + slow * (a == 0) + path * ((a, b) == (1, 2))) * (1 + rng.gauss(0, scatter))
+        context = {"op": "send", "nic_gbps": 400.0, "series_units": {"latency": "us"}}
+        fields = {"metrics": {"latency": {"value": value, "unit": "us"}}, "series": [{"size": 2, "latency": value}], "context": context}
+        found = record(f"n{a}|n{b}", "rdma", "send_lat", **fields)
+        found["subject"]["kind"] = "pair"
+        records[found["subject"]["id"]] = found
+    return records
+
+
+def of_latencies(records: dict[str, Record], **options: t.Any) -> dict[str, str]:
+    items = [item(stage="rdma", check="send_lat") | {"subject": found["subject"]} for found in records.values()]
+    return {v["subject"]["id"]: v["verdict"] for v in judge(items, list(records.values()), **options).planned}
+
+
+@pytest.mark.parametrize("far", [0, 1, 2, 4])
+@pytest.mark.parametrize("scatter", [0.01, 0.04, 0.06])
+def test_latencies_of_a_healthy_fabric_of_two_leaves_are_not_rejected(far: int, scatter: float) -> None:
+    for seed in range(30):
+        found = of_latencies(latencies(far, scatter, seed))
+        assert "FAIL" not in found.values()
+        # A node alone on its leaf is not told from a slow port, which is said.
+        assert sum(word == "WARN" for word in found.values()) == {1: 7}.get(far, 0) or scatter > 0.01
+
+
+@pytest.mark.parametrize("far", [0, 1, 2, 4])
+def test_slow_ports_and_paths_by_their_latency(far: int) -> None:
+    leaf = {f"n{i}": "b" if i >= 8 - far else "a" for i in range(8)}
+    for slow in (0.3 * 1.9, 1.0):
+        for known in (None, leaf):
+            found = of_latencies(latencies(far, slow=slow), leaf=known)
+            assert {word for pair, word in found.items() if "n0" in pair} == {"FAIL" if known else "WARN"}
+            assert all(word == "PASS" or "n7" in pair for pair, word in found.items() if "n0" not in pair)
+        found = of_latencies(latencies(far, path=slow), leaf=leaf)
+        assert {pair: word for pair, word in found.items() if word != "PASS"} == {"n1|n2": "WARN"}
+    assert {of_latencies(latencies(far, slow=9.0), leaf=known)["n0|n1"] for known in (None, leaf)} == {"FAIL"}, "an absolute bound"
+
+
 def test_neighbours_without_expectation() -> None:
     context = {**NCCL, "gpu": "NVIDIA X1"}
     records = [nccl(f"n{i}", 100.0, context=context) for i in range(6)] + [nccl("odd", 50.0, context=context)]
@@ -347,7 +411,7 @@ ECC = {"changes": [{"code": "ecc", "part": "gpu/A", "text": "GPU 0: ecc rose fro
 )
 def test_what_is_fatal_is_not_washed_by_another_attempt(before: Record, code: str) -> None:
     again = nccl(attempt=2)
-    skipped = failed("n1", "single_gpu", "not_applicable", attempt=2)
+    skipped = failed("n1", "no_gpu_expected", "not_applicable", attempt=2)
     for records in ([before, again], [again, before], [before, skipped], [nccl(), {**before, "attempt": 2}], [before, nccl()]):
         found = judge([item()], records)
         assert (found.planned[0]["verdict"], found.planned[0]["reason_code"]) == ("FAIL", code) and not found.accepted
@@ -498,6 +562,74 @@ def test_a_waiver_of_a_node_covers_its_parts() -> None:
     assert {v["verdict"] for v in found.verdicts} == {"KNOWN_FAIL"}
 
 
+@pytest.mark.parametrize("code", sorted(reasons.FATAL))
+def test_a_waiver_for_a_slow_node_covers_nothing_else(code: str) -> None:
+    slow = {"subject": "n1", "ticket": "T-1", "expires": "2026-12-01"}
+    evidence = {"changes": [{"code": code, "part": "gpu/A", "text": "a new defect"}]}
+    for bad in (failed("n1", code), nccl(busbw=100.0, evidence=evidence), nccl(busbw=100.0, attempt=2)):
+        found = one(failed("n1", code), bad, waivers=[slow])
+        assert (found["verdict"], found["reason_code"]) == ("FAIL", code)
+        assert f"waiver T-1 does not name {code}, only below_floor" in str(found["findings"])
+    both = one(nccl(busbw=100.0, evidence=evidence), waivers=[{**slow, "codes": [code, "below_floor"]}])
+    assert both["verdict"] == "KNOWN_FAIL"
+    assert one(nccl(busbw=100.0, evidence=evidence), waivers=[{**slow, "codes": [code]}])["reason_code"] == "below_floor"
+    of_gpu = {**slow, "subject": "n1/gpu/A", "codes": [code]}
+    assert one(nccl(evidence=evidence), waivers=[of_gpu])["verdict"] == "KNOWN_FAIL", "what is a GPU's is waived as the GPU's"
+    assert one(nccl(evidence={"changes": [{"code": code, "part": "gpu/B", "text": "x"}]}), waivers=[of_gpu])["verdict"] == "FAIL"
+
+
+def waived_gpus(values: list[float], waived: t.Sequence[int] = (3,), node: float | None = None, **fields: t.Any) -> verdict.Judgement:
+    names = [f"n1/gpu/{i}" for i in range(len(values))]
+    tickets = [{"subject": names[i], "stage": "gemm", "ticket": f"T-{i}", "expires": "2026-12-01"} for i in waived]
+    parts = [gemm(n, v) for n, v in zip(names, values, strict=True)]
+    whole = gemm("n1", min(values) if node is None else node, members=fields.pop("members", names))
+    return judge([item(stage="gemm", check="bf16"), item("n2")], [whole, *parts, nccl("n2")], waivers=tickets, **fields)
+
+
+def test_a_waived_gpu_counts_as_waived_in_its_node() -> None:
+    found = waived_gpus([720.0, 715.0, 718.0, 500.0])
+    assert found.accepted and (found.planned[0]["verdict"], found.planned[0]["ticket"]) == ("KNOWN_FAIL", "T-3")
+    words = {v["subject"]["id"]: v["verdict"] for v in found.extras + found.verdicts}
+    assert words == {"n1": "KNOWN_FAIL", "n1/gpu/3": "KNOWN_FAIL", "n2": "PASS", **{f"n1/gpu/{i}": "PASS" for i in range(3)}}
+    assert waived_gpus([500.0], waived=[0]).planned[0]["verdict"] == "KNOWN_FAIL"
+    assert not waived_gpus([720.0, 715.0, 718.0, 500.0], today=datetime.date(2026, 12, 2)).accepted, "expired"
+
+
+def test_a_waived_gpu_hides_no_other() -> None:
+    for values in ([720.0, 715.0, 600.0, 500.0], [720.0, 715.0, 500.0, 500.0], [720.0, 715.0, 400.0, 500.0], [600.0] * 4):
+        assert waived_gpus(values).planned[0]["verdict"] == "FAIL", values
+    assert waived_gpus([720.0, 715.0, 500.0, 510.0], waived=[2, 3]).accepted
+    lower = waived_gpus([720.0, 715.0, 718.0, 500.0], node=300.0)
+    assert lower.planned[0]["verdict"] == "FAIL", "the node's number is not that of the waived GPU"
+    some = waived_gpus([720.0, 500.0], waived=[1], members=["n1/gpu/0", "n1/gpu/1", "n1/gpu/2"])
+    assert some.planned[0]["verdict"] == "FAIL", "not all of the node was measured"
+    assert waived_gpus([720.0, 500.0], waived=[1], members=[]).planned[0]["verdict"] == "FAIL", "nobody says what all of it is"
+
+
+def test_a_waived_gpu_among_neighbours() -> None:
+    nodes = {f"m{i}": [700.0, 702.0] for i in range(6)} | {"n1": [700.0, 560.0]}
+    easy = resolve([("run", {"h200-gemm-bf16": {"value": 520}})])
+    records = [gemm(n, min(v), members=[f"{n}/gpu/{g}" for g in range(2)]) for n, v in nodes.items()]
+    records += [gemm(f"{n}/gpu/{g}", v) for n, values in nodes.items() for g, v in enumerate(values)]
+    ticket = {"subject": "n1/gpu/1", "ticket": "T-1", "expires": "2026-12-01"}
+    options: Record = {"expected": lambda _node, _target: easy}
+    planned = [item(n, "gemm", "bf16") for n in nodes]
+    assert judge(planned, records, **options).planned[-1]["reason_code"] == "below_neighbours"
+    assert judge(planned, records, waivers=[ticket], **options).planned[-1]["verdict"] == "KNOWN_FAIL"
+
+
+def test_a_waiver_that_covers_nothing_is_a_note() -> None:
+    unused = {"subject": "n9", "stage": "gemm", "ticket": "T-9", "expires": "2026-12-01"}
+    wide = [{"subject": n, "ticket": "T-8", "expires": "2026-12-01", "wide": True} for n in ("n1", "n2", "n3")]
+    found = judge([item("n1"), item("n2")], [nccl("n1", 100.0), nccl("n2")], waivers=[unused, *wide])
+    assert found.accepted and found.notes == [
+        "waiver T-9 covers nothing in this run: gemm on n9, below_floor, below_neighbours, below_siblings"
+    ]
+    assert "T-8" in judge([item("n2")], [nccl("n2")], waivers=wide).notes[0]
+    late = judge([item("n1")], [nccl("n1", 100.0)], waivers=wide[:1], today=datetime.date(2027, 1, 1))
+    assert late.planned[0]["reason_code"] == "expired_waiver" and not late.notes
+
+
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
@@ -511,11 +643,17 @@ def test_a_waiver_of_a_node_covers_its_parts() -> None:
         ([{"subject": "n1", "ticket": "T-1", "expires": "20270101"}], "expires"),
         ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "until": 1}], "until"),
         ([{"subject": "", "ticket": "T-1", "expires": "2027-01-01"}], "subject"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": ["wrong_result"]}], "wrong_results"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": "ecc"}], "codes"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": []}], "codes"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": ["*"]}], "codes"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "codes": [["ecc"]]}], "codes"),
+        ([{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01", "wide": "yes"}], "wide"),
     ],
 )
 def test_an_invalid_waiver_is_named(raw: t.Any, said: str) -> None:
     with pytest.raises(waivers.WaiverError) as error:
-        verdict.check_waivers(raw)
+        waivers.parse(raw)
     assert said in str(error.value) and "found" in str(error.value) and "expected" in str(error.value)
 
 
@@ -545,6 +683,30 @@ def test_what_was_not_planned_is_judged_and_cannot_make_acceptance() -> None:
     assert "not planned" in found.extras[0]["findings"][0]
     assert not judge([item("n1")], [nccl("n1"), nccl("n2", 1.0)]).accepted, "a failure nobody planned is one"
     assert judge([item("n1")], [nccl("n1"), failed("n2", "timeout", "timeout")]).accepted
+
+
+def about(kind: str, name: str, members: list[str], made: Record) -> Record:
+    return {**made, "subject": {"kind": kind, "id": name, "members": members}}
+
+
+def test_the_headline_names_who_is_to_blame_and_counts_each_kind_as_what_it_is() -> None:
+    group = ["n1", "n2", "n3"]
+    fabric = about("group", "nccl_fabric", group, item(stage="nccl_fabric"))
+    pair = about("pair", "n1|n2", [], item(stage="nccl_fabric", check="sendrecv"))
+    slow = about("group", "nccl_fabric", group, failed("x", "timeout", stage="nccl_fabric"))
+    blamed = {"condition": True, "findings": [{"code": "localised", "text": "node n3 makes it slow"}]}
+    culprit = record("n3", "nccl_fabric", "localise", context=blamed)
+    skipped = [failed("x", "single_gpu", "not_applicable", stage="nccl_fabric", check="sendrecv")]
+    good = [nccl(n) for n in ("n1", "n2")]
+    found = judge([item("n1"), item("n2"), fabric], [*good, slow, culprit])
+    assert found.why == (
+        "FAIL on 1 node (n3); UNKNOWN on 1 group (nccl_fabric); 0 FAIL and 1 UNKNOWN of 3 planned checks; "
+        "1 FAIL of checks that were not planned"
+    )
+    several = judge([item(f"n{i}") for i in range(9)], [nccl(f"n{i}", 100.0) for i in range(7)])
+    assert several.why.startswith("FAIL on 7 nodes (n0, n1, n2, n3, n4 ...); UNKNOWN on 2 nodes (n7, n8); 7 FAIL and 2 UNKNOWN of 9 ")
+    whole = judge([item("n1"), item("n2"), pair], [*good, about("pair", "n1|n2", [], skipped[0])])
+    assert whole.accepted and whole.why == "all 3 planned checks on 2 nodes and 1 pair are acceptable"
 
 
 def test_order_and_counts() -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime
 import types
 import typing as t
 
@@ -13,6 +14,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as planning
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 ENTRY = {
     "id": "own", "match": {"stage": "gemm", "check": "bf16"}, "metric": "tflops", "value": 600, "unit": "TFLOPS", "source": "ours",
@@ -20,17 +22,47 @@ ENTRY = {
 }  # fmt: skip
 
 
-def inputs(node_vars: t.Any) -> dict[str, t.Any]:
+def inputs(node_vars: t.Any, hosts: t.Sequence[str] = ("lab",), **more: t.Any) -> dict[str, t.Any]:
     values = {
         "acceptance_expectation_overlays": [], "acceptance_expectation_files": [], "acceptance_waivers": [], "acceptance_warn": "accept",
-        "acceptance_node_vars": node_vars, "acceptance_plane": "kubernetes",
+        "acceptance_waiver_days": 90, "acceptance_node_vars": node_vars, "acceptance_plane": "kubernetes", **more,
     }  # fmt: skip
     planner = types.SimpleNamespace(layers=types.SimpleNamespace(of=lambda _host, _name: []), template=lambda _host, value: value)
-    return planning.judging_inputs(t.cast("Planner", planner), {"lab": values})
+    return planning.judging_inputs(t.cast("Planner", planner), dict.fromkeys(hosts, values))
+
+
+def day(away: int) -> str:
+    return (datetime.date.today() + datetime.timedelta(days=away)).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("waiver", "more", "said"),
+    [
+        ({"subject": "n1", "expires": day(91)}, {}, rf"acceptance_waivers\[0\] \(T-1\): expires: found {day(91)}, .* until {day(90)}"),
+        ({"subject": "n1", "expires": "9999-12-31"}, {"acceptance_waiver_days": 10**9}, "until .*acceptance_waiver_days"),
+        ({"subject": "*", "expires": day(1)}, {}, r"subject: found '\*', expected one node, or wide: true"),
+        ({"subject": "gpu-0[12]", "expires": day(1)}, {}, "subject"),
+        ({"subject": "lab/n?/gpu/GPU-1", "expires": day(1)}, {}, "subject"),
+        ({"expires": day(1)}, {"hosts": ["a", "b"]}, "subject: found none, for a and b, expected one node, or wide: true"),
+    ],
+)
+def test_a_waiver_reaches_no_further_than_it_says(waiver: t.Any, more: t.Any, said: str) -> None:
+    whole = {"ticket": "T-1", **waiver}
+    with pytest.raises(RunError, match=said):
+        inputs([], acceptance_waivers=[whole], **more)
+    farther = {"acceptance_waivers": [{**whole, "wide": True, "expires": day(80)}], **more}
+    assert len(inputs([], **farther)["waivers"]) == len(more.get("hosts", [1]))
+
+
+def test_the_limits_of_waivers_are_raised_on_purpose() -> None:
+    long = {"subject": "n1/gpu/*", "ticket": "T-1", "expires": day(300)}
+    assert inputs([], acceptance_waivers=[long], acceptance_waiver_days=365)["waivers"] == [long]
+    with pytest.raises(RunError, match="wide: true"):
+        inputs([{"names": ["a", "b"], "waivers": [{"ticket": "T-1", "expires": day(1)}]}])
 
 
 def test_a_node_has_its_own_expectations_and_waivers() -> None:
-    waiver = {"stage": "gemm", "ticket": "OPS-1", "expires": "2099-01-01"}
+    waiver = {"stage": "gemm", "ticket": "OPS-1", "expires": day(90)}
     made = inputs([{"names": ["a"], "expectations": [ENTRY], "waivers": [waiver]}, {"names": ["b"], "expectations": []}])
     assert made["of"]["lab"] == made["of"]["lab/b"] != made["of"]["lab/a"]
     assert [entry["layer"] for entry in made["sets"][made["of"]["lab/a"]] if entry["id"] == "own"] == ["host"]

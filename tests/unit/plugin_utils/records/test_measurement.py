@@ -48,6 +48,24 @@ def test_a_measurement_is_completed(completer: measurement.Completer) -> None:
     assert found["raw_sha256"] == hashlib.sha256(b"what the tool said").hexdigest()
 
 
+def test_every_measurement_says_which_machine_it_was(completer: measurement.Completer, tmp_path: pathlib.Path) -> None:
+    own, other = {"machine_id": "a" * 32, "gpu_uuids": ["GPU-1"]}, {"machine_id": "b" * 32}
+    found = completer.complete(observed(context={"identity": own, "identities": {"gpu-02": other}, "gpu": "NVIDIA H200"}))
+    assert found["context"] == {"identities": {"gpu-01": own}, "gpu": "NVIDIA H200"}, "a node speaks for nobody else"
+    assert completer.complete(observed(part="gpu/GPU-1", context={"identity": own}))["context"]["identities"] == {"gpu-01": own}
+    assert "identities" not in completer.complete(observed(context={"identities": {"gpu-02": other}}))["context"]
+    subject = {"kind": "group", "id": "all", "members": ["gpu-01", "gpu-02"]}
+    planned = {("all_reduce", "", "all"): {"check": "all_reduce", "variant": "", "subject": subject}}
+    run = Run(tmp_path, "20260101T000000Z-0a1b2c")
+    head = measurement.Completer(run, "nccl_fabric", "gpu-01", "ssh", planned)
+    told = {"gpu-01": own, "gpu-02": other, "gpu-03": other}
+    found = head.complete(observed(context={"identity": own, "identities": told}, subject=subject) | {"variant": ""})
+    assert found["context"]["identities"] == {"gpu-01": own, "gpu-02": other}, "the head speaks for its members"
+    pair = {"kind": "pair", "id": "gpu-01|gpu-02", "members": []}
+    walker = measurement.Completer(run, "rdma", "gpu-01", "ssh", {("all_reduce", "gpus=all", pair["id"]): {"subject": pair}})
+    assert walker.complete(observed(context={"identity": own}, subject=pair))["context"] == {"identities": {"gpu-01": own}}
+
+
 @settings(max_examples=300)
 @given(JSON)
 def test_anything_becomes_a_measurement(completer: measurement.Completer, seen: t.Any) -> None:

@@ -13,8 +13,8 @@ import typing as t
 
 import pytest
 import report_samples as samples
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, page, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page, terminal
 
 
 def build(verdicts: list[dict[str, t.Any]], measurements: t.Any = (), **plan: t.Any) -> dict[str, t.Any]:
@@ -153,3 +153,21 @@ def test_two_thousand_nodes_make_a_page_of_a_few_megabytes(tmp_path: pathlib.Pat
     assert paths[0].stat().st_size < 9e6
     assert len(lines) < 500
     assert sum(len(g["rows"]) for s in made["stages"] for g in s["checks"]) == 40_000
+
+
+def test_nodes_pairs_and_groups_are_counted_as_what_they_are() -> None:
+    names = [f"n{i:02}" for i in range(42)]
+    group = {"kind": "group", "id": "nccl_fabric", "members": names[:3]}
+    pair = {"kind": "pair", "id": "n00|n01", "members": []}
+    verdicts = [samples.verdict(n, "gemm", "bf16", part="GPU-1") for n in names]
+    verdicts += [samples.verdict("x", "nccl_fabric", "all_reduce", subject=group), samples.verdict("x", "nccl_fabric", "p2p", subject=pair)]
+    records = [samples.measurement("x", "nccl_fabric", "all_reduce", subject=group, command=["mpirun"])]
+    records += [samples.measurement("x", "nccl_fabric", "p2p", subject=pair, command=["p2p"])]
+    made = build(verdicts, records)
+    assert made["counted"] == "42 nodes, 1 pair and 1 group"
+    assert {c["command"]: (c["nodes"], c["example"]) for c in made["commands"]} == {"mpirun": (3, "n00"), "p2p": (2, "n00")}
+    assert [v["nodes"] for v in made["versions"] if v["name"] == "nccl_fabric"] == [3]
+    assert "and 42 nodes, 1 pair and 1 group with PASS" in [line for line, _colour in terminal.coloured(made)]
+    shown = page.render(made)
+    assert "<b>42</b>nodes</div>" in shown and "<b>1</b>group</div>" in shown and "42 nodes, 1 pair and 1 group" in shown
+    assert 'node="nccl_fabric",kind="group"' in formats.prometheus(made)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
+import random
 import typing as t
 
 import pytest
@@ -25,7 +27,7 @@ Record = t.Dict[str, t.Any]
 
 
 def nodes(count: int = 6) -> list[str]:
-    return [f"n{i}" for i in range(count)]
+    return [f"n{i:x}" for i in range(count)]
 
 
 def port(node: str, rail: int = 0) -> str:
@@ -52,8 +54,13 @@ def side(a: str, b: str, role: str, value: float | None, **changes: t.Any) -> Re
     }  # fmt: skip
 
 
-def run(values: t.Callable[[str, str], float | None], names: list[str], again: t.Sequence[tuple[str, str]] = ()) -> list[Record]:
-    """All pairs, the second of each asks; what `again` names was measured again with the same value."""
+def run(
+    values: t.Callable[[str, str], float | None],
+    names: list[str],
+    again: t.Sequence[tuple[str, str]] = (),
+    rates: t.Mapping[str, float] | None = None,
+) -> list[Record]:
+    """All pairs, the second of each asks; what `again` names was measured again with the same value. `rates`: of each node's port."""
     records, series = [], {name: [] for name in names}
     for a, b in itertools.combinations(names, 2):
         value = values(a, b)
@@ -61,7 +68,8 @@ def run(values: t.Callable[[str, str], float | None], names: list[str], again: t
         series[a].append(side(a, b, "server", value))
         series[b].append(client)
         context = {
-            "op": "read", "bidirectional": False, "nic_gbps": 400.0, "series_units": {"bandwidth": "Gb/s"},
+            "op": "read", "bidirectional": False, "nic_gbps": min((rates or {}).get(a, 400.0), (rates or {}).get(b, 400.0)),
+            "series_units": {"bandwidth": "Gb/s"},
             "rails": [{name: client[name] for name in ("rail", "a", "b", "outcome", "reason_code", "reason", "broke", "test")}],
         }  # fmt: skip
         rows = [{**row, "rail": "0", "a": port(a), "b": port(b)} for row in client["rows"]]
@@ -165,18 +173,22 @@ def test_the_heat_map_is_in_the_report() -> None:
 
 
 def port_facts(node: str, **changes: t.Any) -> Record:
-    number = int(node[1:])
+    number = int(node[1:], 16)
     one: Record = {
-        "device": "mlx5_0", "port": 1, "state": "ACTIVE", "mtu": 9000, "prefix": 24, "gid": {"index": 3, "address": f"10.0.0.{number}"},
+        "device": "mlx5_0", "port": 1, "state": "ACTIVE", "rate_gbps": 400.0, "width": 4, "speed": "NDR",
+        "mtu": 9000, "prefix": 24, "gid": {"index": 3, "address": f"10.0.0.{number}"},
         "gids": [{"address": f"10.0.0.{number}", "type": "RoCE v2"}], **changes,
     }  # fmt: skip
     device = {
         "device": "mlx5_0",
-        "guid": changes.get("guid", f"0000:0000:0000:000{number + 1}"),
+        "guid": changes.get("guid", f"0000:0000:0000:00{number + 1:02d}"),
         "firmware": changes.get("firmware", "28"),
-        "board": "x",
+        "board": changes.get("board", "x"),
     }
-    seen = observation.measured("ports", context={"devices": [device], "ports": [one], "findings": []})
+    more = [{**one, "device": f"mlx5_{rail}", "gid": None, "gids": []} for rail in range(1, changes.get("rails", 1))]
+    devices = [{**device, "device": p["device"], "guid": f"{device['guid']}:{rail}"} for rail, p in enumerate([one, *more])]
+    context = {"devices": devices, "ports": [one, *more], "findings": [], "wanted": changes.get("wanted", {})}
+    seen = observation.measured("ports", context=context)
     return record("rdma_ports", node, "node", seen, node)
 
 
@@ -188,6 +200,13 @@ def port_facts(node: str, **changes: t.Any) -> Record:
         ({"firmware": "27"}, "WARN", "firmware"),
         ({"gid": {"index": 3, "address": "10.0.7.9"}}, "FAIL", "rail_order"),
         ({"guid": "0000:0000:0000:0001"}, "FAIL", "duplicate_identity"),
+        ({"rate_gbps": 200.0}, "FAIL", "link_slow"),
+        ({"rate_gbps": 200.0, "board": "another"}, "FAIL", "link_slow"),
+        ({"rate_gbps": 200.0, "wanted": {"gbps": [200.0]}}, "PASS", None),
+        ({"rate_gbps": 800.0, "board": "another", "firmware": None}, "WARN", "link_slow"),
+        ({"width": 8, "speed": "HDR"}, "WARN", "link_slow"),
+        ({"rails": 2}, "FAIL", "rail_order"),
+        ({"rails": 2, "wanted": {"rails": 2}}, "PASS", None),
         ({"gids": [{"address": "10.0.0.0", "type": "RoCE v2"}]}, "FAIL", "duplicate_identity"),
     ],
 )
@@ -197,6 +216,161 @@ def test_ports_beside_those_of_other_nodes(changes: Record, word: str, code: str
     assert (one["verdict"], one["reason_code"]) == (word, code)
     others = {v["verdict"] for v in found.verdicts if v["subject"]["id"] not in ("n0", "n7")}
     assert others == {"PASS"}
+
+
+def of_ports(*records: Record) -> dict[str, tuple[str, str | None]]:
+    return {v["subject"]["id"]: (v["verdict"], v["reason_code"]) for v in judge(list(records)).verdicts}
+
+
+def test_a_port_that_shows_what_the_boards_of_most_could_do() -> None:
+    """Most are slower than the same board is on one node: the majority is not right for being one."""
+    found = of_ports(port_facts("n0"), *(port_facts(f"n{i:x}", rate_gbps=200.0) for i in range(1, 6)))
+    assert found == {"n0": ("WARN", "link_slow"), **dict.fromkeys((f"n{i}" for i in range(1, 6)), ("UNKNOWN", "link_slow"))}
+    told = of_ports(port_facts("n0"), *(port_facts(f"n{i:x}", rate_gbps=200.0, wanted={"gbps": [200.0]}) for i in range(1, 6)))
+    assert set(told.values()) == {("PASS", None)}
+
+
+@pytest.mark.parametrize("count", [2, 4, 12])
+def test_two_halves_of_a_fleet_at_different_rates(count: int) -> None:
+    """Of one board the slower half is not accepted until the inventory says that it is right; of two boards each is what it is."""
+    half = count // 2
+    fast = [port_facts(f"n{i:x}") for i in range(half)]
+
+    def slow(**changes: t.Any) -> list[Record]:
+        return [port_facts(f"n{i:x}", rate_gbps=200.0, **changes) for i in range(half, count)]
+
+    one = of_ports(*fast, *slow())
+    assert [one[f"n{i:x}"] for i in range(count)] == [("PASS", None)] * half + [("UNKNOWN", "link_slow")] * half
+    assert {word for word, _code in of_ports(*fast, *slow(board="another")).values()} == {"PASS"}
+    assert {word for word, _code in of_ports(*fast, *slow(wanted={"gbps": [200.0]})).values()} == {"PASS"}
+
+
+def test_two_nodes_with_different_numbers_of_rails() -> None:
+    found = of_ports(port_facts("n0", rails=8), port_facts("n1", rails=2))
+    assert set(found.values()) == {("UNKNOWN", "rail_order")}
+    told = of_ports(port_facts("n0", rails=8, wanted={"rails": 8}), port_facts("n1", rails=2, wanted={"rails": 2}))
+    assert set(told.values()) == {("PASS", None)}
+
+
+def test_a_rail_that_met_nobody_was_not_measured() -> None:
+    def known(node: str, **changes: t.Any) -> Record:
+        return port_facts(node, wanted={"rails": changes.get("rails", 1)}, **changes)
+
+    names = nodes(3)
+    clean = judge([*run(lambda _a, _b: 388.0, names), *map(known, names)])
+    assert set(words(clean).values()) == {"PASS"}
+    more = known("n0", rails=2)
+    more["context"]["ports"][1]["gid"] = {"index": 3, "address": "10.0.9.9"}
+    found = judge([*run(lambda _a, _b: 388.0, names), more, known("n1"), known("n2")])
+    assert words(found) == {**words(clean), "n0": "UNKNOWN"}
+    (reason,) = [v["reason"] for v in found.verdicts if v["subject"]["id"] == "n0" and v["stage"] == "rdma"]
+    assert "met nobody" in reason and "n0/nic/mlx5_1/1" in reason
+
+
+def mixed(slow: t.Collection[str], value: t.Callable[[str, str, float], float | None], again: bool = True) -> list[Record]:
+    """A run over 12 nodes, of which `slow` have ports of 200 Gb/s, with what was measured again; its last pairs are theirs."""
+    names = nodes(12)
+    rates = {n: 200.0 if n in slow else 400.0 for n in names}
+
+    def values(a: str, b: str) -> float | None:
+        return value(a, b, min(rates[a], rates[b]))
+
+    facts = [port_facts(n, rate_gbps=rates[n], board=f"of {rates[n]:g}", wanted={"gbps": [rates[n]]}) for n in names]
+    records = [*run(values, names, rates=rates), *facts]
+    (table,) = rdma_matrix.tables(records, lambda _n, _t: SHIPPED)
+    found = table.diagnose()
+    asked = [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in found.again] if found and again else []
+    return [*run(values, names, asked, rates=rates), *facts]
+
+
+def good(_a: str, _b: str, rate: float) -> float:
+    return 0.97 * rate
+
+
+@pytest.mark.parametrize("slow", [nodes(6), nodes(12)[6:], nodes(12)[::2], ["n0", "nb"], nodes(12)])
+def test_a_healthy_fleet_of_two_rates_is_accepted(slow: list[str]) -> None:
+    assert set(words(judge(mixed(slow, good))).values()) == {"PASS"}
+
+
+@pytest.mark.parametrize("bad", ["n0", "n5", "nb"])
+def test_a_node_at_half_of_its_rate_is_convicted_wherever_it_stands(bad: str) -> None:
+    """Its ports say 400, its pairs give 200: good enough only for the floor of somebody else's pair."""
+
+    def value(a: str, b: str, rate: float) -> float:
+        return 0.97 * (200.0 if bad in (a, b) else rate)
+
+    assert words(judge(mixed([], value)))[bad] == "FAIL"
+    others = [n for n in nodes(12) if n != bad]
+    assert words(judge(mixed(others[:6], value)))[bad] == "FAIL"
+
+
+def test_each_rail_of_a_pair_is_held_to_its_own_rate() -> None:
+    """A pair as a whole is held to its slowest rail; 195 of 400 Gb/s is bad beside a rail of 200 too."""
+    names = nodes(3)
+    records = run(lambda _a, _b: 388.0, names)
+    for one in records:
+        if one["subject"]["kind"] == "pair":
+            a, b = one["subject"]["id"].split("|")
+            (rail,), (row,) = one["context"]["rails"], one["series"]
+            ends = {"rail": "1", "a": port(a, 1), "b": port(b, 1)}
+            one["context"].update(rails=[rail, {**rail, **ends}], nic_gbps=200.0)
+            row["bandwidth"] = 195.0 if one["subject"]["id"] == "n0|n1" else 388.0
+            one["series"] = [row, {**row, **ends, "bandwidth": 195.0}]
+            one["metrics"]["bandwidth"]["value"] = 195.0
+        else:
+            one["series"] += [{**row, "rail": "1", "a": port(row["a"][:2], 1), "b": port(row["b"][:2], 1)} for row in one["series"]]
+    for node in names:
+        of = port_facts(node, rails=2, wanted={"rails": 2, "gbps": [400.0, 200.0]})
+        of["context"]["ports"][1].update(rate_gbps=200.0)
+        records.append(of)
+    found = words(judge(records))
+    assert (found["n0|n1"], found["n0|n2"], found["n1|n2"]) == ("FAIL", "PASS", "PASS")
+
+
+def resumed(records: list[Record], rng: random.Random) -> list[Record]:
+    """Some pairs and their timetables had a first attempt that failed."""
+    found = []
+    for one in records:
+        if one["stage"] == "rdma" and rng.random() < 0.1:
+            lost = {"outcome": "error", "reason_code": "lost_node", "reason": "it was lost", "metrics": {}, "series": []}
+            found.append({**one, **lost, "context": {}})
+            one = {**one, "attempt": 2}
+        found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_order_of_the_journal_decides(seed: int) -> None:
+    """Fleets of two rates with bad ports and paths, suspects measured again and attempts that failed: the whole judgement."""
+    rng = random.Random(seed)
+    names = nodes(12)
+    slow = rng.choice([[], names[:6], names[6:], rng.sample(names, rng.randint(1, 11))])
+    weak, a_pair = rng.choice([None, *names]), set(rng.sample(names, 2))
+
+    def value(a: str, b: str, rate: float) -> float | None:
+        chance = random.Random(f"{seed} {a} {b}").random()
+        if weak in (a, b) or {a, b} == a_pair:
+            return 0.4 * rate
+        return None if chance < 0.02 else rate * (0.95 + 0.03 * chance)
+
+    if rng.random() < 0.3:  # ports that the inventory says nothing of
+        records = [r for r in mixed(slow, value) if r["stage"] != "rdma_ports"]
+        records += [port_facts(n, rate_gbps=200.0 if n in slow else 400.0) for n in names]
+    else:
+        records = mixed(slow, value)
+    records = resumed(records, rng)
+    for one in records:
+        one.setdefault("started_at", "2026-11-21T04:30:14Z")
+    first = judge(records)
+    for _unused in range(6):
+        rng.shuffle(records)
+        again = judge(records)
+        # The plan lists what was measured: its order is that of the journal here, and nobody's business.
+        order = {json.dumps(v["subject"]) + str(v["stage"]): v for v in again.planned}
+        assert order == {json.dumps(v["subject"]) + str(v["stage"]): v for v in first.planned}
+        assert again.verdicts == first.verdicts
+        assert (again.accepted, again.why, again.counts, again.nodes) == (first.accepted, first.why, first.counts, first.nodes)
+        assert rdma_matrix.pictures(records, lambda _n, _t: SHIPPED) == rdma_matrix.pictures(records[::-1], lambda _n, _t: SHIPPED)
 
 
 def paths(value: t.Any, path: tuple[t.Any, ...] = ()) -> t.Iterator[tuple[t.Any, ...]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import identity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import preflight
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
@@ -34,6 +35,13 @@ class Node(t.NamedTuple):
     not_ready: str
     taints: list[Object]
     labels: dict[str, str]
+    capacity: int = 0
+    machine: str = ""
+
+    def identity(self, resource: str) -> Object:
+        """What the API knows it by: its machine, and the devices that it has and offers."""
+        devices = {"resource": resource, "capacity": self.capacity, "allocatable": self.devices}
+        return {**({"node_info": self.machine} if self.machine else {}), **({"devices": devices} if self.capacity or self.devices else {})}
 
 
 class Wanted(t.NamedTuple):
@@ -75,7 +83,8 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
         there = [node for node in nodes(client, "" if asked.names else asked.selector, resource) if not asked.names or node.name in known]
         lacking = []
         if variables.get("acceptance_gpu_count") != 0:
-            lacking = preflight.missing(client, there, resource, variables.get("acceptance_kube_device_plugin_namespaces") or ())
+            lacking = [identity.withdrawn(n.name, n.capacity, n.devices, resource) for n in there if n.capacity != n.devices]
+            lacking += preflight.missing(client, there, resource, variables.get("acceptance_kube_device_plugin_namespaces") or ())
         if variables.get("acceptance_kube_gpu_stages") != [] and not variables.get("acceptance_kube_priority_class"):
             lacking += preflight.preempting(client)
     except KubeError as error:
@@ -131,14 +140,20 @@ def nodes(client: Client, selector: str, resource: str) -> t.Iterator[Node]:
 def summary(item: Object, resource: str) -> Node:
     """A node object in what matters of it."""
     status, spec = item.get("status") or {}, item.get("spec") or {}
-    try:
-        devices = int((status.get("allocatable") or {}).get(resource, 0))
-    except ValueError:
-        devices = 0
+    devices, capacity = (_count(status.get(which), resource) for which in ("allocatable", "capacity"))
+    info = status.get("nodeInfo") or {}
+    machine = " ".join(str(info[name]) for name in ("machineID", "systemUUID") if info.get(name))
     taints = list(spec.get("taints") or [])
     if spec.get("unschedulable") and not any(taint.get("key") == UNSCHEDULABLE for taint in taints):
         taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
-    return Node(item["metadata"]["name"], devices, not_ready(item), taints, item["metadata"].get("labels") or {})
+    return Node(item["metadata"]["name"], devices, not_ready(item), taints, item["metadata"].get("labels") or {}, capacity, machine)
+
+
+def _count(of: Object | None, resource: str) -> int:
+    try:
+        return int((of or {}).get(resource, 0))
+    except ValueError:
+        return 0
 
 
 def not_ready(node: Object) -> str:

@@ -42,7 +42,7 @@ class GroupsOnCluster(StageOnCluster):
             Display().display(line)
         for line in choice.why:
             Display().vv(f"{self.host}: {line}")
-        there = {node.name: node for node in inventory.nodes(client, "", pods.resource)}
+        there = {node.name: node for node in self._knowing(inventory.nodes(client, "", pods.resource), pods.resource)}
         for subject, members in self._groups().items():
             self._one(client, pods, choice, subject, members, there)
 

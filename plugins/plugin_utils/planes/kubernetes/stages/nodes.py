@@ -48,6 +48,8 @@ class StageOnCluster(StageOnTarget):
             self.checks_of.setdefault(check[2], []).append(check)
         self.left = set(self.checks_of)
         self.said: dict[str, int] = {}
+        # What the API knows each node by, {subject: identity}.
+        self.known: dict[str, dict[str, t.Any]] = {}
         lost = self.acting.lost(self.host)
         try:
             if lost:
@@ -132,6 +134,8 @@ class StageOnCluster(StageOnTarget):
         request = self._request((), pods)
         asked = [Asked(name, request) for name in sorted(names)]
         if asked:
+            for _node in self._nodes(client, names, pods.resource):
+                pass  # is known now
             probe = self._probe(client, pods, asked)
             for answers in probe.collect(record, asked):
                 self._record_all([self._taken(answer, pods) for answer in answers])
@@ -169,7 +173,14 @@ class StageOnCluster(StageOnTarget):
     def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.Node]:
         """Those nodes of the plan that the cluster has; by their names where the plan says them."""
         wanted = inventory.wanted(self.host, self.settings)
-        return (node for node in inventory.nodes(client, "" if wanted.names else wanted.selector, resource) if node.name in names)
+        found = inventory.nodes(client, "" if wanted.names else wanted.selector, resource)
+        yield from self._knowing((node for node in found if node.name in names), resource)
+
+    def _knowing(self, nodes: t.Iterable[inventory.Node], resource: str) -> t.Iterator[inventory.Node]:
+        """Nodes, each remembered by what the API knows it by."""
+        for node in nodes:
+            self.known[f"{self.host}/{node.name}"] = node.identity(resource)
+            yield node
 
     def _absent(self, name: str) -> tuple[str, str]:
         wanted = inventory.wanted(self.host, self.settings)
@@ -198,7 +209,8 @@ class StageOnCluster(StageOnTarget):
         measurements: list[dict[str, t.Any]] = []
         for subject, said in answers:
             seen = said.get("observations")
-            own = [self.completer.complete(item, subject) for item in seen] if isinstance(seen, list) else []
+            known = self.known.get(subject, {})
+            own = [self.completer.complete(with_identity(item, known), subject) for item in seen] if isinstance(seen, list) else []
             have = {(m["check"], m["variant"], m["subject"]["id"]) for m in own}
             missing = [check for check in self.checks_of.get(subject, []) if check not in have]
             if missing:
@@ -242,6 +254,15 @@ def with_image(said: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequ
         if isinstance(item, dict) and isinstance(item.get("context", {}), dict):
             item["context"] = {**(item.get("context") or {}), **about}
     return {**said, "ran": about}
+
+
+def with_identity(item: t.Any, known: dict[str, t.Any]) -> t.Any:
+    """An observation, with what the API knows its node by beside what the node knows itself by."""
+    if not known or not isinstance(item, dict) or not isinstance(item.get("context", {}), dict):
+        return item
+    context = item.get("context") or {}
+    own = context.get("identity")
+    return {**item, "context": {**context, "identity": {**(own if isinstance(own, dict) else {}), **known}}}
 
 
 def with_floating(said: dict[str, t.Any]) -> dict[str, t.Any]:

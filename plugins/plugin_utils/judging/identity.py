@@ -1,0 +1,241 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which machine and which GPUs stand behind a name, by everything that a run has recorded of it.
+
+A node is one machine with one set of GPUs for the whole run: a stage that saw fewer GPUs is not judged by a smaller floor, and what
+was another machine in another stage is not judged at all.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+
+Record = t.Dict[str, t.Any]
+# What the inventory says of the nodes of a target: {"gpu_count", "mig"}.
+Stated = t.Mapping[str, t.Mapping[str, t.Any]]
+
+# Stages whose context tells of all GPUs of the node; a team's own may mean whatever it likes by the same words.
+_TELLING = ("stack", "nccl_node", "gemm", "nccl_fabric")
+_SOME_GPUS = re.compile(r"(?:^| )gpus=\d+(?: |$)")
+MEMBER = "member"
+SHOWN = 4
+
+
+class View(t.NamedTuple):
+    """What one record tells of one node. `whole`: it asked for all GPUs of the node, and so must have seen them all."""
+
+    key: Key
+    attempt: int
+    plane: str
+    target: str
+    ids: dict[str, str]  # kind of identity -> value
+    gpus: t.FrozenSet[str]
+    many: int
+    model: str
+    whole: bool
+    devices: t.Mapping[str, t.Any]
+
+    @property
+    def words(self) -> str:
+        again = f" (attempt {self.attempt})" if self.attempt > 1 else ""
+        return f"{self.key[0]} {self.key[1]}{again}"
+
+
+# Kinds of identity of a machine. By the API of its cluster a node is known under others than it knows itself.
+_IDS = {"machine_id": "machine-id", "node_info": "node of the API"}
+
+
+class Nodes:
+    """All views of a run by node."""
+
+    def __init__(self, records: t.Mapping[Key, t.Sequence[Record]]) -> None:
+        self.views: dict[str, list[View]] = collections.defaultdict(list)
+        some = {key[0] for key in records if _SOME_GPUS.search(key[2])}
+        for key, attempts in records.items():
+            for record in attempts:
+                for node, view in _views(key, record, some):
+                    self.views[node].append(view)
+
+    def doubts(self) -> dict[str, tuple[str, str]]:
+        """Nodes of which nobody knows which machine they are, {node: (reason code, words)}: everything of them is UNKNOWN."""
+        found = {node: ("identity_changed", words) for node, views in self.views.items() if (words := _changed(views))}
+        for node, words in self._twice().items():
+            found.setdefault(node, ("duplicate_identity", words))
+        return found
+
+    def _twice(self) -> dict[str, str]:
+        """Nodes that share a GPU or a machine-id with another: {node: what is twice}."""
+        owners: dict[str, set[str]] = collections.defaultdict(set)
+        for node, views in self.views.items():
+            for view in views:
+                machine = view.ids.get("machine_id")
+                for name in (*(f"GPU {uuid}" for uuid in view.gpus), *([f"machine-id {machine}"] if machine else [])):
+                    owners[name].add(node)
+        found: dict[str, str] = {}
+        for identity, nodes in sorted(owners.items()):
+            for node in nodes if len(nodes) > 1 else ():
+                names = ", ".join(sorted(nodes)[:SHOWN])
+                found.setdefault(node, f"{identity} stands under {names}: one machine would be measured twice")
+        return found
+
+    def opinions(
+        self, records: t.Mapping[Key, t.Sequence[Record]], stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        """What speaks against single checks: fewer GPUs than elsewhere in the run, than the node offers its cluster, or than its
+        neighbours have; and skips that the inventory does not allow."""
+        for node, views in self.views.items():
+            yield from _fewer_than_before(node, views)
+            yield from _withdrawn(node, views)
+        yield from self._fewer_than_neighbours(stated, rules)
+        for key, attempts in records.items():
+            last = attempts[-1]
+            skipped = (last["outcome"], last["reason_code"]) == ("not_applicable", "mig_enabled")
+            if skipped and (stated.get(last["target"]) or {}).get("mig") != "allowed":
+                reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed where it is meant"
+                yield key, Opinion("UNKNOWN", reason, "mig_enabled")
+
+    def _fewer_than_neighbours(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Iterator[tuple[Key, Opinion]]:
+        """Nodes with fewer GPUs than most others with the same GPU have; where the inventory says how many, that counts."""
+        alike: dict[str, dict[str, int]] = collections.defaultdict(dict)
+        for node, views in self.views.items():
+            model = next((view.model for view in views if view.model), "")
+            count = max((view.many for view in views if view.whole), default=0)
+            if model and count:
+                alike[model][node] = count
+        for model, counts in alike.items():
+            most, of = collections.Counter(counts.values()).most_common(1)[0]
+            for node, count in counts.items():
+                views = [view for view in self.views[node] if view.whole and view.many and view.key[0] != "stack"]
+                if not views or any(_said_otherwise(view.target, stated, rules) for view in views):
+                    continue
+                advice = "a GPU is missing, or say acceptance_gpu_count where it is meant"
+                if count < most and 2 * of > len(counts):
+                    words = f"{node} has {count} GPUs and {of} of {len(counts)} nodes with {model} have {most}: {advice}"
+                    opinion = Opinion("UNKNOWN", words, "gpu_count")
+                elif count < max(counts.values()):
+                    larger = sum(other > count for other in counts.values())
+                    words = f"{node} has {count} GPUs and {larger} of {len(counts)} nodes with {model} have more: {advice}"
+                    opinion = Opinion("UNKNOWN" if count == 1 else "WARN", words, "gpu_count")
+                else:
+                    continue
+                for key in dict.fromkeys(view.key for view in views):
+                    yield key, opinion
+
+
+def not_as_planned(item: t.Mapping[str, t.Any], record: Record) -> str | None:
+    """Whether a record is about other nodes than the plan asked for, whatever it says of itself; in words."""
+    planned, told = item["subject"], record["subject"]
+    if planned["kind"] != told["kind"]:
+        return f"it was planned as a {planned['kind']} and measured as a {told['kind']}"
+    if planned["kind"] != "group":
+        return None
+    missing = sorted(set(planned["members"]) - set(told["members"]))
+    nodes = record["context"].get("nodes")
+    if not missing and not set(told["members"]) - set(planned["members"]) and nodes in (None, len(planned["members"])):
+        return None
+    took = len(told["members"]) if missing or nodes is None else nodes
+    without = f": without {', '.join(missing[:SHOWN])}{' ...' if len(missing) > SHOWN else ''}" if missing else ""
+    return f"it was planned with {len(planned['members'])} members and measured with {took}{without}"
+
+
+# One node ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _views(key: Key, record: Record, some: t.Collection[str]) -> t.Iterator[tuple[str, View]]:
+    context, subject = record["context"], record["subject"]
+    told = context.get("identities")
+    known = {node: who for node, who in told.items() if isinstance(who, dict)} if isinstance(told, dict) else {}
+    node = node_of(key[3])
+    own = subject["kind"] == "node" and key[0] in _TELLING
+    if subject["kind"] in ("node", "gpu", "nic"):
+        known.setdefault(node, {})
+    for name, who in known.items():
+        mine = own and name == node
+        tells = mine or "gpu_uuids" in who
+        # Without an identity, as in old journals, what the probe itself said of its node.
+        who = {**({k: context.get(k) for k in ("machine_id", "gpu_uuids")} if name == node else {}), **who}
+        uuids = who.get("gpu_uuids")
+        gpus = frozenset(uuid for uuid in uuids if isinstance(uuid, str)) if isinstance(uuids, list) else frozenset()
+        count = context.get("gpus") if mine else None
+        if mine and record["reason_code"] == "single_gpu" and not _SOME_GPUS.search(key[2]):
+            count = 1
+        # A pod of a group that asks for some GPUs of its node sees no others.
+        whole = tells and not _SOME_GPUS.search(key[2]) and not (key[1] == MEMBER and key[0] in some)
+        whole = whole and subject["kind"] not in ("gpu", "nic")
+        number = isinstance(count, int) and not isinstance(count, bool)
+        devices = who.get("devices")
+        yield str(name), View(
+            key, record["attempt"], str(record.get("plane") or "ssh"), record["target"],
+            {kind: str(who[kind])[:128] for kind in _IDS if who.get(kind)}, gpus,
+            len(gpus) or (t.cast(int, count) if number else 0), str(context.get("gpu") or "") if mine else "", whole,
+            devices if isinstance(devices, dict) else {},
+        )  # fmt: skip
+
+
+def _changed(views: list[View]) -> str | None:
+    """Whether these are of two machines, or of two sets of GPUs of which neither is a part of the other; in words."""
+    for kind, name in _IDS.items():
+        seen: dict[str, list[View]] = collections.defaultdict(list)
+        for view in views:
+            if kind in view.ids:
+                seen[view.ids[kind]].append(view)
+        if len(seen) > 1:
+            what = "; ".join(f"{_stages(of)} saw {name} {value}" for value, of in seen.items())
+            return f"it was not one machine in this run: {what}"
+    sets: dict[t.FrozenSet[str], list[View]] = collections.defaultdict(list)
+    for view in views:
+        if view.gpus:
+            sets[view.gpus].append(view)
+    largest = max(sets, key=len, default=frozenset())
+    strange = next((gpus for gpus in sets if not gpus <= largest), None)
+    if strange is None:
+        return None
+    other = ", ".join(sorted(strange - largest)[:SHOWN])
+    return f"its GPUs were not the same in this run: {_stages(sets[strange])} saw {other}, which {_stages(sets[largest])} did not"
+
+
+def _fewer_than_before(node: str, views: list[View]) -> t.Iterator[tuple[Key, Opinion]]:
+    """A stage that saw fewer GPUs of a node than another one did: they cannot have gone and be right."""
+    most = max(views, key=lambda view: (view.many, len(view.gpus)), default=None)
+    for view in views:
+        if most is None or not view.whole or not 0 < view.many < most.many:
+            continue
+        gone = sorted(most.gpus - view.gpus) if view.gpus else []
+        which = f" ({', '.join(gone[:SHOWN])}{' ...' if len(gone) > SHOWN else ''} missing)" if gone else ""
+        words = f"{view.words} saw {view.many} of the {most.many} GPUs of {node} that {most.words} saw in the same run{which}"
+        # What a cluster gives to a pod is for its device plugin to say: it withdraws what it holds for unhealthy.
+        yield view.key, Opinion("UNKNOWN", words, "gpu_count") if view.plane == "kubernetes" else Opinion("FAIL", words, "gpu_lost")
+
+
+def _withdrawn(node: str, views: list[View]) -> t.Iterator[tuple[Key, Opinion]]:
+    """A node that offers its cluster fewer devices than it has."""
+    for view in views:
+        has, offers = view.devices.get("capacity"), view.devices.get("allocatable")
+        if has != offers:
+            yield view.key, Opinion("UNKNOWN", withdrawn(node, has, offers, view.devices.get("resource")), "gpu_count")
+
+
+def withdrawn(node: str, capacity: t.Any, allocatable: t.Any, resource: t.Any) -> str:
+    """What it means that the two differ, in words."""
+    if not capacity:
+        return f"node {node} has {allocatable} allocatable {resource} and says nothing of its capacity: no device plugin has said so"
+    return f"node {node} has {capacity} {resource} and {allocatable} of them allocatable: its device plugin holds the rest for unhealthy"
+
+
+def _said_otherwise(target: str, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> bool:
+    """Whether the inventory says how many GPUs it is to have, or that nodes may differ in it."""
+    own = rules.get(target) or {}
+    return (stated.get(target) or {}).get("gpu_count") is not None or drift.ignored("gpu_count", own)
+
+
+def _stages(views: t.Iterable[View]) -> str:
+    return ", ".join(list(dict.fromkeys(view.words for view in views))[:SHOWN])

@@ -1,0 +1,50 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Subjects in words: nodes are counted as nodes, pairs as pairs, groups as groups.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
+
+PLURAL = {"node": "nodes", "pair": "pairs", "switch": "switches", "group": "groups"}
+
+
+def bearer(subject: t.Mapping[str, t.Any]) -> tuple[str, str]:
+    """Kind and id of what a subject's verdict is shown at: the node of a part, else itself."""
+    name = node_of(subject["id"])
+    return (subject["kind"] if subject["kind"] in PLURAL and name == subject["id"] else "node"), name
+
+
+def nodes_of(subject: t.Mapping[str, t.Any]) -> set[str]:
+    """The nodes that it is made of."""
+    kind, name = bearer(subject)
+    if kind == "node":
+        return {name}
+    return {node_of(member) for member in subject["members"] or (name.split("|") if kind == "pair" else ())}
+
+
+def counted(kinds: t.Iterable[str]) -> str:
+    """["node", "pair", "node"] -> `2 nodes and 1 pair`."""
+    number = collections.Counter(kinds)
+    words = [f"{number[kind]} {kind if number[kind] == 1 else many}" for kind, many in PLURAL.items() if number[kind]]
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:]))) or "no subject"
+
+
+def named(subjects: t.Iterable[tuple[str, str]], most: int = 5) -> str:
+    """Kinds and ids -> `2 nodes (a, b) and 1 group (grp)`."""
+    names: dict[str, list[str]] = collections.defaultdict(list)
+    for kind, name in sorted(set(subjects)):
+        names[kind].append(name)
+    words = [
+        f"{counted([kind] * len(names[kind]))} ({', '.join(names[kind][:most])}{' ...' if len(names[kind]) > most else ''})"
+        for kind in PLURAL
+        if kind in names
+    ]
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

@@ -1,0 +1,41 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The probe of one node, over simulated tools."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
+from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_tests import OPTIONS
+
+TOOLS = pathlib.Path(__file__).resolve().parents[3] / "rigs" / "simulated" / "tools"
+
+
+def observed(op: str, **more: t.Any) -> dict[str, t.Any]:
+    given = {"binary_dir": str(TOOLS), "nvidia_smi": str(TOOLS / "nvidia-smi"), "ops": [op], "sizes": "8M:32M", **more}
+    validated = ArgumentSpecValidator(OPTIONS).validate(given)
+    assert not validated.error_messages
+    params = validated.validated_parameters
+    params["checks"] = nccl.default_checks(params)
+    (found,) = nccl.probe(params, Node(60))
+    return found
+
+
+def test_every_test_is_measured() -> None:
+    for op in ("all_reduce", "all_gather", "alltoall", "broadcast", "sendrecv"):
+        found = observed(op)
+        assert found["outcome"] == "measured" and found["metrics"]["busbw"]["value"] > 100, found["reason"]
+
+
+@pytest.mark.parametrize("arguments", [["-c", "0"], ["--check", "0"]])
+def test_a_test_that_checks_nothing_is_no_measurement(arguments: list[str]) -> None:
+    found = observed("all_reduce", extra_args=arguments)
+    assert (found["outcome"], found["reason_code"]) == ("error", "unchecked") and "remove" in found["reason"]
+    assert not found["metrics"] and not found["series"] and "busbw" in found["raw"]

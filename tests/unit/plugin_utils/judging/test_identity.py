@@ -1,0 +1,170 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A name is one machine with one set of GPUs for a whole run; whatever else it was is never accepted."""
+
+from __future__ import annotations
+
+import itertools
+import typing as t
+
+import pytest
+from unit.plugin_utils.test_verdict import NCCL, Record, failed, item, judge, nccl, record
+
+
+def gpus(count: int, of: str = "x") -> list[str]:
+    return [f"GPU-{of}-{n}" for n in range(count)]
+
+
+def who(count: int | None = 4, machine: str | None = "a" * 32, of: str = "x", **more: t.Any) -> Record:
+    known = {"machine_id": machine, "gpu_uuids": None if count is None else gpus(count, of), **more}
+    return {name: value for name, value in known.items() if value}
+
+
+def stack(node: str = "n1", identity: Record | None = None, **fields: t.Any) -> Record:
+    seen = {"gpu": "NVIDIA H200", "gpus": fields.pop("gpus", 4), **({"identities": {node: identity}} if identity else {})}
+    return record(node, "stack", "cuda", context=seen, **fields)
+
+
+def test(node: str = "n1", identity: Record | None = None, **fields: t.Any) -> Record:
+    seen = {**NCCL, **fields.pop("more", {}), **({"identities": {node: identity}} if identity else {})}
+    return nccl(node, context=seen, **fields)
+
+
+test.__test__ = False  # type: ignore[attr-defined]  # a record, not a test
+
+
+def both(first: Record, second: Record, **options: t.Any) -> tuple[tuple[str, str | None], tuple[str, str | None], t.Any]:
+    """Verdict and code of `stack` and of `nccl_node`, whatever the order of the journal."""
+    items = [item("n1", "stack", "cuda"), item("n1")]
+    found = judge(items, [first, second], **options)
+    again = judge(items, [second, first], **options)
+    assert found.verdicts == again.verdicts
+    one, two = found.planned
+    return (one["verdict"], one["reason_code"]), (two["verdict"], two["reason_code"]), found
+
+
+GOOD = ("PASS", None)
+LOST = ("FAIL", "gpu_lost")
+CHANGED = ("UNKNOWN", "identity_changed")
+
+
+def test_the_same_machine_in_every_stage_is_accepted() -> None:
+    assert both(stack(identity=who()), test(identity=who()))[:2] == (GOOD, GOOD)
+    assert both(stack(identity=who(None)), test(identity=who(machine=None)))[:2] == (GOOD, GOOD), "what is not known is not held against it"
+    assert both(stack(), test())[2].accepted, "nor where nothing is known at all"
+
+
+def test_a_stage_that_saw_fewer_gpus_is_not_judged_by_a_smaller_floor() -> None:
+    one, two, found = both(stack(identity=who(8), gpus=8), test(identity=who(4)))
+    assert (one, two) == (GOOD, LOST) and not found.accepted
+    assert "nccl_node all_reduce saw 4 of the 8 GPUs" in found.planned[1]["reason"] and "GPU-x-4" in found.planned[1]["reason"]
+    assert both(stack(identity=who(4)), test(identity=who(8)))[:2] == (LOST, GOOD), "whichever stage it was"
+    # By their number alone, as where a journal has no identities.
+    assert both(stack(gpus=8), test())[:2] == (GOOD, LOST)
+    # Whoever asks for some GPUs only sees no others.
+    some = test(identity=who(4), variant="gpus=4")
+    found = judge([item("n1", "stack", "cuda"), item(variant="gpus=4")], [stack(identity=who(8), gpus=8), some])
+    assert [v["verdict"] for v in found.planned] == ["PASS", "PASS"]
+
+
+def test_the_last_gpu_of_eight_is_not_skipped() -> None:
+    alone = failed("n1", "single_gpu", "not_applicable", context={"identities": {"n1": who(1)}})
+    assert both(stack(identity=who(8), gpus=8), alone)[:2] == (GOOD, LOST)
+    assert both(stack(gpus=8), failed("n1", "single_gpu", "not_applicable"))[1] == LOST
+    assert both(stack(identity=who(1), gpus=1), alone)[:2] == (GOOD, ("SKIPPED", "single_gpu"))
+
+
+def fleet(counts: list[int], stated: t.Any = None, rules: t.Any = None) -> list[tuple[str, str | None]]:
+    """Of nodes with so many H200 each the verdicts of nccl_node."""
+    nodes = [f"n{number}" for number in range(len(counts))]
+    records = []
+    for number, (node, count) in enumerate(zip(nodes, counts, strict=True)):
+        more = {"gpu": "NVIDIA H200", "gpus": count, "identities": {node: who(count, f"{number:032x}", node)}}
+        measured = test(node, more={**more, "gpus": 4} if count == 4 else more)
+        records.append(failed(node, "single_gpu", "not_applicable", context=more) if count == 1 else measured)
+    found = judge([item(node) for node in nodes], records, stated=stated, stack=rules)
+    return [(v["verdict"], v["reason_code"]) for v in found.planned]
+
+
+def test_a_node_with_fewer_gpus_than_its_neighbours() -> None:
+    few, skipped = ("UNKNOWN", "gpu_count"), ("SKIPPED", "single_gpu")
+    assert fleet([4, 4, 4]) == [GOOD] * 3
+    assert fleet([8, 8, 4])[2] == few, "most have eight"
+    assert fleet([8, 4])[1] == ("WARN", "gpu_count"), "nobody knows who is right"
+    assert fleet([1, 1]) == [skipped] * 2 and fleet([1]) == [skipped]
+    assert fleet([4, 1])[1] == few, "one GPU left of four is never skipped"
+    assert fleet([8, 8, 4, 1], stated={"n2": {"gpu_count": 4}, "n3": {"gpu_count": 1}})[2:] == [GOOD, skipped]
+    assert fleet([8, 8, 4], rules={"n2": {"ignore": ["gpu_count"]}})[2] == GOOD
+
+
+def test_mig_is_skipped_only_where_the_inventory_allows_it() -> None:
+    seen = failed("n1", "mig_enabled", "not_applicable")
+    found = both(stack(), seen)
+    assert found[1] == ("UNKNOWN", "mig_enabled") and "acceptance_mig" in found[2].planned[1]["reason"]
+    assert both(stack(), seen, stated={"n1": {"mig": "refused"}})[1] == ("UNKNOWN", "mig_enabled")
+    assert both(stack(), seen, stated={"n1": {"mig": "allowed"}})[1] == ("SKIPPED", "mig_enabled")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [who(machine="b" * 32), who(of="y"), who(5, of="y"), who(None, "b" * 32), who(node_info="another"), who(machine="b" * 32, of="y")],
+)
+def test_a_name_that_was_two_machines_is_unknown_in_everything(other: Record) -> None:
+    own = who(node_info="one")
+    one, two, found = both(stack(identity=own), test(identity=other))
+    assert (one, two) == (CHANGED, CHANGED) and not found.accepted
+    assert "stack cuda" in found.planned[0]["reason"] and "nccl_node all_reduce" in found.planned[0]["reason"]
+    # In another attempt too, whatever the numbers were.
+    items, attempts = [item()], [test(identity=own), test(identity=other, attempt=2)]
+    assert all(judge(items, list(of)).planned[0]["reason_code"] == "identity_changed" for of in itertools.permutations(attempts))
+    worse = judge(items, [failed("n1", "wrong_results", context={"identities": {"n1": own}}), test(identity=other, attempt=2)])
+    assert not worse.accepted
+
+
+def between(kind: str, name: str, members: list[str], identities: Record) -> tuple[Record, Record]:
+    """An item and a record about several nodes."""
+    subject = {"kind": kind, "id": name, "members": members}
+    seen = {**NCCL, "identities": identities}
+    return {**item(), "subject": subject}, {**nccl(context=seen), "subject": subject}
+
+
+def test_pairs_and_groups_of_a_changed_node_are_unknown() -> None:
+    own, other = who(), who(machine="b" * 32, of="y")
+    far = who(machine="c" * 32, of="z")
+    group, measured = between("group", "all", ["n1", "n2"], {"n1": other, "n2": far})
+    pair, about = between("pair", "n1|n2", [], {"n2": far})
+    items = [item("n1", "stack", "cuda"), item("n2", "stack", "cuda"), group, pair]
+    records = [stack(identity=own), stack("n2", far), measured, about]
+    found = judge(items, records)
+    assert [v["reason_code"] for v in found.planned] == ["identity_changed", None, "identity_changed", "identity_changed"]
+    assert "n1" in found.planned[3]["reason"] and not found.accepted
+
+
+def test_a_group_is_who_was_planned_and_not_who_it_says_it_is() -> None:
+    eight = [f"n{number}" for number in range(8)]
+    asked, _record = between("group", "all", eight, {})
+    for members, nodes in ((eight[:4], 4), (eight, 4), (eight[:4], None), ([*eight, "n9"], 8), (eight, 9)):
+        measured = {**nccl(context={**NCCL, "nodes": nodes}), "subject": {"kind": "group", "id": "all", "members": members}}
+        (found,) = judge([asked], [measured]).planned
+        assert (found["verdict"], found["reason_code"]) == ("UNKNOWN", "incomplete"), (members, nodes)
+        assert found["subject"]["members"] == eight and "planned with 8 members" in found["reason"]
+    whole = {**nccl(), "subject": asked["subject"]}
+    assert judge([asked], [whole]).accepted
+    node = {**nccl(), "subject": {"kind": "node", "id": "all", "members": []}}
+    assert judge([asked], [node]).planned[0]["reason_code"] == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("has", "offers", "words"), [(8, 7, "7 of them allocatable"), (0, 4, "nothing of its capacity"), (None, 4, "nothing")]
+)
+def test_a_node_that_offers_fewer_devices_than_it_has(has: t.Any, offers: int, words: str) -> None:
+    devices = {"capacity": has, "allocatable": offers, "resource": "nvidia.com/gpu"}
+    one, two, found = both(stack(identity=who(devices=devices)), test(identity=who(devices=devices)))
+    assert one == two == ("UNKNOWN", "gpu_count") and words in found.planned[0]["reason"]
+    assert both(stack(identity=who(devices={**devices, "capacity": offers})), test())[:2] == (GOOD, GOOD)
+
+
+def test_on_a_cluster_fewer_gpus_are_for_its_device_plugin_to_explain() -> None:
+    assert both(stack(identity=who(8), gpus=8), test(identity=who(4), plane="kubernetes"))[1] == ("UNKNOWN", "gpu_count")

@@ -1,0 +1,38 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Texts of the right form whose meaning was changed: no reader takes more than one in 1,000. `make fuzz` tells many more."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import sys
+import typing as t
+
+import pytest
+
+FUZZ = pathlib.Path(__file__).resolve().parents[1] / "fuzz"
+
+
+def load() -> t.Any:
+    spec = importlib.util.spec_from_file_location("fuzz_run", FUZZ / "run.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fuzz_run"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+RUN = load()
+LIARS = [p.stem for p in sorted((FUZZ / "targets").glob("*.py")) if getattr(RUN.load(p.stem), "LIES", None)]
+
+
+@pytest.mark.parametrize("name", LIARS)
+def test_lies_are_not_taken(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the first of each class that is taken is kept there
+    told = RUN.lie(name, 6000, 9)
+    assert told["holds"], {kind: counts for kind, counts in told["classes"].items() if counts[1]}
+    assert all(counts[0] >= 5 for counts in told["classes"].values()), "a class that is never told proves nothing"
+    assert all(counts[0] >= 1 for counts in told["unseen"].values())
