@@ -23,7 +23,7 @@ import resource
 import shlex
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, nccl_settings
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 Facts = t.Dict[str, t.Any]
@@ -89,6 +89,7 @@ def collect(
         "software": lambda: _software(node),
         "python": lambda: _python(node, params),
         "environment": environment,
+        "nccl_configuration": lambda: _nccl(node, login),
         "proxies": lambda: _proxies(node, login),
         "kernel": lambda: _kernel(node, params["sysctls"]),
         "limits": lambda: _limits(node, params["disks"]),
@@ -315,6 +316,11 @@ def _assignments(text: str) -> t.Iterator[tuple[str, str]]:
 def _environment(login: dict[str, str], patterns: list[str]) -> Facts:
     names = {name for pattern in patterns for name in login if fnmatch.fnmatchcase(name, pattern)}
     return {f"env_{name}": mask(name, login[name]) for name in names}
+
+
+def _nccl(node: Node, login: dict[str, str]) -> Facts:
+    """NCCL's configuration files, each setting a fact of its own as those of the environment are."""
+    return {f"conf_{name}": mask(name, value) for name, value in nccl_settings.in_files(node.read, login.get("NCCL_CONF_FILE")).items()}
 
 
 def _proxies(node: Node, login: dict[str, str]) -> Facts:

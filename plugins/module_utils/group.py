@@ -48,6 +48,7 @@ class Seat:
     memory_mib: int = 0
     ports: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
     identity: dict[str, t.Any] = dataclasses.field(default_factory=dict)
+    nccl: dict[str, str] | None = None
     problem: tuple[str, str] | None = None
     leash: Leash | None = None
 
@@ -56,6 +57,7 @@ class Seat:
         for key in ("gpu", "gpus", "memory_mib", "ports"):
             setattr(self, key, hello[key])
         self.identity = dict(hello.get("identity") or {})
+        self.nccl = hello.get("nccl")
         self.hostname = hello["hostname"].split(".")[0]  # as nccl-tests prints it
         refused = hello["refused"]
         self.problem = (refused[1], refused[2]) if refused else None

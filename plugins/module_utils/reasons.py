@@ -122,6 +122,7 @@ VERDICTS = {
     "link_slow": "a link is narrower or slower than its siblings",
     "mtu": "the MTU differs",
     "rail_order": "the rails are not cabled or named in the same order",
+    "settings_differ": "a setting that selects an expectation differs from that of identical neighbours",
     "sides_differ": "the two sides of a test do not agree",
 }
 

@@ -21,8 +21,9 @@ options:
     description:
       - The kinds of tests, to which the tests of the timetable refer by number.
       - "Each has C(check) and C(variant) for the result; C(tool) like V(ib_write_bw), C(options) as a list of words, the same on both
-        sides; C(op), C(kind) (V(bw) or V(lat)), C(bytes), C(iterations) over all QPs and C(qps) as they must stand in the output, each
-        null where it is not known; and C(context) for the result."
+        sides; C(op), C(kind) (V(bw) or V(lat)), C(bytes), C(iterations) of a QP, C(qps) and C(duration) in seconds as they must stand in
+        the output or follow from it, each null where it is not known; and C(context) for the result, whose C(bidirectional) is
+        held against the output too."
     type: list
     elements: dict
     default: []

@@ -42,6 +42,7 @@ FAULTS: list[tuple[str, str]] = [
     ("remap_pending", "a row remap is pending"),
     ("remap_failure", "a row remap has failed"),
     ("pcie_width", "a PCIe link at half width"),
+    ("mig", "MIG on one GPU skips the whole node"),
     ("busy", "somebody else's job runs on the GPUs"),
     ("replays warn", "PCIe replays while the test passes"),
     ("nccl_usage", "usage text, exit status 0, counted as passed"),
@@ -174,6 +175,18 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
     ):
         own_waiver = {"subject": f"bad-waiver-{name}", "ticket": "T-1", "expires": until, **waiver}
         node(f"bad-waiver-{name}", what, faults=fault)["acceptance_waivers"] = [own_waiver]
+    for name, what, settings in (
+        ("half", "stack saw eight GPUs, the rest four: judged by the floor for four", {"faults": "later_gpus=4", "BUSBW": 360}),
+        ("last", "one GPU left of eight: skipped, and accepted", {"faults": "later_gpus=1"}),
+        ("gpus", "other GPUs from the second stage on", {"faults": "later_identity"}),
+        ("machine", "another machine from the second stage on", {"faults": "later_machine"}),
+        ("alone", "one GPU where all neighbours have eight, and nobody says how many", {"gpus": 1}),
+        ("four", "four GPUs where all neighbours have eight, and nobody says how many", {"gpus": 4, "BUSBW": 360}),
+    ):
+        node(f"bad-set-{name}", what, **settings)["acceptance_gpu_count"] = None
+    node("bad-nccl-conf", "an nccl.conf of its own chooses the softer floor", BUSBW=370)
+    (folder / "bad-nccl-conf/root/etc/nccl.conf").write_text("NCCL_NVLS_ENABLE=0\n")
+    node("bad-nccl-env", "one node is told another algorithm", True, BUSBW=370)["nccl_node_env"] = {"NCCL_ALGO": "Ring"}
     node("bad-skip", "skipped counted as passed: nothing skips a node with one GPU that should have eight", gpus=1)
     variables = {
         "nccl_node_sizes": ["8M:16G"],

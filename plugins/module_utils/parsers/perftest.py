@@ -9,6 +9,10 @@ bandwidth and message rate from the same counters, so each row proves its own un
 given another --report_gbits than its partner, and gives the JSON (--out_json), which names no unit, the only one it can have.
 A peak that was not measured is printed as 0 and read as None.
 
+What perftest prints twice must agree: bandwidth, rate and size, both directions and their sum, the title and the lines under it,
+the quantiles of a latency and its mean. What it prints once only, such as the size of a latency test or the iterations of a
+bandwidth, nobody can check who does not say what was asked for: that is what the `expect_` arguments of parse() are for.
+
 Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.
 """
 
@@ -30,6 +34,17 @@ UNITS = {"Gb/sec": "Gb/s", "MB/sec": "MiB/s", "MiB/sec": "MiB/s"}
 PER_MPPS = {"Gb/s": 8e-3, "MiB/s": 1e6 / 2**20}
 OPS = {"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send", "Atomic": "atomic"}
 LATENCIES = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev")
+ATOMIC_BYTES = 8
+# A frame of raw Ethernet is at least so long.
+FRAME_BYTES = 64
+# Of more iterations on a QP no peak is measured.
+PEAK_ITERATIONS = 20000
+# A latency's samples: the times between the iterations, less two that are dropped.
+NO_SAMPLES = 3
+# perftest squares deviations in 32 bits; above this one overflows.
+LARGEST_DEVIATION_US = 46340
+# How exactly a test by duration keeps to its seconds: the alarm comes late, the clock's rate is known to 2 %.
+LATE_S, CLOCK = 0.5, 0.02
 # -a runs 2^1 to 2^23 bytes; datagrams end at the MTU.
 LARGEST = 2**23
 STREAMS = ("RC", "UC", "XRC", "DC")
@@ -42,13 +57,14 @@ _TITLE = re.compile(
 # Two fields of a line stand apart by tabs, or by the blanks that a terminal made of them.
 _FIELD = re.compile(r"([A-Za-z](?:[\w*.]| (?! )){1,30}?)[ \t]*: (\S(?:\S| (?! )){0,63})")
 _GID = re.compile(r"M?GID: (\d{1,3}(?::\d{1,3}){15})$")
-_LINE = re.compile(r"-{20,}")
+_LINE = re.compile(r"-{80,}")
 _COLUMN = re.compile(
     r"#(?P<count>bytes|sl|iterations)|BW (?P<bw>peak|average|Port[12])\[(?P<unit>[\w/]{1,9})\]|MsgRate ?(?P<rate>Port[12])?\[Mpps\]"
     r"|(?P<time>t_[a-z]{1,9})\[usec\]|(?P<percentile>\d[\d.]{0,7})% percentile\[usec\]|(?P<tps>tps average)|(?P<cpu>CPU_Util)\[%{1,2}\]"
 )
 _NUMBER = re.compile(r"\d{1,25}(?:\.\d{1,9})?")
 _STATUS = re.compile(r"Failed status[ -](?:.{1,60}\()?(\d{1,3})")
+_ADDRESS = re.compile(r"(?m)^[ \t]*(local|remote) address:[^\n]*")
 _STATES = re.compile(r"Port number \d+ state is (\w+)")
 
 # Work completion statuses (ibv_wc_status), as a person can act on them.
@@ -126,7 +142,12 @@ class _Bad(Exception):
 
 
 def parse(
-    text: t.Any, rc: int = 0, expect_bytes: int | None = None, expect_iterations: int | None = None, unit: str | None = None
+    text: t.Any,
+    rc: int = 0,
+    expect_bytes: int | None = None,
+    expect_iterations: int | None = None,
+    unit: str | None = None,
+    expect_duration: int | None = None,
 ) -> Parsed:
     """Read what one perftest program printed (text, or the JSON of its --out_json file) and its exit status `rc`.
 
@@ -135,8 +156,9 @@ def parse(
     `MiB/s` of 2^20 bytes), message_rate in Mpps, and where printed cpu_util in percent, sl, ports. Rows of a latency test, in
     us: t_min, t_max, t_typical, t_avg, t_stdev, percentiles {"99", "99.9"}, tps_average; what a duration run does not print
     is None. `side` is local or remote in the extra tables of --report-both. `expect_bytes` and `expect_iterations` (of one
-    QP, -n) are what the caller asked for; another number is an error. `unit` is that of the bandwidth in a JSON, which names
-    none, where its text has told it. Never raises.
+    QP, -n) are what the caller asked for, `expect_duration` the seconds of -D with the margins that perftest takes by itself;
+    another number is an error. `unit` is that of the bandwidth in a JSON, which names none, where its text has told it. Never
+    raises.
     """
     result: Parsed = {
         "outcome": "error", "reason_code": None, "reason": None, "tool": None, "test": None, "rows": [], "warnings": [],
@@ -159,7 +181,7 @@ def parse(
                 raise
             _ended(text, rc)
             _complete(text, result, unfinished)
-        _expected(result, expect_bytes, expect_iterations)
+        _expected(result, expect_bytes, expect_iterations, expect_duration)
         result["outcome"] = "measured"
     except _Bad as bad:
         result["reason_code"], result["reason"] = bad.code, str(bad)
@@ -180,7 +202,8 @@ def _read_text(text: str, result: Parsed) -> str | None:
         raise _Bad("bad_output", f"{len(titles)} tests are mixed in one output")
     title = titles[0]
     body = text[title.end() :]
-    fields = {name.strip(): value.strip() for name, value in _FIELD.findall(body[:4096].split("#bytes")[0])}
+    above = body.split("#bytes")[0]
+    fields = {name.strip(): value.strip() for name, value in _FIELD.findall(above[:4096])}
     test = _test(title, fields)
     result["tool"] = _tool(test)
     result["test"] = test
@@ -194,10 +217,14 @@ def _read_text(text: str, result: Parsed) -> str | None:
         raise _Bad("wrong_results", _line(text, "VALIDATION: FAILED"))
     if "\n#, cycles\n" in text:
         raise _Bad("bad_output", "the latencies are in cycles (-C), not in microseconds")
+    _heading(title, fields, test)
+    _addresses(title, above, test)
+    _direction(text, fields, test)
     names: list[str] = []
     unit = ""
     side = section = None
     unfinished = None
+    tables: dict[str | None, list[list[Words]]] = {}
     for line in body.split("\n"):
         head = line.strip()
         if _LINE.fullmatch(head):
@@ -205,14 +232,17 @@ def _read_text(text: str, result: Parsed) -> str | None:
         elif head.startswith("#bytes"):
             names, unit = _columns(head)
             unfinished = "the line after the table is missing: the output is cut"
+            tables.setdefault(section, []).append([])
         elif names and head[:1].isdigit() and not re.match(r"\d+,", head):  # `1, 3.3`: lists of -H and -U
             words = head.split()
             if len(words) != len(names):
                 raise _Bad("incomplete_output", f"a row has {len(words)} cells, its header {len(names)}: {head[:120]}")
-            row = _row(dict(zip(names, words)), unit, test)
+            cells = dict(zip(names, words))
+            row = _row(cells, unit, test, True)
             if section:
                 row["side"] = section
             result["rows"].append(row)
+            tables[section][-1].append(cells)
         elif head.startswith(("local address:", "remote address:")):
             side = head.split(" ", 1)[0]
         elif side and test[f"{side}_gid"] is None and "GID:" in head:
@@ -220,7 +250,62 @@ def _read_text(text: str, result: Parsed) -> str | None:
             test[f"{side}_gid"] = _gid(gid.group(1)) if gid else None
         elif head in ("Local results:", "Remote results:"):
             section = head.split()[0].lower()
+    _tables(tables)
     return unfinished
+
+
+def _heading(title: t.Any, fields: dict[str, str], test: dict[str, t.Any]) -> None:
+    """Raises _Bad where the fields are those of another test than the title's: only what is read from the other side has
+    outstanding reads, and only what is not can be inline."""
+    strange = "Max inline data" if test["op"] in ("read", "atomic") else "Outstand reads"
+    if strange in fields:
+        raise _Bad("bad_output", f"the heading is that of another test: {title.group(0).strip()} has no `{strange}`")
+
+
+def _addresses(title: t.Any, above: str, test: dict[str, t.Any]) -> None:
+    """Raises _Bad where the addresses are those of another test: a line for each QP of each side, a key where memory is named."""
+    lines = {side: [m.group(0) for m in _ADDRESS.finditer(above) if m.group(1) == side] for side in ("local", "remote")}
+    if not lines["local"] or test["connection"] == "RawEth":
+        return
+    if test["qps"] and {len(lines["local"]), len(lines["remote"])} != {test["qps"]}:
+        told = f"{len(lines['local'])} local and {len(lines['remote'])} remote addresses"
+        raise _Bad("bad_output", f"{told} stand under a heading of {test['qps']} QPs")
+    keyed = test["op"] == "read" or (test["op"] == "write" and "_imm" not in title.group(0))
+    for line in lines["local"] + lines["remote"]:
+        if ("RKey" in line) is not keyed or (" OUT " in line) is not (test["op"] == "read"):
+            raise _Bad("bad_output", f"the addresses are not those of a {title.group(0).strip()}: {line.strip()[:120]}")
+
+
+def _direction(text: str, fields: dict[str, str], test: dict[str, t.Any]) -> None:
+    """Raises _Bad where the title is that of one direction and the depths of the queues those of two, or the other way round."""
+    if test["connection"] == "RawEth" or test["kind"] != "bw":
+        return
+    sends, receives = "TX depth" in fields, "RX depth" in fields
+    serves = receives or "Waiting for client" in text
+    if serves and sends and not test["bidirectional"]:
+        raise _Bad("bad_output", "the title is that of one direction, the heading that of two")
+    if test["bidirectional"] and serves is not sends and (serves or test["op"] == "send"):
+        raise _Bad("bad_output", "the title is that of two directions, the heading that of one")
+
+
+def _tables(tables: dict[str | None, list[list[Words]]]) -> None:
+    """Raises _Bad where there is more than perftest prints: one table, and with --report-both one of each side, which add up to it."""
+    filled = {section: [rows for rows in found if rows] for section, found in tables.items()}
+    if any(len(found) > 1 for found in filled.values()):
+        raise _Bad("bad_output", "there are several tables: outputs of several runs are mixed")
+    if not all(len(found[0]) == 1 for section, found in filled.items() if found and section):
+        raise _Bad("bad_output", "the table of a side has several rows")
+    if all(filled.get(side) for side in ("local", "remote")) and filled.get(None) and len(filled[None][0]) == 1:
+        whole, local, remote = (filled[side][0][0] for side in (None, "local", "remote"))
+        if len({cells["bytes"] for cells in (whole, local, remote)}) > 1 or whole["iterations"] != local["iterations"]:
+            raise _Bad("bad_output", "the tables of both sides are of another size or of other iterations than their sum")
+        for name in ("bw_peak", "bw_average", "message_rate_all"):
+            _sum(name, whole[name], [local[name], remote[name]])
+
+
+def _sum(name: str, whole: str, parts: list[str]) -> None:
+    if abs(_number(whole) - sum(map(_number, parts))) > 1.02 * sum(map(_half_digit, [whole, *parts])) + 1e-6 * _number(whole):
+        raise _Bad("bad_output", f"{name} {whole} is not the sum of {' and '.join(parts)}")
 
 
 def _test(title: t.Any, fields: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -286,25 +371,51 @@ def _columns(header: str) -> tuple[list[str], str]:
 # Rows --------------------------------------------------------------------------------------------------------------
 
 
-def _row(words: Words, unit: str, test: dict[str, t.Any]) -> Row:
-    """A row from its words by column; `unit` is that of its bandwidths."""
+def _row(words: Words, unit: str, test: dict[str, t.Any], exact: bool) -> Row:
+    """A row from its words by column; `unit` is that of its bandwidths, whose digits are `exact` in a text."""
     if bool(unit) is not (test["kind"] == "bw"):
         raise _Bad("bad_output", "the table is not that of the test in the heading")
     for name in ("bytes", "iterations"):
         if not words[name].isdigit() or not 0 < int(words[name]) < 1 << 62:
             raise _Bad("bad_output", f"{words[name][:40]} is no number of {name}")
-    row = _bandwidth(words, unit, test) if unit else _latency(words, test)
+    _size(int(words["bytes"]), test)
+    row = _bandwidth(words, unit, test, exact) if unit else _latency(words, test)
     if "cpu_util" in words:
         row["cpu_util"] = _number(words["cpu_util"])
     return row
 
 
-def _bandwidth(words: Words, unit: str, test: dict[str, t.Any]) -> Row:
+def _size(size: int, test: dict[str, t.Any]) -> None:
+    """Raises _Bad for a size that the test cannot have."""
+    least, most = 1, None
+    if test["op"] == "atomic":
+        least = most = ATOMIC_BYTES
+    elif test["connection"] in ("UD", "RawEth"):
+        least, most = FRAME_BYTES if test["connection"] == "RawEth" else 1, test["mtu"]
+    if size < least or (most and size > most):
+        where = f"with an MTU of {most}" if most and most != least else f"of {least} bytes at least"
+        raise _Bad("bad_output", f"{size} bytes are no message of a test {test['connection'] or ''} {test['op']} {where}")
+
+
+def _digits(words: Words, unit: str, test: dict[str, t.Any], exact: bool) -> bool:
+    """Whether the bandwidths have the digits that perftest prints in this unit: below 0.1 Gb/s six, else two. In both directions
+    this side's half decides for the sum. Not `exact`, for a JSON, they may be more."""
+    printed = {len(words[name].partition(".")[2]) for name in ("bw_peak", "bw_average")}
+    six = unit == "Gb/s" and not {"sl", "bw_port1"} & set(words)
+    small = six and float(words["bw_average"]) < 0.1
+    if not exact:
+        return not small or printed != {2}
+    return printed == {6 if small else 2} or (printed == {6} and six and (test["bidirectional"] or words["bw_average"] == "0.100000"))
+
+
+def _bandwidth(words: Words, unit: str, test: dict[str, t.Any], exact: bool) -> Row:
     size, peak, average = int(words["bytes"]), _number(words["bw_peak"]), _number(words["bw_average"])
     rate = _number(words["message_rate_all"])
     if average <= 0 and rate <= 0:
         raise _Bad("bad_output", f"the result at {size} bytes is 0: nothing was measured")
     units = _units(words["bw_average"], words["message_rate_all"], size)
+    if not _digits(words, unit, test, exact):
+        raise _Bad("bad_output", f"perftest prints other digits than {words['bw_average']} {unit}: is the unit another?")
     if unit not in units:
         said = f"at {size} bytes {words['bw_average']} {unit} does not follow from {words['message_rate_all']} Mpps"
         if units:
@@ -312,11 +423,11 @@ def _bandwidth(words: Words, unit: str, test: dict[str, t.Any]) -> Row:
         raise _Bad("bad_output", said)
     if peak and peak < 0.98 * average - _half_digit(words["bw_peak"]):  # the peak is that of the best run of messages, or of all
         raise _Bad("bad_output", f"at {size} bytes the peak {words['bw_peak']} is below the average {words['bw_average']}")
-    qps = test["qps"] or 1
-    if test["connection"] in ("DC", "XRC") and test["bidirectional"]:
-        qps = max(qps // 2, 1)  # half of them receive
+    qps = _sending(test)
     if peak and int(words["iterations"]) % qps:  # a peak is measured in runs by iterations only
         raise _Bad("bad_output", f"{words['iterations']} iterations are no multiple of {qps} QPs")
+    if peak and int(words["iterations"]) > PEAK_ITERATIONS * qps:
+        raise _Bad("bad_output", f"of {words['iterations']} iterations on {qps} QPs perftest measures no peak")
     row: Row = {
         "bytes": size,
         "iterations": int(words["iterations"]),
@@ -328,6 +439,10 @@ def _bandwidth(words: Words, unit: str, test: dict[str, t.Any]) -> Row:
     if "sl" in words:
         row["sl"] = int(words["sl"])
     if "bw_port1" in words:
+        for name, whole in (("bw", "bw_average"), ("message_rate", "message_rate_all")):
+            _sum(name, words[whole], [words[f"{name}_port{n}"] for n in (1, 2)])
+        if not all(unit in _units(words[f"bw_port{n}"], words[f"message_rate_port{n}"], size) for n in (1, 2)):
+            raise _Bad("bad_output", f"at {size} bytes the bandwidth of a port does not follow from its message rate")
         row["ports"] = [
             {
                 "bw_average": {"value": _number(words[f"bw_port{n}"]), "unit": unit},
@@ -336,6 +451,12 @@ def _bandwidth(words: Words, unit: str, test: dict[str, t.Any]) -> Row:
             for n in (1, 2)
         ]
     return row
+
+
+def _sending(test: dict[str, t.Any]) -> int:
+    """QPs whose messages are counted."""
+    qps = test["qps"] or 1
+    return max(qps // 2, 1) if test["connection"] in ("DC", "XRC") and test["bidirectional"] else qps  # half of them receive
 
 
 def _units(average: str, rate: str, size: int) -> list[str]:
@@ -363,6 +484,7 @@ def _latency(words: Words, test: dict[str, t.Any]) -> Row:
         slack = _half_digit(words["t_avg"]) / row["t_avg"] + _half_digit(words["tps_average"]) / (row["tps_average"] or 1)
         if abs(product - 1) > 1.02 * slack + 1e-3:
             raise _Bad("bad_output", f"{words['t_avg']} us does not follow from {words['tps_average']} transactions a second")
+        _whole_seconds(row)
         return row
     missing = [name for name in LATENCIES if row[name] is None]
     if missing or not marks:
@@ -370,7 +492,49 @@ def _latency(words: Words, test: dict[str, t.Any]) -> Row:
     rising = [row["t_min"], row["t_typical"], *row["percentiles"].values(), row["t_max"]]
     if rising != sorted(rising) or not row["t_min"] <= row["t_avg"] <= row["t_max"]:
         raise _Bad("bad_output", f"the latencies at {row['bytes']} bytes contradict each other")
+    _distribution(row)
     return row
+
+
+def _whole_seconds(row: Row) -> None:
+    """Raises _Bad where time and rate of a test by duration changed places, which their product does not tell: a test lasts whole
+    seconds. What lasted hours at a latency of milliseconds, and some seconds the other way round, did change places."""
+    seconds, swapped = row["iterations"] / (row["tps_average"] or 1e-9), row["iterations"] / row["t_avg"]
+    slow = row["t_avg"] > row["tps_average"] and seconds > 600
+    if not _lasts(seconds, seconds) or (slow and swapped <= 60 and _lasts(swapped, swapped)):
+        raise _Bad("bad_output", f"{row['iterations']} iterations at {row['tps_average']} a second are no test of whole seconds")
+
+
+def _lasts(least: float, most: float, wanted: int | None = None) -> bool:
+    """Whether a test by duration can have lasted from `least` to `most` seconds: a whole number of them, or as many as `wanted`."""
+    wanted = wanted or max(1, math.ceil(least / (1 + CLOCK) - LATE_S))
+    return least <= (1 + CLOCK) * (wanted + LATE_S) and (1 - CLOCK) * wanted - 0.01 <= most
+
+
+def _distribution(row: Row) -> None:
+    """Raises _Bad where no samples have these quantiles, this mean and this deviation. The samples are sorted; half of them lie
+    between t_min and t_typical, and so on. With few samples percentiles fall together with each other and with t_max."""
+    count = row["iterations"] - NO_SAMPLES
+    if count < 1 or set(row["percentiles"]) != {"99", "99.9"}:
+        return
+    marks = [count // 2, min(math.ceil(count * 0.99), count), min(math.ceil(count * 0.999), count), count]
+    values = [row["t_typical"], *row["percentiles"].values(), row["t_max"]]
+    for at in (1, 2):
+        if marks[at] == marks[at + 1] and values[at] != values[at + 1]:
+            raise _Bad("bad_output", f"of {row['iterations']} iterations no percentile is {values[at]}, below {values[at + 1]}")
+    mean, digit = row["t_avg"], 0.011
+    parts = [(b - a, low, high) for a, b, low, high in zip([0, *marks], marks, [row["t_min"], *values], values)]
+    least, most = (sum(part[0] * part[side] for part in parts) / count for side in (1, 2))
+    if not least - digit <= mean <= most + digit:
+        raise _Bad("bad_output", f"a mean of {mean} us does not follow from a median of {row['t_typical']} us and its percentiles")
+    if row["t_max"] - row["t_min"] > LARGEST_DEVIATION_US:
+        return
+    # A deviation is cut to whole microseconds before it is squared; no mean is further from the median than one.
+    most = sum(n * max(mean - low, high - mean, 0) ** 2 for n, low, high in parts) / count
+    least = sum(n * math.floor(max(low - mean, mean - high, digit) - digit) ** 2 for n, low, high in parts) / count
+    least = max(math.sqrt(least), abs(mean - row["t_typical"]) - 1)
+    if not least - 2 * digit <= row["t_stdev"] <= math.sqrt(most) + 2 * digit:
+        raise _Bad("bad_output", f"a deviation of {row['t_stdev']} us does not follow from the percentiles")
 
 
 def _number(word: t.Any) -> float:
@@ -390,7 +554,7 @@ def _half_digit(word: str) -> float:
 def _read_json(text: str, result: Parsed, told: str | None) -> None:
     """The file of --out_json. It holds the last size only, and after --report-both the other side's result."""
     try:
-        whole = json.loads(text, parse_float=str, parse_int=str)
+        whole = json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=_once)
     except ValueError:
         whole = _loose(text)
     info = {name.strip().replace("_", " "): value for name, value in whole["test_info"].items() if isinstance(value, str)}
@@ -399,6 +563,7 @@ def _read_json(text: str, result: Parsed, told: str | None) -> None:
         raise _Bad("bad_output", f"unknown test {info['test']!r:.60}")
     test = _test(title, info)
     result["tool"], result["test"] = _tool(test), test
+    _heading(title, info, test)
     names = {
         "MsgSize": "bytes", "n_iterations": "iterations", "BW_peak": "bw_peak", "BW_average": "bw_average",
         "MsgRate": "message_rate_all", "CPU_util": "cpu_util",
@@ -410,11 +575,18 @@ def _read_json(text: str, result: Parsed, told: str | None) -> None:
     unit = (told or "") if test["kind"] == "bw" else ""
     if test["kind"] == "bw" and not told:
         units = _units(words["bw_average"], words["message_rate_all"], int(words["bytes"]))
+        units = [unit for unit in units if _digits(words, unit, test, False)]
         if len(units) != 1:
             why = "its numbers are too small to tell which it is" if units else "its numbers fit none"
             raise _Bad("bad_output", f"perftest's JSON names no unit of the bandwidth, and {why}: read the text")
         unit = units[0]
-    result["rows"] = [_row(words, unit, test)]
+    result["rows"] = [_row(words, unit, test, False)]
+
+
+def _once(pairs: list[tuple[str, t.Any]]) -> dict[str, t.Any]:
+    if len({name for name, _value in pairs}) < len(pairs):
+        raise _Bad("bad_output", "perftest's JSON says something twice")
+    return dict(pairs)
 
 
 def _loose(text: str) -> dict[str, dict[str, str]]:
@@ -501,12 +673,13 @@ def _complete(text: str, result: Parsed, unfinished: str | None) -> None:
         len(sides[None]) == len(sides["local"]) == len(sides["remote"]) == 1
     ):
         raise _Bad("incomplete_output", "of the tables of both sides one is missing")
-    if sides["local"]:
-        whole, local, remote = (sides[side][0]["bw_average"]["value"] for side in sides)
-        if not math.isclose(whole, local + remote, rel_tol=1e-6, abs_tol=0.0151):
-            raise _Bad("bad_output", f"{whole} is not the sum of {local} and {remote} of both sides")
     sizes = [row["bytes"] for row in sides[None]]
-    if len(set(sizes)) > 1:  # -a; --run_infinitely repeats one size
+    if len(sizes) > 1 and len(set(sizes)) == 1 and "User stopped traffic" not in text:  # --run_infinitely repeats one size
+        raise _Bad("bad_output", f"{len(sizes)} rows of {sizes[0]} bytes: one run prints one")
+    if len(set(sizes)) > 1:  # -a
+        counts = sorted({row["iterations"] for row in sides[None]})
+        if len(counts) > 1:
+            raise _Bad("bad_output", f"the rows are of several runs: of {counts[0]} and of {counts[-1]} iterations")
         wanted = [2**n for n in range(1, len(sizes) + 1)]
         missing = next((want for want, size in zip(wanted, sizes) if want != size), None)
         largest = LARGEST if test["connection"] in STREAMS else test["mtu"] if test["connection"] == "UD" else None
@@ -516,17 +689,35 @@ def _complete(text: str, result: Parsed, unfinished: str | None) -> None:
             raise _Bad("incomplete_output", f"the row of {missing} bytes is missing")
 
 
-def _expected(result: Parsed, size: int | None, iterations: int | None) -> None:
+def _expected(result: Parsed, size: int | None, iterations: int | None, duration: int | None) -> None:
     """Raises _Bad where something else ran than was asked for."""
     sizes = [row["bytes"] for row in result["rows"]]
     if size is not None and size not in sizes:
         raise _Bad("reduced_size", f"{size} bytes were asked for, {', '.join(str(s) for s in sizes[:3])} were measured")
+    if duration is not None:
+        _lasted(result, duration)
     if iterations is None:
         return
-    wanted = iterations * (result["test"]["qps"] or 1)
+    wanted = iterations * _sending(result["test"])
     for row in result["rows"]:
         if row["iterations"] != wanted:
             raise _Bad(
                 "bad_output",
-                f"{row['iterations']} iterations stand in the result, {wanted} were asked for ({result['test']['qps'] or 1} QPs)",
+                f"{row['iterations']} iterations stand in the result, {wanted} were asked for ({_sending(result['test'])} QPs)",
             )
+
+
+def _lasted(result: Parsed, duration: int) -> None:
+    """Raises _Bad where a run by duration did not last as long as its margins let it. Rate and iterations tell; a sum of two
+    directions has the rate of both and the iterations of one."""
+    wanted = duration - 2 * (duration // 4)
+    for row in result["rows"]:
+        rate = row["message_rate"] * 1e6 if result["test"]["kind"] == "bw" else row.get("tps_average")
+        if rate is None:
+            raise _Bad("bad_output", "this is no run by duration")
+        shown = 0.5 if result["test"]["kind"] == "bw" else 0.005  # half a digit of a rate
+        if result["test"]["bidirectional"] or rate <= 2 * shown:
+            continue
+        if not _lasts(row["iterations"] / (rate + shown), row["iterations"] / (rate - shown), wanted):
+            seconds = row["iterations"] / rate
+            raise _Bad("bad_output", f"{row['iterations']} iterations at that rate last {seconds:.4g} s, expected {wanted} s")

@@ -21,7 +21,7 @@ import socket
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, group, localise, member, mpi, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, group, localise, member, mpi, nccl_settings, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
@@ -68,7 +68,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
 
 def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> dict[str, t.Any]:
     """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports", "refused": [outcome, code, reason] or
-    None, "simulated", "identity"}."""
+    None, "simulated", "identity", "nccl": settings that are its own}."""
     ports = [port for device in rdma_ports.read_devices(node) for port in device["ports"]]
     return {
         "hostname": socket.gethostname(),
@@ -86,6 +86,7 @@ def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> di
         "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"]),
         "simulated": bool(seen.get("simulated")),
         "identity": node.identity(),
+        "nccl": nccl_settings.of_machine(node, params["env"]),
     }
 
 
@@ -311,7 +312,7 @@ class Head:
         return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else None
 
     def _context(self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: list[int]) -> dict[str, t.Any]:
-        settings = {**nccl.nccl_conf(self.node), **self.env}
+        settings = {**self._shared(seats), **self.env}
         models = sorted({seat.gpu or "unknown" for seat in seats})
         ports = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats]
         if settings.get("NCCL_IB_DISABLE") == "1":
@@ -335,9 +336,15 @@ class Head:
             "nvls": nccl.nvls(models, len(slots), settings),
             "algorithm": settings.get("NCCL_ALGO", "auto").lower(),
             "proto": settings.get("NCCL_PROTO", "auto").lower(),
+            "findings": settings_that_differ(seats),
             "nccl_env": {name: value for name, value in sorted(settings.items()) if name.startswith("NCCL_")},
             "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
         }
+
+    def _shared(self, seats: list[group.Seat]) -> dict[str, str]:
+        """NCCL's settings that the nodes have by themselves, all of them: what one alone has selects no other expectation."""
+        told = [seat.nccl for seat in seats if seat.nccl is not None] or [nccl_settings.of_machine(self.node, self.env)]
+        return {name: value for name, value in told[0].items() if all(one.get(name) == value for one in told)}
 
     # Launching -------------------------------------------------------------------------------------------------------
 
@@ -397,6 +404,21 @@ class Head:
         elif "nThread" not in job.out:
             code, reason = "launch_failed", f"mpirun ended with status {job.rc} and no table: {' '.join(job.err.split())[-400:]}"
         return Launch("error", code, reason, read, job)
+
+
+def settings_that_differ(seats: list[group.Seat]) -> list[dict[str, str]]:
+    """Findings: NCCL's settings that some nodes of a group have by themselves and others have not, or not so."""
+    told = {seat.name: seat.nccl for seat in seats if seat.nccl is not None}
+    found = []
+    for name in sorted({name for settings in told.values() for name in settings}):
+        values: dict[str, list[str]] = {}
+        for node, settings in told.items():
+            values.setdefault(settings.get(name, "not set"), []).append(node)
+        if len(values) > 1:
+            said = sorted(values.items(), key=lambda one: (len(one[1]), one[0]))
+            shown = ", ".join(f"{value} on {', '.join(nodes[:4])}{' ...' if len(nodes) > 4 else ''}" for value, nodes in said[:4])
+            found.append({"code": "settings_differ", "text": f"{name} of the nodes themselves is {shown}"})
+    return found
 
 
 def _ranks_by_host(read: dict[str, t.Any]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, nccl_settings, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
@@ -135,7 +135,8 @@ def largest_that_fits(gpus: list[dict[str, t.Any]]) -> int:
 def _context(
     op: str, keys: dict[str, str], gpus: list[dict[str, t.Any]], env: dict[str, str], node: Node
 ) -> dict[str, t.Any]:
-    settings = {**nccl_conf(node), **env}
+    own = nccl_settings.of_machine(node, env)
+    settings = {**own, **env}
     names = sorted({g["name"] for g in gpus})
     algorithm = settings.get("NCCL_ALGO", "auto").lower()
     return {
@@ -148,6 +149,7 @@ def _context(
         "algorithm": algorithm,
         "nodes": 1,
         "nccl_env": {k: v for k, v in sorted(settings.items()) if k.startswith("NCCL_")},
+        "nccl_machine": own,
         "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
     }
 
@@ -159,17 +161,6 @@ def nvls(names: list[str], count: int, settings: dict[str, str]) -> bool:
         return False
     models = [word for name in names for word in name.replace("-", " ").split() if word in NVLS_FROM]
     return len(models) == len(names) and all(count >= NVLS_FROM[m] for m in models) and "PCIe" not in " ".join(names)
-
-
-def nccl_conf(node: Node) -> dict[str, str]:
-    """NCCL's settings of the machine and of our environment, as NCCL itself would see them."""
-    found: dict[str, str] = {}
-    for line in (node.read("/etc/nccl.conf") or "").splitlines():
-        name, equals, value = line.partition("=")
-        if equals and name.strip().startswith("NCCL_"):
-            found[name.strip()] = value.strip()
-    found.update({k: v for k, v in os.environ.items() if k.startswith("NCCL_")})
-    return found
 
 
 def metrics(read: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -434,10 +434,11 @@ class _Side:
 
     def _read(self, text: str, rc: int) -> None:
         kind = self.kind
-        read = perftest.parse(text, rc, kind["bytes"], kind["iterations"])
+        asked = {"expect_bytes": kind["bytes"], "expect_iterations": kind["iterations"], "expect_duration": kind.get("duration")}
+        read = perftest.parse(text, rc, **asked)
         if read["outcome"] == "measured" and self.structured:
             unit = (read["rows"][-1].get("bw_average") or {}).get("unit")
-            same = perftest.parse(self.structured, rc, kind["bytes"], kind["iterations"], unit)
+            same = perftest.parse(self.structured, rc, unit=unit, **asked)
             read = _precise(read, same) if same["outcome"] == "measured" else {**same, "reason": f"its JSON: {same['reason']}"}
         if read["outcome"] != "measured":
             self._finish("error", read["reason_code"], f"{kind['tool']}: {read['reason']}", read)
@@ -454,7 +455,10 @@ class _Side:
         for name, wanted, found in (
             ("op", kind["op"], seen["op"]),
             ("kind", kind["kind"], seen["kind"]),
+            ("device", test["device"], seen["device"]),
             ("number of QPs", kind["qps"], seen["qps"]),
+            ("GID index", test["gid_index"], seen["gid_index"]),
+            ("test of both directions", kind["context"].get("bidirectional"), seen["bidirectional"]),
             ("own GID", test["gid"], _ipv4(seen["local_gid"])),
             ("GID of the other side", test["peer_gid"], _ipv4(seen["remote_gid"])),
         ):
@@ -511,6 +515,12 @@ def _precise(read: dict[str, t.Any], same: dict[str, t.Any]) -> dict[str, t.Any]
     (row,), named = same["rows"], "t_avg" if same["test"]["kind"] == "lat" else "bw_average"
     text, json = ((of["value"] if named == "bw_average" else of) for of in (read["rows"][-1][named], row[named]))
     digit = 0.01 if text >= 0.1 else 1e-6  # the last that perftest prints
+    differs = [name for name in ("bytes", "iterations") if read["rows"][-1][name] != row[name]]
+    differs += [name for name in read["test"] if "_gid" not in name and read["test"][name] != same["test"][name]]
+    if differs:
+        of = {name: [r["rows"][-1].get(name, r["test"].get(name)) for r in (same, read)] for name in differs}
+        reason = "; ".join(f"its JSON says {name} {json}, its text {text}" for name, (json, text) in of.items())
+        return {**read, "outcome": "error", "reason_code": "bad_output", "reason": reason}
     if read["tool"] != same["tool"] or abs(text - json) > 0.51 * digit:
         reason = f"its JSON says {json} ({same['tool']}), its text {text} ({read['tool']})"
         return {**read, "outcome": "error", "reason_code": "bad_output", "reason": reason}

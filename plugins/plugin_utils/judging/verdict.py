@@ -19,7 +19,15 @@ import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, drift, expectations, hops, identity, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
+    bands,
+    configured,
+    drift,
+    expectations,
+    hops,
+    identity,
+    physics,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
@@ -33,7 +41,7 @@ Verdict = dict[str, t.Any]
 
 
 # Findings of a health check that are only worth a look.
-MILD_FINDINGS = ("foreign_process", "firmware", "floating_image")
+MILD_FINDINGS = ("foreign_process", "firmware", "floating_image", "settings_differ")
 
 
 @dataclasses.dataclass
@@ -208,6 +216,8 @@ class _Court:
         for key, opinion in self._against_others(chosen):
             opinions[key].append(opinion)
         for key, opinion in self._drift():
+            opinions[key].append(opinion)
+        for key, opinion in configured.opinions(self.deciding, lambda key, record: self._own(key, record)[0]):
             opinions[key].append(opinion)
         for key, opinion in self.machines.opinions(self.records, self.stated, self.stack):
             opinions[key].append(opinion)

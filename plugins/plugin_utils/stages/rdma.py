@@ -139,6 +139,8 @@ def kinds(wanted: Record) -> list[Record]:
                 "kind": kind,
                 "bytes": None if op == "atomic" else size,
                 "iterations": None if wanted["rdma_duration"] else count,
+                "duration": None if any(word.startswith(("-f", "--margin")) for word in wanted["rdma_extra_args"])
+                else wanted["rdma_duration"] or None,
                 "qps": qps if bandwidth else None,
                 "context": {"op": op, "bidirectional": bool(both), "qps": qps},
             }

@@ -31,6 +31,7 @@ def host(tmp_path: pathlib.Path) -> pathlib.Path:
     for path, text in {
         "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.3 LTS"\n',
         "etc/environment": "NCCL_DEBUG=WARN\nhttps_proxy=http://user:pa@ss@proxy:3128\n",
+        "etc/nccl.conf": "NCCL_NVLS_ENABLE=0\n",
         "etc/profile.d/cluster.sh": 'export NCCL_IB_HCA="mlx5_0,mlx5_1"\nexport NCCL_SECRET_TOKEN=xyz\n',
         "etc/systemd/system/docker.service.d/proxy.conf": 'Environment="HTTP_PROXY=http://a:b@p:1" NO_PROXY=x\n',
         "lib/systemd/system/containerd.service": "[Service]\nEnvironmentFile=-/etc/default/containerd\n",
@@ -83,6 +84,7 @@ def test_facts_of_a_mounted_host(host: pathlib.Path, fixtures: pathlib.Path) -> 
     assert found["nccl_system"] == ["libnccl.so.2.28.3"]
     assert found["env_NCCL_IB_HCA"] == "mlx5_0,mlx5_1" and found["env_NCCL_DEBUG"] == "WARN"
     assert found["env_NCCL_SECRET_TOKEN"] == "(masked)"
+    assert found["conf_NCCL_NVLS_ENABLE"] == "0", "a setting in a file of NCCL's is a fact as one of the environment is"
 
 
 def test_proxies_are_shown_without_their_passwords(host: pathlib.Path, fixtures: pathlib.Path) -> None:

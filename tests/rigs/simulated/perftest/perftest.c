@@ -216,16 +216,20 @@ int main(int argc, char **argv)
     printf("%s                    %s%s %s Test\n", rule, title, us.bidirectional ? " Bidirectional" : "", latency ? "Latency" : "BW");
     printf(" Dual-port       : OFF\t\tDevice         : %s\n Number of qps   : %lu\t\tTransport type : IB\n", device, us.qps);
     printf(" Connection type : RC\t\tUsing SRQ      : OFF\n PCIe relax order: ON\n ibv_wr* API     : ON\n");
-    if (peer)
+    int sends = title[0] == 'S', reads = !strcmp(title, "RDMA_Read") || title[0] == 'A';
+    const char *out = strstr(title, "Read") ? " OUT 0x10" : "", *key = title[0] == 'R' ? " RKey 0x000ebc VAddr 0x0055b154fa9000" : "";
+    if (peer || us.bidirectional)
         printf(" TX depth        : 128\n");
+    if (sends && (!peer || us.bidirectional))
+        printf(" RX depth        : 512\n");
     printf(" CQ Moderation   : 1\n Mtu             : 4096[B]\n Link type       : Ethernet\n GID index       : %d\n", gid);
-    printf(" Max inline data : 0[B]\n rdma_cm QPs\t : OFF\n Data ex. method : Ethernet\n%s", rule);
+    printf("%s rdma_cm QPs\t : OFF\n Data ex. method : Ethernet\n%s", reads ? " Outstand reads  : 16\n" : " Max inline data : 0[B]\n", rule);
     for (unsigned long i = 0; i < us.qps; i++) {
-        printf(" local address: LID 0000 QPN 0x%04lx PSN 0xabb555 RKey 0x000ebc VAddr 0x0055b154fa9000\n", 0x20 + i);
+        printf(" local address: LID 0000 QPN 0x%04lx PSN 0xabb555%s%s\n", 0x20 + i, out, key);
         print_gid(us.gid);
     }
     for (unsigned long i = 0; i < us.qps; i++) {
-        printf(" remote address: LID 0000 QPN 0x%04lx PSN 0x801b7 RKey 0x000f24 VAddr 0x0055a3d67a3000\n", 0x20 + i);
+        printf(" remote address: LID 0000 QPN 0x%04lx PSN 0x801b7%s%s\n", 0x20 + i, out, key);
         print_gid(them.gid);
     }
     fputs(rule, stdout);
@@ -260,15 +264,19 @@ int main(int argc, char **argv)
     if (count)
         us.iterations = count;
     if (latency) {
-        double t = 3.4 / factor;
-        printf(" %-7lu %-10lu %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f\n", us.size, us.iterations, t * 0.95, t * 4, t, t * 1.02, t * 0.1, t * 1.2, t * 4);
+        double t = 3.4 / factor, tail = us.iterations < 103 ? 4 : 1.2; /* few samples: the last one is every percentile */
+        printf(" %-7lu %-10lu %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f\n", us.size, us.iterations, t * 0.95, t * 4, t, t * 1.02, t * 0.1, t * tail, t * 4);
         snprintf(results, sizeof results, "\"MsgSize\": %lu,\n\"n_iterations\": %lu,\n\"t_min\": %f,\n\"t_max\": %f,\n\"t_typical\": %f,\n\"t_avg\": %f,\n\"t_stdev\": %f,\n\"percentile_99\": %f,\n\"percentile_99.9\": %f",
-                 us.size, us.iterations, t * 0.95, t * 4, t, t * 1.02 * json_factor, t * 0.1, t * 1.2, t * 4);
+                 us.size, us.iterations, t * 0.95, t * 4, t, t * 1.02 * json_factor, t * 0.1, t * tail, t * 4);
     } else {
         double shown = gigabits ? gbps : gbps * 1e9 / 8 / 1048576;
-        printf(" %-7lu    %-10lu       %-7.2f            %-7.2f\t\t     %-7.6f\n", us.size, us.iterations * us.qps, no_peak ? 0 : shown, shown, gbps * 1e3 / 8 / us.size);
+        int digits = gigabits && shown < 0.1 ? 6 : 2;
+        if (duration > 0) /* counted while the margins let it, over all QPs */
+            us.iterations = (unsigned long)(gbps * 1e9 / 8 / us.size / us.qps * ((long)duration - 2 * ((long)duration / 4)));
+        printf(" %-7lu    %-10lu       %-7.*f            %-7.*f\t\t     %-7.6f\n",
+               us.size, us.iterations * us.qps, digits, no_peak || duration > 0 ? 0 : shown, digits, shown, gbps * 1e3 / 8 / us.size);
         snprintf(results, sizeof results, "\"MsgSize\": %lu,\n\"n_iterations\": %lu,\n\"BW_peak\": %f,\n\"BW_average\": %f,\n\"MsgRate\": %f",
-                 us.size, us.iterations * us.qps, no_peak ? 0 : shown, shown * json_factor, gbps * json_factor * 1e3 / 8 / us.size);
+                 us.size, us.iterations * us.qps, no_peak || duration > 0 ? 0 : shown, shown * json_factor, gbps * json_factor * 1e3 / 8 / us.size);
     }
     write_json(json, title, latency ? "Latency" : "BW", device, gid, us, results);
     fputs(rule, stdout);

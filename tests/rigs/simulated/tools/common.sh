@@ -15,3 +15,16 @@ fault() {
     done
     return 1
 }
+# later_gpus=N, later_identity, later_machine: from the second look at all GPUs on (`nvidia-smi -q -x`, which the first stage asks once)
+# the node has fewer GPUs, other GPUs, or another machine-id.
+case " $FAULTS" in
+*" later_"*)
+    node=${0%/bin/*}
+    looks=$(cat "$node/looks" 2>/dev/null || echo 0)
+    case "${0##*/} $*" in "nvidia-smi -q -x") looks=$((looks + 1)); echo $looks >"$node/looks" ;; esac
+    if [ "$looks" -ge 2 ]; then
+        if fault later_gpus; then GPUS=$value; fi
+        if fault later_identity; then IDENTITY=$((IDENTITY + 5000)); fi
+        if fault later_machine; then printf '%032x\n' $((IDENTITY + 5000)) >"$node/root/etc/machine-id"; fi
+    fi ;;
+esac

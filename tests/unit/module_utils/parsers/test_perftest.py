@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import pathlib
+import random
 import re
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.perftest import parse
+from fuzz import healthy_perftest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,9 +38,11 @@ def heading(name: str, connection: str = "RC", qps: int = 1, link: str = "Ethern
         f" Number of qps   : {qps}\t\tTransport type : IB\n"
         f" Connection type : {connection}\t\tUsing SRQ      : OFF\n PCIe relax order: ON\t\tLock-free      : OFF\n"
         " WARNING: CPU is not PCIe relaxed ordering compliant.\n ibv_wr* API     : ON\t\tUsing Enhanced Reorder      : OFF\n"
-        " TX depth        : 128\n CQ Moderation   : 100\n CQE Poll Batch  : Dynamic\n Mtu             : 4096[B]\n"
-        f" Link type       : {link}\n" + (" GID index       : 3\n" if link == "Ethernet" else "") + " Max inline data : 0[B]\n"
-        f" rdma_cm QPs\t : OFF\n Data ex. method : Ethernet\n NUMA node       : 0\n{LINE}"
+        " TX depth        : 128\n" + (" RX depth        : 512\n" if name.startswith("Send") and "Bidirectional" in name else "")
+        + " CQ Moderation   : 100\n CQE Poll Batch  : Dynamic\n Mtu             : 4096[B]\n"
+        f" Link type       : {link}\n" + (" GID index       : 3\n" if link == "Ethernet" else "")
+        + (" Outstand reads  : 16\n" if name.startswith(("RDMA_Read", "Atomic")) else " Max inline data : 0[B]\n")
+        + f" rdma_cm QPs\t : OFF\n Data ex. method : Ethernet\n NUMA node       : 0\n{LINE}"
     )  # fmt: skip
 
 
@@ -136,12 +140,14 @@ def test_a_row_proves_its_unit(unit: str, average: str, peak: str) -> None:
     ],
 )  # fmt: skip
 def test_titles(title: str, tool: str, bidirectional: bool) -> None:
-    found = parse(heading(title) + bandwidth())
+    atomic = bandwidth(rows=" 8          5000             0.26               0.26\t\t     4.062500\n")
+    found = parse(heading(title) + (atomic if title.startswith("Atomic") else bandwidth()))
     assert (found["outcome"], found["tool"], found["test"]["bidirectional"]) == ("measured", tool, bidirectional)
 
 
 def test_raw_ethernet_and_infiniband() -> None:
-    assert parse(heading("Send BW forwarding", "RawEth") + bandwidth())["tool"] == "raw_ethernet_bw"
+    frames = bandwidth(rows=" 1500       5000             97.62              97.61\t\t     8.134167\n")
+    assert parse(heading("Send BW forwarding", "RawEth") + frames)["tool"] == "raw_ethernet_bw"
     text = heading("Send BW", link="IB") + " local address: LID 0x04 QPN 0x0108 PSN 0x63ad7d\n remote address: LID 0x07 QPN 0x0108 PSN 0\n"
     test = parse(text + bandwidth())["test"]
     assert (test["link"], test["gid_index"], test["local_gid"], test["mtu"]) == ("IB", None, None, 4096)
@@ -160,18 +166,18 @@ def test_report_per_port() -> None:
         f"{LONG_LINE} #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
         "   BW Port1[Gb/sec]   MsgRate Port1[Mpps]   BW Port2[Gb/sec]   MsgRate Port2[Mpps]    CPU_Util[%]\n"
         " 65536      1523107      0.00               195.22"
-        f" \t\t   0.372356        97.60              0.186150              97.62              0.186206\t    30.00\n{LONG_LINE}"
+        f" \t\t   0.372346        97.60              0.186150              97.62              0.186196\t    30.00\n{LONG_LINE}"
     )
     row = parse(text)["rows"][0]
     assert row["cpu_util"] == 30.0
     assert row["ports"] == [
         {"bw_average": {"value": 97.6, "unit": "Gb/s"}, "message_rate": 0.18615},
-        {"bw_average": {"value": 97.62, "unit": "Gb/s"}, "message_rate": 0.186206},
+        {"bw_average": {"value": 97.62, "unit": "Gb/s"}, "message_rate": 0.186196},
     ]
 
 
 def test_report_both() -> None:
-    rows = [" 65536      5000             0.00              195.22\t\t     0.372356\n"]
+    rows = [" 65536      5000             0.00              195.22\t\t     0.372352\n"]
     rows += [
         f" 65536      5000             0.00              {bw}\t\t     {rate}\n"
         for bw, rate in (("98.00", "0.186920"), ("97.22", "0.185432"))
@@ -217,7 +223,7 @@ def test_all_sizes() -> None:
 
 
 def test_all_sizes_of_datagrams_end_at_the_mtu() -> None:
-    rows = [f" {2**n:<7}    1000             0.09              0.08\t\t     {0.08 / 8e-3 / 2**n:.6f}\n" for n in range(1, 13)]
+    rows = [f" {2**n:<7}    1000             0.19              0.18\t\t     {0.18 / 8e-3 / 2**n:.6f}\n" for n in range(1, 13)]
     assert parse(heading("Send BW", "UD") + bandwidth(rows="".join(rows)))["outcome"] == "measured"
     assert "4096 bytes is missing" in parse(heading("Send BW", "UD") + bandwidth(rows="".join(rows[:-1])))["reason"]
 
@@ -282,7 +288,7 @@ def test_json_since_24_01(average: str, rate: str, unit: str) -> None:
 @pytest.mark.parametrize("average,rate", [("0.00", "0.000000"), ("97.61", "0.000186"), ("inf", "0.186178"), ("nan", "nan")])
 def test_json_without_a_unit_that_is_certain(average: str, rate: str) -> None:
     assert parse(JSON % (average, rate, ""))["outcome"] == "error"
-    large = (JSON % ("0.03", "0.000000", "")).replace("65536", "8388608")
+    large = (JSON % ("0.030000", "0.000000", "")).replace("65536", "8388608")
     assert "too small to tell" in parse(large)["reason"]
     assert parse(large, unit="Gb/s")["rows"][0]["bw_average"] == {"value": 0.03, "unit": "Gb/s"}
     assert "does not follow" in parse(JSON % ("97.61", "0.186178", ""), unit="MiB/s")["reason"]
@@ -372,3 +378,134 @@ def test_a_cut_text_is_never_measured(at: int) -> None:
 @given(st.text(max_size=300))
 def test_any_text(text: str) -> None:
     assert parse(text)["outcome"] == "error"
+
+
+# What perftest prints twice must agree ------------------------------------------------------------------------------
+
+
+def test_healthy_runs_of_every_kind_are_measured_with_and_without_what_was_asked_for() -> None:
+    source = random.Random(20)
+    for _number in range(400):
+        run = healthy_perftest.run(source)
+        for text in filter(None, (run.text, run.json)):
+            for asked in ({}, run.asked):
+                found = parse(text, **asked)
+                assert found["outcome"] == "measured" or "too small to tell" in found["reason"], (found["reason"], text)
+
+
+def test_a_run_prints_a_size_once() -> None:
+    """Only --run_infinitely repeats it, and says who stopped it."""
+    row = " 65536      5000             0.00              97.61\t\t     0.186178\n"
+    assert "one run prints one" in parse(heading("Send BW") + bandwidth(rows=row + row))["reason"]
+    endless = heading("Send BW") + bandwidth(rows=row + row + "\n User stopped traffic\n")
+    assert len(parse(endless)["rows"]) == 2
+    assert "several tables" in parse(heading("Send BW") + bandwidth() + bandwidth())["reason"]
+
+
+def test_rows_of_a_sweep_are_of_one_run_and_in_order() -> None:
+    text, rc = recording("ib_write_bw_a_n20.client.txt")
+    assert "several runs" in parse(text.replace(" 64         20 ", " 64         40 "), rc)["reason"]
+    row = next(line for line in text.splitlines(True) if line.startswith(" 8192 "))
+    assert parse(text.replace(row, row + row), rc)["reason_code"] == "incomplete_output"
+    assert parse(text.replace(row, "").replace(" 16 ", row + " 16 "), rc)["outcome"] == "error"
+
+
+def test_sizes_that_a_test_cannot_have() -> None:
+    text = heading("Atomic FETCH_AND_ADD BW") + bandwidth(rows=" 8          5000             0.26               0.26\t\t     4.062500\n")
+    assert parse(text)["outcome"] == "measured"
+    assert "no message of a test" in parse(text.replace(" 8  ", " 16 ").replace("4.062500", "2.031250"))["reason"]
+    assert "MTU of 4096" in parse(heading("Send BW", "UD") + bandwidth())["reason"]
+    assert parse(heading("Send BW", "RawEth") + bandwidth())["outcome"] == "error"
+
+
+@pytest.mark.parametrize(
+    "name,old,new",
+    [
+        ("ib_read_bw_n200.client.txt", "RDMA_Read BW", "RDMA_Write BW"), ("ib_read_bw_n200.server.txt", "RDMA_Read BW", "Send BW"),
+        ("ib_write_bw_basic.client.txt", "RDMA_Write BW", "RDMA_Read BW"), ("ib_write_bw_basic.client.txt", "RDMA_Write BW", "Send BW"),
+        ("ib_send_bw_n200.client.txt", "Send BW", "RDMA_Write BW"), ("ib_send_lat_n200.client.txt", "Send Latency", "RDMA_Read Latency"),
+        ("ib_send_bw_n200.server.txt", "Send BW", "Send Bidirectional BW"),
+        ("ib_send_bw_n200.client.txt", "Send BW", "Send Bidirectional BW"),
+        ("ib_write_bw_bidir.server.txt", "Bidirectional ", ""), ("ib_write_bw_basic.client.txt", "qps   : 1", "qps   : 2"),
+    ],
+)  # fmt: skip
+def test_a_title_over_the_lines_of_another_test(name: str, old: str, new: str) -> None:
+    text, rc = recording(name)
+    assert parse(text, rc)["outcome"] == "measured" and old in text
+    assert parse(text.replace(old, new), rc)["reason_code"] == "bad_output"
+
+
+def test_a_unit_has_its_digits() -> None:
+    """A device so slow that its rate is 0.000000 still shows by its digits that the unit is another."""
+    slow = " 8388608    20           0.010000            0.010000            0.000000\n"
+    assert parse(heading("RDMA_Write BW") + bandwidth(rows=slow))["outcome"] == "measured"
+    assert "digits" in parse(heading("RDMA_Write BW") + bandwidth("MiB/sec", rows=slow))["reason"]
+    slow = slow.replace("0.010000 ", "0.01     ")
+    assert "digits" in parse(heading("RDMA_Write BW") + bandwidth(rows=slow))["reason"]
+
+
+def test_a_peak_is_not_measured_of_very_many_iterations() -> None:
+    text = heading("RDMA_Read BW") + bandwidth(rows=" 65536      50000            97.62              97.61\t\t     0.186178\n")
+    assert "no peak" in parse(text)["reason"]
+
+
+def test_time_and_rate_of_a_latency_by_duration_in_the_wrong_columns() -> None:
+    text, rc = recording("ib_send_lat_D3.client.txt")
+    assert parse(text.replace("1313.83        380.57", "380.57        1313.83"), rc)["outcome"] == "error"
+    row = " 2             750000            2.00           250000.00\n"
+    fast = f"{LINE} #bytes        #iterations       t_avg[usec]    tps average\n{row}{LINE}"
+    assert parse(heading("Send Latency") + fast)["rows"][0]["t_avg"] == 2.0
+    swapped = fast.replace("2.00           250000.00", "250000.00        2.00")
+    assert "whole seconds" in parse(heading("Send Latency") + swapped)["reason"]
+
+
+@pytest.mark.parametrize(
+    "old,new", [("4265.62", "14265.62"), ("4265.62", "1211.35"), ("3862.36", "39.99"), ("3862.36", "29000.00"), ("200   ", "1000  ")]
+)
+def test_latencies_that_no_samples_have(old: str, new: str) -> None:
+    """Mean and deviation must follow from the quantiles; of 1,000 iterations 99.9 % is the largest."""
+    text, rc = recording("ib_send_lat_n200.client.txt")
+    row = next(line for line in text.splitlines() if line.startswith(" 2  "))
+    assert parse(text.replace(row, row.replace(old, new)).replace("30025.00     ", "30026.00     "), rc)["reason_code"] == "bad_output"
+
+
+def test_peaks_rates_and_iterations_of_both_sides_add_up() -> None:
+    def table(average: str, peak: str, rate: str, count: int = 5000) -> str:
+        return bandwidth(rows=f" 65536      {count}             {peak}              {average}\t\t     {rate}\n")
+
+    whole, local, remote = table("195.22", "196.10", "0.372352"), table("98.00", "98.60", "0.186920"), table("97.22", "97.50", "0.185432")
+    head = heading("RDMA_Write Bidirectional BW")
+    assert parse(f"{head}{whole}\n Local results: \n{local}\n Remote results: \n{remote}")["outcome"] == "measured"
+    for wrong in (table("98.00", "99.60", "0.186920"), table("98.00", "98.60", "0.186928"), table("98.00", "98.60", "0.186920", 50)):
+        assert parse(f"{head}{whole}\n Local results: \n{wrong}\n Remote results: \n{remote}")["reason_code"] == "bad_output"
+
+
+def test_ports_add_up() -> None:
+    table = bandwidth("Gb/sec", "   BW Port1[Gb/sec]   MsgRate Port1[Mpps]   BW Port2[Gb/sec]   MsgRate Port2[Mpps]", "ROW")
+    row = " 65536      1523107      0.00               195.22 \t\t   0.372346        97.60              0.186150         97.62  0.186196\n"
+    assert parse(heading("RDMA_Write BW") + table.replace("ROW", row))["outcome"] == "measured"
+    for old, new in (("97.60", "90.60"), ("0.186196", "0.190000"), ("0.186150", "0.186170")):
+        assert parse(heading("RDMA_Write BW") + table.replace("ROW", row.replace(old, new)))["reason_code"] == "bad_output"
+
+
+def test_a_json_says_each_thing_once() -> None:
+    text = JSON % ("97.61", "0.186178", "")
+    assert parse(text)["outcome"] == "measured"
+    assert "twice" in parse(text.replace('"MsgSize"', '"BW_average": 197.61,\n"MsgSize"'))["reason"]
+    assert parse(text.replace('"Data_ex', '"Outstand_reads": 16,\n"Data_ex'))["reason_code"] == "bad_output"
+
+
+def test_a_duration_that_was_asked_for() -> None:
+    text, rc = recording("ib_write_bw_D3.client.txt")
+    assert parse(text, rc, expect_duration=3)["outcome"] == "measured"
+    assert "expected 6 s" in parse(text, rc, expect_duration=10)["reason"]
+    assert "last" in parse(text.replace(" 546 ", " 1546 "), rc, expect_duration=3)["reason"]
+    text, rc = recording("ib_send_lat_D3.client.txt")
+    assert parse(text, rc, expect_duration=3)["outcome"] == "measured" and parse(text, rc, expect_duration=1)["outcome"] == "error"
+    assert "no run by duration" in parse(*recording("ib_send_lat_n200.client.txt"), expect_duration=3)["reason"]
+
+
+def test_iterations_of_queue_pairs_of_which_half_receive() -> None:
+    text = heading("RDMA_Write Bidirectional BW", "DC", qps=16) + bandwidth()
+    assert parse(text, expect_iterations=625)["outcome"] == "measured"
+    assert "(8 QPs)" in parse(text, expect_iterations=5000)["reason"]

@@ -173,6 +173,14 @@ def test_a_result_that_is_not_what_was_asked_for(tmp_path: pathlib.Path, line: s
     assert one["reason_code"] == code and words in one["reason"] and not one["metrics"]
 
 
+def test_both_directions_that_were_not_asked_for(tmp_path: pathlib.Path) -> None:
+    """Their sum would be held to the rate of one."""
+    nodes = Nodes(tmp_path, 2, rdma_extra_args=["-b"])
+    nodes.start()
+    (one,) = nodes.results()[0].values()
+    assert one["reason_code"] == "bad_output" and "the test of both directions is True, expected False" in one["reason"]
+
+
 def _raw(timetable: dict[str, t.Any]) -> list[str]:
     return str(timetable["raw"]).splitlines()
 

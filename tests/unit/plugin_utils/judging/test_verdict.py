@@ -284,7 +284,8 @@ def test_far_below_identical_neighbours() -> None:
     assert fleet(365.0)["verdict"] == "PASS"
     assert fleet(340.5, others=4)["verdict"] == "PASS", "four neighbours are too few"
     assert fleet(340.5, others=5)["verdict"] == "FAIL"
-    assert fleet(340.5, context={**NCCL, "algorithm": "ring"})["verdict"] == "PASS", "not identical"
+    ring = fleet(340.5, context={**NCCL, "algorithm": "ring"})
+    assert (ring["verdict"], ring["reason_code"]) == ("WARN", "settings_differ"), "configured otherwise: not compared, and said"
 
 
 def test_a_wide_fleet_is_no_reason_to_warn() -> None:

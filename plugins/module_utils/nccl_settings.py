@@ -1,0 +1,41 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NCCL's settings that a machine has by itself, as NCCL finds them (initEnv and setEnvFile in its src/misc/param.cc).
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+SYSTEM, OF_USER = "/etc/nccl.conf", ".nccl.conf"
+# Engines whose containers see neither the files nor the environment of the host.
+APART = ("docker", "podman")
+
+
+def in_files(read: t.Callable[[str], str | None], conf_file: str | None = None) -> dict[str, str]:
+    """Settings of $NCCL_CONF_FILE, else of ~/.nccl.conf, and of /etc/nccl.conf: the first that names one has the say."""
+    found: dict[str, str] = {}
+    for path in (conf_file or os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, OF_USER), SYSTEM):
+        for line in (read(path) or "").splitlines():
+            name, equals, value = line.partition("=")
+            if equals and name.strip().startswith("NCCL_"):
+                found.setdefault(name.strip(), value.strip())
+    return found
+
+
+def of_machine(node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """What holds for a tool that is started here, of files and environment, beside the `env` that the run gives it."""
+    if node.contained and node.exec["kind"] in APART:
+        return {}
+    # A tool in a pod has the files of its image, wherever the host's are mounted.
+    read = Node(0).read if os.environ.get("GPUFLEET_POD_UID") else node.read
+    own = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
+    conf_file = str(env.get("NCCL_CONF_FILE") or own.get("NCCL_CONF_FILE") or "")
+    return {name: value for name, value in {**in_files(read, conf_file), **own}.items() if name not in env}
