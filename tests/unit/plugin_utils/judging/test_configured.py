@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from unit.plugin_utils.test_verdict import Record, item, judge, nccl
+from unit.plugin_utils.judging.test_verdict import Record, item, judge, nccl
 
 NVLS = {"gpu": "NVIDIA H200", "gpus": 8, "nvls": True, "algorithm": "auto", "series_units": {"busbw": "GB/s"}}
 OFF = {**NVLS, "nvls": False}

@@ -10,7 +10,7 @@ import itertools
 import typing as t
 
 import pytest
-from unit.plugin_utils.test_verdict import NCCL, Record, failed, item, judge, nccl, record
+from unit.plugin_utils.judging.test_verdict import NCCL, Record, failed, item, judge, nccl, record
 
 
 def gpus(count: int, of: str = "x") -> list[str]:
