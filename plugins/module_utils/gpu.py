@@ -151,6 +151,13 @@ def _fabric(fabric: dict[str, str | None]) -> list[str]:
     return found
 
 
+def nvlink_domain(seen: dict[str, t.Any]) -> str:
+    """The NVLink domain of a node's GPUs that goes beyond the node, as `CLUSTER/CLIQUE`; empty where the driver tells of none."""
+    found = {(g["fabric"]["cluster"] or "", g["fabric"]["clique"] or "") for g in seen["gpus"]}
+    cluster, clique = found.pop() if len(found) == 1 else ("", "")
+    return f"{cluster}/{clique}" if cluster.strip("0-") and cluster.upper() != "N/A" else ""
+
+
 def nvlinks(run: Run, seen: dict[str, t.Any], program: str = "nvidia-smi") -> dict[str, list[float | None]] | None:
     """parse_nvlink_status's dict; None where it cannot be read. A GPU alone is not asked."""
     if len(seen["gpus"]) < 2:

@@ -49,12 +49,13 @@ class Seat:
     ports: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
     identity: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     nccl: dict[str, str] | None = None
+    nvlink_domain: str = ""
     problem: tuple[str, str] | None = None
     leash: Leash | None = None
 
     def hear(self, hello: dict[str, t.Any]) -> None:
         """Take over what the node says of itself."""
-        for key in ("gpu", "gpus", "memory_mib", "ports"):
+        for key in ("gpu", "gpus", "memory_mib", "ports", "nvlink_domain"):
             setattr(self, key, hello[key])
         self.identity = dict(hello.get("identity") or {})
         self.nccl = hello.get("nccl")

@@ -101,6 +101,7 @@ VERDICTS = {
     "foreign_process": "other processes use the GPU",
     "health": "the health check found something",
     "pcie_width": "a PCIe link is narrower than it can be",
+    "above_physics": "the value is more than the hardware can give",
     "below_floor": "the value is below what this hardware should give",
     "below_warn": "the value is below the passing band",
     "below_neighbours": "the value is far below that of identical neighbours",

@@ -136,6 +136,23 @@ def test_a_controller_that_is_killed_leaves_nothing_and_resumes(healthy: Accepta
     healthy.nothing_left(*hosts)
 
 
+def test_a_name_that_is_another_machine_after_a_resume_is_not_accepted(healthy: Acceptance) -> None:
+    hosts = ("gpu-01", "gpu-02")
+    command = healthy.command(hosts, variables=healthy.gate("gpu-01"))
+    running = healthy.start(command)
+    healthy.at_gate(running, "gpu-01")
+    os.killpg(running.pid, signal.SIGKILL)
+    assert running.wait(30) != 0
+    moved = {"gpu-01": {"ansible_host": healthy.fleet.address("gpu-03")}}
+    more = {"variables": moved, "results": results_of(command), "playbook": RESUME}
+    done = healthy.run(hosts, "-e", f"run_id={run_id(command)}", **more)
+    assert done.status != 0 and done.good("gpu-02"), done.output[-3000:]
+    assert done.of("gpu-01") == {"UNKNOWN"} and done.codes("gpu-01") == {"identity_changed"}
+    said = done.on("gpu-01")[0]["reason"]
+    assert "stack" in said and "nccl_node" in said and "machine-id" in said
+    healthy.nothing_left(*hosts, "gpu-03")
+
+
 def test_a_second_controller_of_the_same_run_is_refused(healthy: Acceptance) -> None:
     command = healthy.command(["gpu-01"], "--tags", "nccl_node", variables=healthy.gate("gpu-01"))
     running = healthy.start(command)

@@ -66,7 +66,7 @@ def parse_xml(text: t.Any) -> dict[str, t.Any]:
         throttle_reasons (names of the active ones), throttle_us (time spent in each, since driver 550 or so),
         clocks {sm, mem, max_sm} (MHz),
         power {draw_w, limit_w, default_limit_w} (W), temperature_c, pcie {gen, gen_max, width, width_max, replays},
-        fabric {state, status, health, bandwidth}, processes [{pid, name, used_mib, type}]
+        fabric {state, status, health, bandwidth, cluster, clique}, processes [{pid, name, used_mib, type}]
 
     `outcome` is `error` where not every attached GPU answers; `gpus` then still holds those that do.
     """
@@ -268,6 +268,8 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
             "status": _text(node, "fabric/status"),
             "health": _text(node, "fabric/health/summary"),
             "bandwidth": _text(node, "fabric/health/bandwidth"),
+            "cluster": _text(node, "fabric/clusterUuid"),
+            "clique": _text(node, "fabric/cliqueId"),
         },
         "processes": [
             {

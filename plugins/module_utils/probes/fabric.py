@@ -67,8 +67,8 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
 
 
 def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> dict[str, t.Any]:
-    """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports", "refused": [outcome, code, reason] or
-    None, "simulated", "identity", "nccl": settings that are its own}."""
+    """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports", "nvlink_domain", "refused": [outcome,
+    code, reason] or None, "simulated", "identity", "nccl": settings that are its own}."""
     ports = [port for device in rdma_ports.read_devices(node) for port in device["ports"]]
     return {
         "hostname": socket.gethostname(),
@@ -83,6 +83,7 @@ def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> di
             for port in ports
             if port["state"] == "ACTIVE"
         ],
+        "nvlink_domain": gpu.nvlink_domain(seen),
         "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"]),
         "simulated": bool(seen.get("simulated")),
         "identity": node.identity(),
@@ -320,6 +321,8 @@ class Head:
         rates = {port["rate_gbps"] for of in ports for port in of}
         counts = {len(of) for of in ports}
         layers = {port["link_layer"] for of in ports for port in of}
+        across = nccl.mnnvl(models)
+        domains = {seat.nvlink_domain for seat in seats}
         if settings.get("NCCL_IB_HCA", "").lstrip("^=") == "lo":
             self.warnings = [*{*self.warnings, "NCCL_IB_HCA names lo, which is no RDMA device: it chooses nothing"}]
         return {
@@ -333,7 +336,12 @@ class Head:
             "nics": counts.pop() if len(counts) == 1 else None,
             "nic_gbps": rates.pop() if len(rates) == 1 else None,
             "link_layer": layers.pop() if len(layers) == 1 else None,
-            "nvls": nccl.nvls(models, len(slots), settings),
+            # A bond of two ports may tell the rate of one of them.
+            "bonded": any("bond" in port["device"] for of in ports for port in of),
+            "mnnvl": across,
+            "nvlink_domains": len(domains) if across and "" not in domains else None,
+            # Where NVLink leaves the node the switches reduce over the whole group, of however few GPUs a node has.
+            "nvls": nccl.nvls(models, len(slots) * (len(seats) if across else 1), settings),
             "algorithm": settings.get("NCCL_ALGO", "auto").lower(),
             "proto": settings.get("NCCL_PROTO", "auto").lower(),
             "findings": settings_that_differ(seats),
@@ -495,7 +503,11 @@ class Floors:
 
     def floor(self, size: int, nodes: int, slots: int) -> float:
         """For `slots` GPUs of each of so many nodes. One of n GPUs has at least an nth of the node's way out. 0 where nothing is known:
-        then only what hangs or breaks is found."""
+        then only what hangs or breaks is found. Nothing is known of a part of a group over several NVLink domains, which may lie in one
+        or in many of them."""
+        whole = (self.context["nodes"], self.context["gpus"])
+        if self.context.get("mnnvl") and self.context.get("nvlink_domains") != 1 and (nodes, slots) != whole:
+            return 0.0
         for count in (nodes, self.context["nodes"]):
             known = self.expected(count)
             for key in (size, "plateau" if size >= PLATEAU_FROM else size, None):

@@ -22,6 +22,8 @@ LARGEST = 16 << 30
 BUFFERS = 4
 # GPUs whose NVSwitch reduces in the fabric, and from how many GPUs on NCCL uses it (measured: reference of the tables).
 NVLS_FROM = {"H100": 5, "H200": 5, "H800": 5, "H20": 5, "GH200": 5, "B100": 6, "B200": 6, "B300": 6, "GB200": 6, "GB300": 6}
+# GPUs whose NVLink leaves the node: a rack of trays is one NVLink domain, and NICs carry only what goes between racks.
+MNNVL = ("GB200", "GB300")
 
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
@@ -159,8 +161,19 @@ def nvls(names: list[str], count: int, settings: dict[str, str]) -> bool:
     must be held to the number of one on which it works."""
     if settings.get("NCCL_NVLS_ENABLE") == "0" or "nvls" not in settings.get("NCCL_ALGO", "nvls").lower():
         return False
-    models = [word for name in names for word in name.replace("-", " ").split() if word in NVLS_FROM]
-    return len(models) == len(names) and all(count >= NVLS_FROM[m] for m in models) and "PCIe" not in " ".join(names)
+    wanted = [nvls_from(name) for name in names]
+    return bool(wanted) and all(least is not None and count >= least for least in wanted)
+
+
+def nvls_from(name: str) -> int | None:
+    """How many such GPUs it takes for NCCL to let the switch reduce; None where there is no such switch."""
+    found = [NVLS_FROM[word] for word in name.replace("-", " ").split() if word in NVLS_FROM and "PCIe" not in name]
+    return found[0] if len(found) == 1 else None
+
+
+def mnnvl(names: t.Iterable[str]) -> bool:
+    """Whether NVLink should connect these GPUs across nodes, whatever of it works."""
+    return any(word in MNNVL for name in names for word in name.replace("-", " ").replace(",", " ").split())
 
 
 def metrics(read: dict[str, t.Any]) -> dict[str, t.Any]:

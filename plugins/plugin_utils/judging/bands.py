@@ -161,7 +161,7 @@ def compare(found: Reading, expected: Expectation) -> Opinion:
     numbers: dict[str, t.Any] = {**known, "value": value, "unit": expected.unit, "floor": floor}
     said = f"{expected.metric} {value:.5g} {expected.unit}{at}"
     if lower and value == 0:
-        return Opinion("UNKNOWN", f"{said}: nothing takes no time", "bad_measurement", **numbers)
+        return Opinion("UNKNOWN", f"{said}: nothing takes no time", "above_physics", **numbers)
     share = f"{value / expected.value:.3f} of the expected {expected.value:g} ({expected.layer}, {expected.id})"
     if value <= floor if lower else value >= floor:
         return Opinion("PASS", f"{said} is {share}", None, **numbers)
@@ -170,6 +170,80 @@ def compare(found: Reading, expected: Expectation) -> Opinion:
         return Opinion("WARN", f"{said} is {share}; {limit}", "below_warn", **numbers)
     return Opinion("FAIL", f"{said} is only {share}; {limit}" if not lower else f"{said} is {share}; {limit}",
                    "below_floor", **numbers)  # fmt: skip
+
+
+# What of a measurement's context, or of an expectation's match, says what its hardware can give.
+_HARDWARE = (
+    "gpu", "gpus", "nodes", "nics", "nic", "nic_gbps", "link_layer", "bonded", "bidirectional", "nvls", "mnnvl", "algorithm", "op", "type",
+    "check",
+)  # fmt: skip
+
+
+def impossible(measurement: dict[str, t.Any], match: dict[str, t.Any] | None = None) -> Opinion | None:
+    """UNKNOWN where a measurement has a number that its hardware cannot give; `match` is what is known of that besides."""
+    told = {**(match or {}), "check": measurement.get("check"), **(measurement.get("context") or {})}
+    context = {key: told[key] for key in _HARDWARE if told.get(key) is not None}
+    rails = told.get("rails")
+    rails = [rail for rail in rails if isinstance(rail, dict)] if isinstance(rails, list) else []
+    ends = [[str(rail.get(end)) for end in ("a", "b")] for rail in rails]
+    if any("bond" in end for both in ends for end in both):
+        context["bonded"] = True
+    found = []
+    for metric in physics.ABOVE:
+        # What a node sends to itself needs no wire; of several rails each has a rate of its own (fleet/rdma_matrix.py).
+        if metric == "bandwidth" and (len(ends) > 1 or any(a.split("/nic/")[0] == b.split("/nic/")[0] for a, b in ends)):
+            continue
+        limit = physics.ceiling(context, metric)
+        if limit is not None:
+            found += [_above(metric, one, limit) for one in _all(measurement, metric)]
+    if isinstance(context.get("nic_gbps"), (int, float)):
+        found += [_too_soon(one) for one in _all(measurement, "latency")]
+    opinions = [opinion for opinion in found if opinion]
+    return opinions[0] if opinions else None
+
+
+def _all(measurement: dict[str, t.Any], metric: str) -> list[Reading]:
+    """Every number that a measurement has of a metric."""
+    one = (measurement.get("metrics") or {}).get(metric)
+    one = one if isinstance(one, dict) else {}
+    units = (measurement.get("context") or {}).get("series_units")
+    unit = units.get(metric) if isinstance(units, dict) else None
+    rows = [row for row in measurement.get("series") or [] if isinstance(row, dict) and number(row.get(metric))]
+    found = [
+        Reading(float(row[metric]), str(unit or one.get("unit")), int(row["size"]) if number(row.get("size")) else None) for row in rows
+    ]
+    return found + ([Reading(float(one["value"]), str(one.get("unit")))] if number(one.get("value")) else [])
+
+
+def _above(metric: str, found: Reading, limit: tuple[float, str, str]) -> Opinion | None:
+    most, unit, how = limit
+    try:
+        value = physics.convert(found.value, found.unit, unit)
+    except ValueError:  # compare() says so
+        return None
+    if value <= most:
+        return None
+    at = f" at {human(found.size)}" if found.size else ""
+    cause = "fewer bytes moved, or fewer operations done, than the tool counted"
+    if metric != "tflops" and value / 8 <= most:
+        cause = f"bits taken for bytes, or {cause}"
+    reason = (
+        f"{metric} {value:.5g} {unit}{at} is more than this hardware can give, {most:.5g} ({how}): "
+        f"a wrong unit, a run of something else, {cause}"
+    )
+    return Opinion("UNKNOWN", reason, "above_physics", value, unit, metric=metric)
+
+
+def _too_soon(found: Reading) -> Opinion | None:
+    try:
+        value = physics.convert(found.value, found.unit, "us")
+    except ValueError:
+        return None
+    least = physics.LEAST_LATENCY_US
+    if value >= least:
+        return None
+    reason = f"latency {value:.5g} us is less than a message needs to cross PCIe, {least:g} us: a wrong unit, or nothing was sent"
+    return Opinion("UNKNOWN", reason, "above_physics", value, "us", metric="latency")
 
 
 def floors(expected: float, better: str = "higher") -> tuple[float, float]:

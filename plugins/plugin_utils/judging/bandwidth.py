@@ -57,7 +57,8 @@ def _judge(found: dict[str, t.Any], expected: Expectation) -> Opinion:
     if others:
         wanted, seen = (" and ".join(f"{key} {pair[at]}" for key, pair in others.items()) for at in (0, 1))
         return Opinion("UNKNOWN", f"the expectation is for {wanted}, not {seen}", "no_expectation")
-    opinions = []
+    wrong = bands.impossible(found, expected.match)
+    opinions = [wrong] if wrong else []
     for size in expected.sizes:
         try:
             value = bands.reading(found, expected.metric, size)

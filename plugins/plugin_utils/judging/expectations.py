@@ -33,11 +33,14 @@ CONFIDENCE = ("measured", "vendor", "derived")
 PLATEAU_FROM = 8 << 30
 REQUIRED = ("id", "match", "metric", "value", "unit", "source", "date", "confidence")
 OPTIONAL = ("better", "note", "proposed")
-# Keys of a measurement's context that change the number. A stage of a user's own may use any others.
-CONTEXT_KEYS = (
-    "gpu", "gpus", "nvlink", "nvls", "algorithm", "proto", "op", "type", "mode", "shape", "nodes", "nics", "nic",
-    "nic_gbps", "link_layer", "bidirectional", "pcie_gen", "pcie_width", "placement", "npus", "npu", "precision",
-)  # fmt: skip
+# Keys of a measurement's context that change the number, and what their values are. A stage of a user's own may use any others.
+CONTEXT_KEYS = {
+    **dict.fromkeys(("gpus", "nodes", "nics", "nvlink", "nvlink_domains", "pcie_gen", "pcie_width", "npus"), "a whole number"),
+    **dict.fromkeys(("nvls", "mnnvl", "bidirectional"), "true or false"),
+    **dict.fromkeys(("gpu", "npu", "nic", "link_layer", "algorithm", "proto", "op", "type", "precision"), "text"),
+    **dict.fromkeys(("mode", "shape", "backend", "placement"), "text"),
+    "nic_gbps": "a number",
+}
 # The kind of unit that goes with a metric that we know.
 METRIC_KINDS = {
     "busbw": "rate",
@@ -389,9 +392,11 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
 
 
 def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dict[str, t.Any]:
+    """The match with its values as a measurement's context has them: a template of the inventory may have made text of a number."""
     if not isinstance(raw, dict) or not isinstance(raw.get("stage"), str) or not _NAME.match(raw["stage"]):
         refuse("match", raw, "a dictionary with at least the stage")
     allowed = ("stage", "check", "size", *CONTEXT_KEYS)
+    typed = {}
     for key, value in raw.items():
         if not isinstance(key, str) or not _NAME.match(key) or (_is_ours(raw["stage"]) and key not in allowed):
             refuse(f"match.{key}", value, f"no such key; the keys are {', '.join(allowed)}")
@@ -404,7 +409,26 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dic
                     refuse("match.size", one, "a number of bytes, or plateau")
             elif not isinstance(one, (str, bool)) and not number(one):
                 refuse(f"match.{key}", one, "text, a number, true or false")
-    return dict(raw)
+        kind = "text" if key == "check" else CONTEXT_KEYS.get(key) if raw["stage"] in SHIPPED_STAGES else None
+        found = [_typed(one, kind) for one in values] if kind else values
+        if None in found:
+            refuse(f"match.{key}", values[found.index(None)], kind or "")
+        typed[key] = found if isinstance(value, list) else found[0]
+    return typed
+
+
+def _typed(value: t.Any, kind: str) -> t.Any:
+    """A value as what its key holds, None where it is something else."""
+    words = {"true": True, "false": False}
+    if kind == "text":
+        return value if isinstance(value, str) and value.strip() else None
+    if kind == "true or false":
+        return value if isinstance(value, bool) else words.get(str(value).lower()) if isinstance(value, str) else None
+    if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
+        value = float(value)
+    if not number(value) or value < 0 or (kind == "a whole number" and value != int(value)):
+        return None
+    return int(value) if value == int(value) else value
 
 
 @functools.lru_cache(maxsize=64)

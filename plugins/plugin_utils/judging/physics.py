@@ -11,8 +11,11 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
 
 # Exact factors to the base unit of each kind: bytes per second, seconds, FLOPS ...
 UNITS: dict[str, tuple[str, float]] = {
@@ -38,6 +41,17 @@ UNITS: dict[str, tuple[str, float]] = {
 
 # Below this share of the physical limit a value is no healthy number of anything, unless its `note` says why.
 ABSURD = 0.3
+# How far above the datasheet a measured value may lie before it is no number of this hardware, by metric, and why.
+# busbw: the driver counts NVLink 4 and 5 at 26.5625 and 53.125 GB/s per link, where the datasheet says 25 and 50.
+# tflops: datasheets give tensor cores at 1830 MHz (Hopper), and the clock goes up to 1980.
+# bandwidth: perftest takes the time from the processor's clock, whose frequency it estimates; it prints two decimals.
+ABOVE = {"busbw": 0.0625, "tflops": 0.10, "bandwidth": 0.02}
+# An RDMA message crosses PCIe on both sides, each some 0.1 us one way; the fastest adapters need 0.6 us for all of it.
+LEAST_LATENCY_US = 0.1
+# RDMA in software: what the port says of its rate is an invention.
+SOFTWARE_NICS = ("rdma_rxe", "siw")
+# What an entry's source says of another entry's value: `[id value]`, after `as ` or `0.96 x ` that is its own value too.
+CITED = re.compile(r"(?:\b(as|[0-9.]+ x) )?\[([A-Za-z0-9][A-Za-z0-9_.:+-]*) ([0-9.]+)\]")
 # An entry this far under another one for the very same thing accepts a node that lost half its links: a B200 gate of
 # 440 GB/s in use elsewhere is 0.53 of the 838 that a healthy node gives.
 FAR_UNDER = 0.6
@@ -52,19 +66,26 @@ class Gpu(t.NamedTuple):
     peak: dict[str, float]
 
 
-_VOLTA = {"fp16": 125.0, "fp32": 15.7}
-_AMPERE = {"bf16": 312.0, "fp16": 312.0, "tf32": 156.0, "fp32": 19.5}
-_HOPPER = {"bf16": 989.5, "fp16": 989.5, "tf32": 494.7, "fp8": 1979.0, "fp32": 67.0}
-_HOPPER_PCIE = {"bf16": 756.5, "fp16": 756.5, "tf32": 378.0, "fp8": 1513.0, "fp32": 51.0}
-_HOPPER_NVL = {"bf16": 835.5, "fp16": 835.5, "tf32": 417.5, "fp8": 1671.0, "fp32": 60.0}
+# fp64 is that of the tensor cores where they have it. Where a datasheet rounds a cut fp64 to one digit (T4, H20, H800, L40S, B300) it is
+# no limit.
+_VOLTA = {"fp16": 125.0, "fp32": 15.7, "fp64": 7.8}
+_AMPERE = {"bf16": 312.0, "fp16": 312.0, "tf32": 156.0, "fp32": 19.5, "fp64": 19.5}
+_H800 = {"bf16": 989.5, "fp16": 989.5, "tf32": 494.7, "fp8": 1979.0, "fp32": 67.0}
+_HOPPER = {**_H800, "fp64": 67.0}
+_HOPPER_PCIE = {"bf16": 756.5, "fp16": 756.5, "tf32": 378.0, "fp8": 1513.0, "fp32": 51.0, "fp64": 51.0}
+_HOPPER_NVL = {"bf16": 835.5, "fp16": 835.5, "tf32": 417.5, "fp8": 1671.0, "fp32": 60.0, "fp64": 60.0}
 _H20 = {"bf16": 148.0, "fp16": 148.0, "tf32": 74.0, "fp8": 296.0, "fp32": 44.0}
-_B200 = {"bf16": 2250.0, "fp16": 2250.0, "tf32": 1125.0, "fp8": 4500.0, "fp32": 75.0}
-_GB200 = {"bf16": 2500.0, "fp16": 2500.0, "tf32": 1250.0, "fp8": 5000.0, "fp32": 80.0}
+_B300 = {"bf16": 2250.0, "fp16": 2250.0, "tf32": 1125.0, "fp8": 4500.0, "fp32": 75.0}
+_B200 = {**_B300, "fp64": 40.0}
+_GB300 = {"bf16": 2500.0, "fp16": 2500.0, "tf32": 1250.0, "fp8": 5000.0, "fp32": 80.0}
+_GB200 = {**_GB300, "fp64": 40.0}
+_L40S = {"bf16": 362.0, "fp16": 362.0, "tf32": 183.0, "fp8": 733.0, "fp32": 91.6}
+_MI300X = {"bf16": 1307.0, "fp16": 1307.0, "tf32": 653.7, "fp8": 2615.0, "fp32": 163.4, "fp64": 163.4}
 
 # By the product name that nvidia-smi prints; the first pattern that matches the whole name counts.
 GPUS: tuple[tuple[str, Gpu], ...] = (
     (r"(Tesla|NVIDIA) V100-SXM.*", Gpu(6, 25.0, (3, 16), _VOLTA)),
-    (r"(Tesla|NVIDIA) V100-PCIE.*", Gpu(0, 0.0, (3, 16), {"fp16": 112.0, "fp32": 14.0})),
+    (r"(Tesla|NVIDIA) V100-PCIE.*", Gpu(0, 0.0, (3, 16), {"fp16": 112.0, "fp32": 14.0, "fp64": 7.0})),
     (r"(Tesla|NVIDIA) T4", Gpu(0, 0.0, (3, 16), {"fp16": 65.0, "fp32": 8.1})),
     (r"NVIDIA A100-SXM.*", Gpu(12, 25.0, (4, 16), _AMPERE)),
     (r"NVIDIA A100.*PCIe?.*|NVIDIA A100-PCIE.*", Gpu(12, 25.0, (4, 16), _AMPERE)),
@@ -73,13 +94,15 @@ GPUS: tuple[tuple[str, Gpu], ...] = (
     (r"NVIDIA H100 NVL", Gpu(12, 25.0, (5, 16), _HOPPER_NVL)),
     (r"NVIDIA H200 NVL", Gpu(18, 25.0, (5, 16), _HOPPER_NVL)),
     (r"NVIDIA (H100|H200|GH200).*", Gpu(18, 25.0, (5, 16), _HOPPER)),
-    (r"NVIDIA H800.*", Gpu(8, 25.0, (5, 16), _HOPPER)),
+    (r"NVIDIA H800.*", Gpu(8, 25.0, (5, 16), _H800)),
     (r"NVIDIA H20(-3e)?", Gpu(18, 25.0, (5, 16), _H20)),
-    (r"NVIDIA (GB200|GB300).*", Gpu(18, 50.0, (6, 16), _GB200)),
-    (r"NVIDIA (B200|B300).*", Gpu(18, 50.0, (6, 16), _B200)),
-    (r"NVIDIA L40S", Gpu(0, 0.0, (4, 16), {"bf16": 362.0, "fp16": 362.0, "tf32": 183.0, "fp8": 733.0, "fp32": 91.6})),
+    (r"NVIDIA GB200.*", Gpu(18, 50.0, (6, 16), _GB200)),
+    (r"NVIDIA GB300.*", Gpu(18, 50.0, (6, 16), _GB300)),
+    (r"NVIDIA B200.*", Gpu(18, 50.0, (6, 16), _B200)),
+    (r"NVIDIA B300.*", Gpu(18, 50.0, (6, 16), _B300)),
+    (r"NVIDIA L40S", Gpu(0, 0.0, (4, 16), _L40S)),
     # Seven xGMI links of 64 GB/s in a full mesh.
-    (r"AMD Instinct MI300X.*", Gpu(7, 64.0, (5, 16), {"bf16": 1307.0, "fp16": 1307.0, "fp8": 2615.0, "fp32": 163.0})),
+    (r"AMD Instinct MI300X.*", Gpu(7, 64.0, (5, 16), _MI300X)),
 )
 
 # GT/s per lane and the share that is payload (128b/130b, FLIT).
@@ -100,7 +123,12 @@ def convert(value: float, unit: str, to: str) -> float:
 
 def gpu(name: t.Any) -> Gpu | None:
     """What is known of a GPU by its product name."""
-    return next((spec for pattern, spec in GPUS if isinstance(name, str) and re.fullmatch(pattern, name)), None)
+    return _gpu(name) if isinstance(name, str) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _gpu(name: str) -> Gpu | None:
+    return next((spec for pattern, spec in GPUS if re.fullmatch(pattern, name)), None)
 
 
 def pcie(generation: int, lanes: int) -> float:
@@ -158,15 +186,15 @@ def _limit(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | Non
     op = match.get("op") or match.get("check") or ""
     algorithm = str(match.get("algorithm") or "auto").lower()
     in_switch = bool(match.get("nvls")) or algorithm in IN_SWITCH
-    nodes, gpus, nics, speed = (match.get(k) for k in ("nodes", "gpus", "nics", "nic_gbps"))
-    ranks = gpus * (nodes or 1) if gpus else None
+    nodes, gpus, nics, speed = (_positive(match.get(k)) for k in ("nodes", "gpus", "nics", "nic_gbps"))
+    ranks = int(gpus) * int(nodes or 1) if gpus else None
     spec = gpu(match.get("gpu"))
     bounds = []
     if spec is not None:
         generation, lanes = spec.pcie
         how = f"{spec.links} links x {spec.link_rate:g} GB/s" if spec.links else f"PCIe {generation}.0 x{lanes}"
         bounds.append((collective(link_rate(spec), ranks, op, in_switch), how))
-    if nics and speed:
+    if nics and speed and not across(match):
         # Rings leave and enter a node through all its NICs together. NVLSTree and SHARP may exceed that rate.
         over = in_switch and algorithm != "nvls"
         bounds.append((collective(nics * speed / 8, ranks, op, over), f"{nics} NICs x {speed:g} Gb/s"))
@@ -175,6 +203,67 @@ def _limit(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | Non
     value, how = min(bounds)
     kind = "reduced in the switch, 2(n-1)/n x " if in_switch and op == "all_reduce" else ""
     return value, "GB/s", f"{kind}{how}"
+
+
+def _positive(value: t.Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else None
+
+
+def across(context: dict[str, t.Any]) -> bool:
+    """Whether NVLink goes from node to node there: then no NIC is a limit."""
+    known = context.get("mnnvl")
+    return known if isinstance(known, bool) else isinstance(context.get("gpu"), str) and nccl.mnnvl([context["gpu"]])
+
+
+def ceiling(context: dict[str, t.Any], metric: str) -> tuple[float, str, str] | None:
+    """What no measurement can exceed, as limits() has it, with its uncertainty; None where nothing is known.
+
+    An expectation is held to the algorithm that it names. A measurement may have been made by any that NCCL is free to choose there:
+    switches that reduce, and between nodes ways on which each node receives everything once.
+    """
+    found = []
+    for case in _cases(context):
+        if metric == "busbw":
+            limit = _any_algorithm(case)
+        elif metric == "bandwidth" and not _is_wire(case):
+            limit = None
+        else:
+            limit = _limit(case, metric)
+        if limit is None:
+            return None
+        found.append(limit)
+    if not found:
+        return None
+    value, unit, how = max(found, key=lambda one: one[0])
+    if metric == "bandwidth" and context.get("bonded"):
+        value, how = 2 * value, f"{how}, twice for a bond"
+    above = ABOVE.get(metric, 0.0)
+    return value * (1 + above), unit, f"{how}; {100 * above:g} % more for its uncertainty"
+
+
+def _any_algorithm(context: dict[str, t.Any]) -> tuple[float, str, str] | None:
+    """The highest busbw by whatever algorithm is not ruled out."""
+    algorithm = str(context.get("algorithm") or "auto").lower()
+    gpus, nodes = _positive(context.get("gpus")), _positive(context.get("nodes")) or 1
+    name = context.get("gpu")
+    least = nccl.nvls_from(name) if isinstance(name, str) else None
+    # `nvls` says what settings and GPU count let us expect, not what NCCL did: only an algorithm that was asked for rules it out.
+    reduces = (least is not None or bool(context.get("nvls"))) and algorithm not in ("ring", "tree")
+    node = _limit({**{k: v for k, v in context.items() if k != "nics"}, "nvls": reduces}, "busbw")
+    nics, speed = _positive(context.get("nics")), _positive(context.get("nic_gbps"))
+    if nodes < 2 or not nics or not speed or across(context) or not _is_wire(context):
+        return node
+    ranks = gpus * nodes if gpus else None
+    rate = nics * speed / 8 * (2 if context.get("bonded") else 1)
+    factor = 1.0 if algorithm == "ring" else 2 * (ranks - 1) / ranks if ranks else 2.0
+    wire = (rate * factor, "GB/s", f"{'' if factor == 1.0 else '2(n-1)/n x '}{nics:g} NICs x {speed:g} Gb/s")
+    return min(wire, node) if node else wire
+
+
+def _is_wire(context: dict[str, t.Any]) -> bool:
+    """Whether the rate of a port is that of its wire. EFA, whose link layer is unspecified, says less than it has; software says
+    anything."""
+    return context.get("link_layer") in (None, "InfiniBand", "Ethernet") and context.get("nic") not in SOFTWARE_NICS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,11 +283,29 @@ def lint(entries: t.Iterable[t.Any]) -> list[Finding]:
     """Compare expectations with physics and with each other.
 
     Errors: a value above the limit of its algorithm; one under 0.3 of it without a `note` that says why; one under 0.6
-    of another entry with the very same match; two entries of one layer that are equally specific and can both match.
+    of another entry with the very same match; two entries of one layer that are equally specific and can both match; one whose source
+    cites a value that the other entry does not have.
     """
     entries = list(entries)
     findings = [found for entry in entries for found in _against_limit(entry)]
-    return [*findings, *_against_each_other(entries)]
+    return [*findings, *_citations(entries), *_against_each_other(entries)]
+
+
+def _citations(entries: list[t.Any]) -> t.Iterator[Finding]:
+    """`[id value]` in a source: the other entry has that value; `as [id value]` and `0.96 x [id value]`: so has this one."""
+    values: dict[str, list[float]] = {}
+    for entry in entries:
+        values.setdefault(entry.id, []).append(entry.value)
+    for entry in entries:
+        for how, other, text in CITED.findall(entry.source):
+            cited = float(text)
+            if cited not in values.get(other, ()):
+                found = ", ".join(f"{value:g}" for value in values[other]) if other in values else "no such entry"
+                yield Finding("error", entry.origin, entry.id, f"source: found {other} cited with {cited:g}, it has {found}")
+            factor = float(how.split()[0]) if how.endswith(" x") else 1.0
+            if how and abs(entry.value - factor * cited) > 0.003 * entry.value:
+                text = f"source: found {how} [{other} {cited:g}], which is {factor * cited:g}, for the value {entry.value:g}"
+                yield Finding("error", entry.origin, entry.id, text)
 
 
 def _against_limit(entry: t.Any) -> t.Iterator[Finding]:
@@ -249,4 +356,13 @@ def _overlap(one: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
     def members(value: t.Any) -> set[tuple[str, str]]:
         return {(type(v).__name__, str(v)) for v in (value if isinstance(value, list) else [value])}
 
+    one, other = _implied(one), _implied(other)
     return all(members(one[k]) & members(other[k]) for k in set(one) & set(other))
+
+
+def _implied(match: dict[str, t.Any]) -> dict[str, t.Any]:
+    """A match with what its GPUs mean."""
+    if "gpu" not in match or "mnnvl" in match:
+        return match
+    names = match["gpu"] if isinstance(match["gpu"], list) else [match["gpu"]]
+    return {**match, "mnnvl": sorted({nccl.mnnvl([str(name)]) for name in names})}

@@ -280,6 +280,8 @@ class _Court:
         for key, record in self.deciding.items():
             if record["outcome"] != "measured" or record["context"].get("comparable") is False:
                 continue
+            if bands.impossible(record):  # what cannot be is no yardstick
+                continue
             look = hardware(record)
             for metric, size, unit, better, value in _comparable(record, chosen[key]):
                 what = (*key[:3], metric, size, unit, better)
@@ -605,7 +607,8 @@ def measured(
     key: Key, record: Record, expected: Expectations
 ) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
     """A measured check against all expectations of its hardware: the worst decides. And what was compared."""
-    opinions: list[Opinion] = []
+    wrong = bands.impossible(record)
+    opinions: list[Opinion] = [wrong] if wrong else []
     compared = []
     chosen = expected.choose(record)
     for expectation, size in chosen:

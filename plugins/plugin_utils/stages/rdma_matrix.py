@@ -325,15 +325,20 @@ def _compare(record: Record, rail: Record, row: Record | None) -> t.Iterator[Opi
 
 
 def _unlike_rails(deciding: t.Mapping[Key, Record], ports: dict[str, Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
-    """A pair is held to its slowest rail as a whole; each rail that is faster to its own expectation besides."""
+    """A pair is held to its slowest rail as a whole; each rail that is faster to its own expectation besides, and each to its own wire."""
     for key, record in deciding.items():
         if key[0] != "rdma" or record["subject"]["kind"] != "pair" or record["outcome"] != "measured":
             continue
-        for rail in rails_of(record):
+        rails = rails_of(record)
+        for rail in rails:
             own = _of_rail(record, rail, ports)
+            where, found = f"rail {rail['rail']}", []
+            if len(rails) > 1 and all(_rates(rail, ports)):
+                wrong = bands.impossible({**own, "context": {**own["context"], "rails": [rail]}})
+                if wrong:
+                    yield key, dataclasses.replace(wrong, reason=f"{where}: {wrong.reason}")
             if own["context"].get("nic_gbps") == record["context"].get("nic_gbps"):
                 continue
-            where, found = f"rail {rail['rail']}", []
             for entry, size in expected(key[3], record["target"]).choose(own):
                 try:
                     value = bands.reading(own, entry.metric, size)

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 HELLO = {"hostname": "gpu-02.site", "gpu": "NVIDIA H200", "gpus": ["a", "b"], "memory_mib": 1, "ports": [], "refused": None}
+HELLO["nvlink_domain"] = ""
 
 
 def make(tmp_path: pathlib.Path, script: str, **more: t.Any) -> group.Group:

@@ -55,7 +55,9 @@ def test_a_real_recording_is_read_whole(xml: str) -> None:
     assert first["clocks"] == {"sm": 375, "mem": 3201, "max_sm": 1980}
     assert first["power"] == {"draw_w": 78.69, "limit_w": 700.0, "default_limit_w": 700.0}
     assert first["pcie"] == {"gen": 5, "gen_max": 5, "width": 16, "width_max": 16, "replays": 0}
-    assert first["fabric"] == {"state": "Completed", "status": "Success", "health": None, "bandwidth": None}
+    domain = {"cluster": "00000000-0000-0000-0000-000000000000", "clique": "0"}
+    assert first["fabric"] == {"state": "Completed", "status": "Success", "health": None, "bandwidth": None, **domain}
+    assert gpu.nvlink_domain(seen) == "", "an NVSwitch inside the node is no domain beyond it"
     assert first["temperature_c"] == 33 and first["mig"] == "Disabled" and first["lost"] is None
     assert all(not gpu.health(g) for g in seen["gpus"])
 

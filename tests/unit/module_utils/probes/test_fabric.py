@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import No
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric
 
 ROCE = [[0, "RoCE v1", "fe80::1"], [1, "RoCE v2", "fe80::1"], [2, "RoCE v1", "10.0.0.1"], [3, "RoCE v2", "10.0.0.1"]]
@@ -206,13 +206,66 @@ def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
                     for op in ("all_reduce", "all_gather"):
                         context = {
                             "gpu": gpu, "gpus": 4 if "GB200" in gpu else 8, "nodes": nodes, "algorithm": algorithm, "nics": nics,
-                            "nic_gbps": rate, "nvls": "GB200" in gpu, "op": op, "type": "float",
+                            "nic_gbps": rate, "nvls": "GB200" in gpu, "op": op, "type": "float", "mnnvl": "GB200" in gpu,
+                            "nvlink_domains": 1,
                         }  # fmt: skip
                         chosen = shipped.choose({"stage": "nccl_fabric", "check": op, "context": context})
                         wanted = {c.size: c.expectation.value for c in chosen if c.expectation.metric == "busbw"}
                         assert fabric.Floors(entries, op, context).expected(nodes) == wanted
                         seen += bool(wanted)
     assert seen > 50
+
+
+def rack(tmp_path: pathlib.Path, gpu: str, nodes: int, domains: int, **env: str) -> dict[str, t.Any]:
+    """What the head says of a group of trays with 4 GPUs and 4 NICs of 400G each."""
+    made = head(tmp_path, nodes, 4, env=env)
+    for number, seat in enumerate(made.group.seats):
+        seat.gpu, seat.nvlink_domain = gpu, f"cluster-{number * domains // nodes}/1" if domains else ""
+        seat.ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(4)]
+    return made._context("all_reduce", {}, made.group.seats, list(range(4)))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "nodes", "domains", "value", "verdict"),
+    [
+        ("NVIDIA GB200", 18, 1, 840.0, "PASS"),
+        ("NVIDIA GB200", 18, 0, 840.0, "PASS"),
+        ("NVIDIA GB200", 18, 1, 190.0, "FAIL"),
+        ("NVIDIA GB300", 18, 1, 930.0, "PASS"),
+        ("NVIDIA GB300", 18, 1, 847.0, "WARN"),
+        ("NVIDIA GB300", 18, 1, 192.0, "FAIL"),
+        ("NVIDIA GB200", 2, 1, 811.0, "PASS"),
+        ("NVIDIA GB200", 9, 1, 192.0, "FAIL"),
+        # Of some trays here and some there nothing is known, least of all that their NICs are enough.
+        ("NVIDIA GB200", 9, 2, 192.0, None),
+        ("NVIDIA GB200", 9, 0, 192.0, None),
+        ("NVIDIA GB200", 36, 2, 820.0, "PASS"),
+        ("NVIDIA GB200", 36, 2, 192.0, "FAIL"),
+        ("NVIDIA GB200", 20, 2, 384.0, None),
+        ("NVIDIA GB300", 4, 1, 192.0, None),
+        ("NVIDIA H200", 18, 0, 192.0, "PASS"),
+    ],
+)
+def test_a_rack_is_held_to_its_nvlink_and_not_to_its_nics(
+    tmp_path: pathlib.Path, gpu: str, nodes: int, domains: int, value: float, verdict: str | None
+) -> None:
+    context = rack(tmp_path, gpu, nodes, domains)
+    chosen = expectations.shipped().choose({"stage": "nccl_fabric", "check": "all_reduce", "context": context})
+    found = [bands.compare(bands.Reading(value, "GB/s", 16 << 30), one.expectation).verdict for one in chosen]
+    assert found == ([verdict] if verdict else [])
+    assert context["nvls"] is ("GB" in gpu) and context["mnnvl"] is ("GB" in gpu)
+    if "GB" in gpu:
+        off = rack(tmp_path, gpu, nodes, domains, NCCL_NVLS_ENABLE="0")
+        assert not expectations.shipped().choose({"stage": "nccl_fabric", "check": "all_reduce", "context": off})
+
+
+def test_nothing_is_known_of_parts_of_several_racks(tmp_path: pathlib.Path) -> None:
+    plan = {"judging": {"sets": [expectations.shipped().dump()], "of": {"gpu-01": 0}}}
+    entries = nccl_fabric.floors(plan, "gpu-01")
+    two = fabric.Floors(entries, "all_reduce", rack(tmp_path, "NVIDIA GB200", 36, 2))
+    assert two.floor(16 << 30, 36, 4) == pytest.approx(0.9 * 820) and two.floor(16 << 30, 18, 4) == 0.0
+    one = fabric.Floors(entries, "all_reduce", rack(tmp_path, "NVIDIA GB200", 18, 1))
+    assert one.floor(16 << 30, 2, 4) == pytest.approx(0.9 * 811)
 
 
 def test_floors_of_parts() -> None:

@@ -21,7 +21,7 @@ def ask(folder: pathlib.Path, faults: str = "", timeout: float = 30.0, python: s
     nodes.planted(folder, 1, faults=faults)
     params = {
         "checks": CHECKS, "nvidia_smi": str(folder / "bin/nvidia-smi"), "python": python or str(folder / "bin/python3"), "env": {},
-        "gpu_count": 8, "seconds": 2.0, "warmup_seconds": 1.0, "test_timeout": timeout,
+        "gpu_count": 8, "mig": "refused", "seconds": 2.0, "warmup_seconds": 1.0, "test_timeout": timeout,
     }  # fmt: skip
     return list(gemm.probe(params, Node(60, root=str(folder))))
 

@@ -126,6 +126,7 @@ def test_units_are_converted_or_refused() -> None:
     def unit(name: str, value: float) -> Record:
         seen = nccl(busbw=value)
         seen["context"] = {**NCCL, "series_units": {"busbw": name}}
+        seen["metrics"]["busbw"]["unit"] = name
         return one(seen)
 
     assert unit("Gb/s", 8 * 354.0)["verdict"] == "PASS"

@@ -325,6 +325,12 @@ def test_each_rail_of_a_pair_is_held_to_its_own_rate() -> None:
         records.append(of)
     found = words(judge(records))
     assert (found["n0|n1"], found["n0|n2"], found["n1|n2"]) == ("FAIL", "PASS", "PASS")
+    for one in records:  # 388 is possible on the rail of 400, and on no rail of 200
+        if one["subject"]["id"] == "n1|n2":
+            one["series"][1]["bandwidth"] = 388.0
+    unreal = judge(records)
+    (pair,) = [v for v in unreal.verdicts if v["subject"]["id"] == "n1|n2"]
+    assert (pair["verdict"], pair["reason_code"]) == ("UNKNOWN", "above_physics") and "rail 1" in pair["reason"]
 
 
 def resumed(records: list[Record], rng: random.Random) -> list[Record]:
