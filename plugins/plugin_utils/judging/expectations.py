@@ -409,7 +409,7 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dic
                     refuse("match.size", one, "a number of bytes, or plateau")
             elif not isinstance(one, (str, bool)) and not number(one):
                 refuse(f"match.{key}", one, "text, a number, true or false")
-        kind = "text" if key == "check" else CONTEXT_KEYS.get(key) if raw["stage"] in SHIPPED_STAGES else None
+        kind = "text" if key == "check" else CONTEXT_KEYS.get(key) if _is_ours(raw["stage"]) else None
         found = [_typed(one, kind) for one in values] if kind else values
         if None in found:
             refuse(f"match.{key}", values[found.index(None)], kind or "")
