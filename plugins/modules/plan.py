@@ -23,6 +23,10 @@ options:
     description: The run to go on with.
     type: str
     default: ""
+  take_over:
+    description: Whether to go on with a run that was driven from another machine or container, where it may still live.
+    type: bool
+    default: false
   results_dir:
     description: Folder of all runs.
     type: str

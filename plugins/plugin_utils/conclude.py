@@ -53,6 +53,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     made["path"] = str(paths[0])
     if planned:
         run.clear_todo()
+        run.release()
     lines = terminal.coloured(made)
     return {
         "accepted": judgement.accepted,

@@ -66,7 +66,7 @@ def test_example_whose_exit_status_is_judged(stage: Stage) -> None:
     assert done.status == 0 and {v["subject"]["id"] for v in done.verdicts} == {"lab/kube-01", "lab/kube-02"}, done.output[-3000:]
     assert verdicts(done) == {("PASS", None)}
     assert all(m["context"]["image_id"] and m["context"]["exit_status"] == 0 for m in done.journal)
-    assert "8 GPUs" in (done.folder / "raw" / "lab%2Fkube-01" / "own-pod.log").read_text()
+    assert "8 GPUs" in (done.folder / "raw" / "lab%2Fkube-01" / "own-pod-1.log").read_text()
 
 
 def test_example_with_a_number(stage: Stage) -> None:

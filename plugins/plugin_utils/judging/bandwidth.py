@@ -21,10 +21,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     METRIC_KINDS,
     Expectation,
     ExpectationError,
-    number,
     parse,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.physics import UNITS
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 
 _OUTCOMES = ("measured", "error", "timeout", "missing", "not_applicable")
 

@@ -23,11 +23,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     CONTEXT_KEYS,
     PLATEAU_FROM,
     ExpectationError,
-    number,
     parse,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 
 # Sizes that people compare, beside the plateau.
 USUAL_SIZE = 1 << 30

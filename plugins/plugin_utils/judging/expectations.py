@@ -16,7 +16,6 @@ import dataclasses
 import datetime
 import functools
 import json
-import math
 import pathlib
 import re
 import typing as t
@@ -24,6 +23,7 @@ import typing as t
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 
 FILES = collection.ROOT / "roles" / "common" / "files"
 VARIABLE = "acceptance_expectations"
@@ -435,8 +435,3 @@ def _typed(value: t.Any, kind: str) -> t.Any:
 def _is_ours(stage: str) -> bool:
     """Whether a stage is one of the collection, whose measurements have known keys and no others."""
     return (collection.ROOT / "roles" / stage / "tasks").is_dir()
-
-
-def number(value: t.Any) -> bool:
-    """Whether it is a finite number; true and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -78,7 +78,7 @@ class StageOnTarget:
     `action.module` is the probe module of the stage; `planned` is {(check, variant, subject id): item of the todo}.
     """
 
-    def __init__(self, action: t.Any, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> None:
+    def __init__(self, action: t.Any, planned: dict[str, t.Any], task_vars: dict[str, t.Any], plane: str) -> None:
         self.action = action
         self.vars = task_vars
         self.controller = os.getppid()
@@ -93,7 +93,6 @@ class StageOnTarget:
         items = todo.get("stages", {}).get(self.stage, [])
         self.planned: dict[Check, dict[str, t.Any]] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
         simulated = bool(self.settings.get("acceptance_simulated"))
-        plane = str(self.settings.get("acceptance_plane"))
         self.completer = Completer(self.acting, self.stage, self.host, plane, self.planned, simulated)
 
     def run(self) -> dict[str, t.Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import typing as t
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, inputs, kept, todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
@@ -58,7 +59,7 @@ def _reopened(args: Record, planner: Planner, controller: int) -> tuple[Run, Rec
     """What a run measures stands in its plan, and is not asked of today's inventory."""
     run = Run.open(str(args["results_dir"]), str(args["run_id"]))
     written = run.plan()
-    run.claim(controller)
+    run.claim(controller, bool(boolean(args.get("take_over") or False)))
     notes = run.journal.repair()
     stages, _skipped = planner.stages(written["stages"])
     settings, differs = kept.settings(written, planner, stages)

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
+import pathlib
 import re
 import typing as t
 import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError, file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 
 try:
     import jsonschema
@@ -186,13 +188,25 @@ class Completer:
         name = f"{fields['check']}-{hashlib.sha256(key.encode()).hexdigest()[:8]}-{attempt}.txt"
         folder = self.run.dir / "raw" / file_name(sender)
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.stage}-{file_name(name)}"
-        path.write_bytes(data)
+        path = new_file(folder / f"{self.stage}-{file_name(name)}", data)
         return str(path.relative_to(self.run.dir)), hashlib.sha256(data).hexdigest()
+
+
+def new_file(path: pathlib.Path, data: bytes) -> pathlib.Path:
+    """Writes a file that was not there before, under the next free name, so that what the journal has a digest of stays as it was."""
+    for again in itertools.count(2):
+        try:
+            with open(path, "xb") as target:
+                target.write(data)
+            return path
+        except FileExistsError:
+            path = path.with_name(f"{path.stem.rsplit('.again', 1)[0]}.again{again}{path.suffix}")
+    raise AssertionError
 
 
 # The schema, by hand ---------------------------------------------------------------------------------------------
 
+_PLANE = re.compile(r"^[a-z][a-z0-9_]{0,31}$")
 _NAME = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
 _TIME = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z$")
 _SHA = re.compile(r"^[0-9a-f]{64}$")
@@ -214,7 +228,7 @@ def well_formed(m: t.Any) -> bool:
     code, why = m["reason_code"], m["reason"]
     done = m["outcome"] == "measured"
     return (
-        all(_text(m[k]) for k in ("run_id", "stage", "check", "variant", "target", "started_at"))
+        all(_text(m[k]) for k in ("plane", "run_id", "stage", "check", "variant", "target", "started_at"))
         and all(m[k] is None or _text(m[k]) for k in ("reason_code", "reason", "tool_version", "raw", "raw_sha256"))
         and bool(RUN_ID.match(m["run_id"]) and _NAME.match(m["stage"]) and _NAME.match(m["check"]) and m["target"])
         and len(m["variant"]) <= 512
@@ -222,7 +236,7 @@ def well_formed(m: t.Any) -> bool:
         and _text(subject["id"])
         and 0 < len(subject["id"]) <= 1024
         and _texts(subject["members"])
-        and m["plane"] in ("ssh", "kubernetes")
+        and bool(_PLANE.match(m["plane"]))
         and isinstance(m["attempt"], int)
         and not isinstance(m["attempt"], bool)
         and m["attempt"] >= 1

@@ -21,7 +21,7 @@ import time
 import typing as t
 import urllib.parse
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
 RUN_ID = re.compile(r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$")
 
@@ -98,22 +98,36 @@ class Run:
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: {error}; expected the plan of run {self.id}") from error
 
-    def claim(self, pid: int) -> None:
-        """Make `pid` this run's one controller; a second one while it lives is refused."""
-        path = self.dir / "controller.json"
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            owner = json.loads(path.read_text(encoding="utf-8"))
-            if owner["pid"] != pid and process.is_alive(owner["pid"], owner["started"]):
-                raise RunError(f"run {self.id} is still being driven by process {owner['pid']}; wait for it or end it")
+    def claim(self, pid: int, take_over: bool = False) -> None:
+        """Make `pid` this run's one controller. A second one is refused while it lives, and where nobody can tell, unless it is to be
+        taken over."""
+        held = self._driver()
+        if held and held != driver.of(pid):
+            how = driver.state(held)
+            if how == "alive":
+                raise RunError(f"run {self.id} is still being driven by process {held.split('/')[-2]}; wait for it or end it")
+            if how == "elsewhere" and not take_over:
+                raise RunError(
+                    f"run {self.id} is driven from another machine or container, which cannot be asked from here; "
+                    "where it is gone for sure, resume with -e acceptance_take_over=true"
+                )
         (self.dir / "todo").mkdir(exist_ok=True)
-        write_atomically(path, json.dumps({"pid": pid, "started": process.start_time(pid)}))
+        write_atomically(self.dir / "controller.json", json.dumps({"driver": driver.of(pid)}))
 
     def is_mine(self, pid: int) -> bool:
         """Whether `pid` still is the controller: a worker that outlived its own must not write into a resumed run."""
+        return self._driver() == driver.of(pid)
+
+    def release(self) -> None:
+        """Nobody drives this run any more."""
+        with contextlib.suppress(OSError):
+            (self.dir / "controller.json").unlink()
+
+    def _driver(self) -> str:
         try:
-            return bool(json.loads((self.dir / "controller.json").read_text(encoding="utf-8"))["pid"] == pid)
+            return str(json.loads((self.dir / "controller.json").read_text(encoding="utf-8"))["driver"])
         except (OSError, ValueError, KeyError):
-            return False
+            return ""
 
     # What each target has to do: one small file per target, so that no worker reads the whole plan.
 

@@ -66,7 +66,7 @@ class Kubernetes(base.Plane):
             MANIFEST: manifest.ManifestOnCluster,
         }
         works = base.stages.of(task_vars["acceptance_stage"]).works
-        return how[works](action, planned, task_vars)
+        return how[works](action, planned, task_vars, self.name)
 
 
 def asks_for_devices(stage: Stage, settings: t.Mapping[str, t.Any]) -> bool:

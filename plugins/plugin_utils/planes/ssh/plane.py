@@ -102,7 +102,7 @@ class Ssh(base.Plane):
         )
 
     def on(self, action: t.Any, planned: base.Record, task_vars: base.Record) -> base.StageOnTarget:
-        return StageOnHost(action, planned, task_vars)
+        return StageOnHost(action, planned, task_vars, self.name)
 
 
 PLANE = Ssh()

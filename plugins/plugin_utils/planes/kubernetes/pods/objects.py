@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import secrets
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import boot_id
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import (
     FORBIDDEN,
@@ -29,6 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     merged,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import inject, results
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
 MANAGER = "gpufleet-acceptance"
 DOMAIN = "gpufleet.acceptance"
@@ -87,7 +85,7 @@ class Launch:
         annotations = {
             **{str(k): str(v) for k, v in settings.annotations.items()},
             EXPIRES: str(int(time.time() + self.deadline_s + GRACE_S + self.stays_s)),
-            CONTROLLER: self.holder or controller(),
+            CONTROLLER: self.holder or driver.of(),
         }
         found: Object = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
         if self.owner:
@@ -299,25 +297,13 @@ def powers(spec: Object) -> list[str]:
 # Whose is it -----------------------------------------------------------------------------------------------------
 
 
-def controller(pid: int = 0) -> str:
-    """Which process drives a run, so that another one on the same machine can tell whether it still does."""
-    pid = pid or os.getppid()
-    return f"{_here()}/{pid}/{process.start_time(pid) or 0}"
-
-
-def _here() -> str:
-    """Where a process id means something: this boot of this machine, and this container of it."""
-    return f"{boot_id()}/{os.readlink('/proc/self/ns/pid')}"
-
-
 def abandoned(item: Object, now: float | None = None) -> bool:
     """Whether nobody will come for an object of ours: its deadline is over, or whoever drove it, on this machine, is gone."""
     annotations = item["metadata"].get("annotations") or {}
     try:
         if int(annotations.get(EXPIRES, "0")) < (time.time() if now is None else now):
             return True
-        where, pid, started = annotations.get(CONTROLLER, "//").rsplit("/", 2)
-        # Of another machine, or of this one before a reboot: the deadline will tell.
-        return where == _here() and not process.is_alive(int(pid), int(started))
+        # Of a controller elsewhere the deadline will tell.
+        return driver.state(str(annotations.get(CONTROLLER, ""))) == "gone"
     except ValueError:
         return True

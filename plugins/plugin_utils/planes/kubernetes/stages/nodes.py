@@ -240,7 +240,8 @@ class StageOnCluster(StageOnTarget):
     def _raw(self, node: str) -> pathlib.Path:
         folder = self.acting.dir / "raw" / file_name(f"{self.host}/{node}")
         folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{self.stage}-pod.log"
+        attempt = max((item["attempt"] for item in self.planned.values() if item["subject"]["id"] == f"{self.host}/{node}"), default=1)
+        return folder / f"{self.stage}-pod-{attempt}.log"
 
 
 def with_image(said: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> dict[str, t.Any]:

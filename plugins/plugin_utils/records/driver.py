@@ -1,0 +1,46 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who drives a run: one process, of one boot of one machine, in one container of it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import boot_id
+
+# The process ids of a machine itself, outside of any container (PROC_PID_INIT_INO of the kernel).
+OF_THE_MACHINE = "pid:[4026531836]"
+
+
+def of(pid: int = 0) -> str:
+    """The identity of a process, our parent's where none is given: MACHINE/BOOT/PID-NAMESPACE/PID/START."""
+    pid = pid or os.getppid()
+    return f"{here()}/{pid}/{process.start_time(pid) or 0}"
+
+
+def here() -> str:
+    """Where a process id means something."""
+    try:
+        with open("/etc/machine-id", encoding="ascii") as source:
+            machine = source.read().strip()
+    except (OSError, ValueError):
+        machine = ""
+    return f"{machine}/{boot_id()}/{os.readlink('/proc/self/ns/pid')}"
+
+
+def state(driver: str) -> t.Literal["alive", "gone", "elsewhere"]:
+    """Whether somebody still drives. `elsewhere`: on another machine, or in another container, from where nobody can tell."""
+    place, pid, started = driver.rsplit("/", 2) if driver.count("/") >= 2 else ("", "0", "0")
+    now = here()
+    if place == now and pid.isdigit() and started.isdigit():
+        return "alive" if process.is_alive(int(pid), int(started)) else "gone"
+    was, now_ = place.split("/", 2), now.split("/", 2)
+    if len(was) == 3 and was[0] and was[0] == now_[0] and was[1] != now_[1] and was[2] == now_[2] == OF_THE_MACHINE:
+        return "gone"  # of this machine before a reboot; containers of one image may have one machine-id on many machines
+    return "elsewhere"
