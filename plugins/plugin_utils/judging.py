@@ -9,11 +9,12 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, plan, planning, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, integrity, plan, planning, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
@@ -34,18 +35,22 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         run = Run.open(str(args["results_dir"]), str(args["run_id"]))
         written = run.plan()
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
-    records, notes = run.journal.read()
+    evidence = integrity.gather(run, written)
+    records = evidence.records
     stated, leaf = inputs.get("stated"), inputs.get("leaf")
     judgement = verdict.judge(
-        written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"], stated=stated, leaf=leaf
-    )
-    judgement.notes += notes + inputs["notes"]
+        written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"], stated=stated, leaf=leaf,
+        changed=evidence.changed,
+    )  # fmt: skip
+    judgement.notes += evidence.notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "verdicts.jsonl", "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts))
+    verdicts = "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts)
+    write_atomically(out / "verdicts.jsonl", verdicts)
+    evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
     sound = [r for r in records if well_formed(r)]
-    made = report.build(written, sound, judgement, rdma_matrix.pictures(sound, expected(inputs)))
+    made = report.build(written, sound, judgement, rdma_matrix.pictures(sound, expected(inputs)), evidence.files)
     paths = report.write(out, made)
     made["path"] = str(paths[0])
     if planned:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import pathlib
 import re
@@ -186,9 +187,22 @@ class Completer:
         name = f"{fields['check']}-{hashlib.sha256(key.encode()).hexdigest()[:8]}-{attempt}.txt"
         folder = self.run.dir / "raw" / file_name(sender)
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.stage}-{file_name(name)}"
-        path.write_bytes(data)
+        path = _written(folder / f"{self.stage}-{file_name(name)}", data)
         return str(path.relative_to(self.run.dir)), hashlib.sha256(data).hexdigest()
+
+
+def _written(path: pathlib.Path, data: bytes) -> pathlib.Path:
+    """Write a new file; where the name is taken by other words, which a line of the journal may name, under the next free one."""
+    for count in itertools.count(2):
+        try:
+            with open(path, "xb") as target:
+                target.write(data)
+        except FileExistsError:
+            if path.read_bytes() != data:
+                path = path.with_name(f"{path.stem.split('~')[0]}~{count}{path.suffix}")
+                continue
+        break
+    return path
 
 
 # The schema, by hand ---------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import datetime
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, measurement, plan, waivers
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, integrity, measurement, plan, waivers
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.run import Run, RunError, write_atomically
 
 
 def prepare(
@@ -30,6 +30,11 @@ def prepare(
         written = run.plan()
         run.claim(controller)
         notes = run.journal.repair()
+        records, _notes, chain = run.journal.examine()
+        broken = integrity.broken_chain(written, records, chain)
+        if broken:
+            run.clear_todo()
+            raise RunError(f"run {run.id}: {broken}: it cannot be accepted any more; begin a new run")
         stages, _skipped = planner.stages(written["stages"])
         settings = planner.settings(stages)
         detach = detached(stages, settings)
