@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import typing as t
@@ -16,6 +17,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
@@ -36,19 +38,23 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         run = Run.open(str(args["results_dir"]), str(args["run_id"]))
         written = run.plan()
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
-    records, notes = run.journal.read()
+    evidence = integrity.gather(run, written)
+    records = evidence.records
     stages = [registry.of(entry) for entry in written["stages"]]
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
-        stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"),
+        stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), changed=evidence.changed,
     )  # fmt: skip
-    judgement.notes += notes + inputs["notes"]
+    judgement.notes += evidence.notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "verdicts.jsonl", "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts))
+    verdicts = "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts)
+    write_atomically(out / "verdicts.jsonl", verdicts)
+    evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
     sound = [r for r in records if well_formed(r)]
-    made = report.build(written, sound, judgement, {stage.name: stage.pictures(sound, expectations.of_run(inputs)) for stage in stages})
+    matrices = {stage.name: stage.pictures(sound, expectations.of_run(inputs)) for stage in stages}
+    made = report.build(written, sound, judgement, matrices, evidence.files)
     paths = report.write(out, made)
     made["path"] = str(paths[0])
     if planned:

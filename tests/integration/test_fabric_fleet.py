@@ -147,6 +147,8 @@ def test_a_healthy_group_is_accepted(healthy: Fleet, tmp_path: pathlib.Path) -> 
     assert group["context"]["hosts"] == dict.fromkeys(healthy.hosts, 2)
     assert group["context"]["world_size"] == 12 and group["context"]["launcher"].startswith("Open MPI 4")
     assert [row["size"] for row in group["series"]] == [256 << 20, 512 << 20, 1 << 30]
+    machines = {who["machine_id"] for who in group["context"]["identities"].values()}
+    assert set(group["context"]["identities"]) == set(healthy.hosts) and len(machines) == len(healthy.hosts)
     assert not [line for line in done.output.splitlines() if "PRIVATE KEY" in line]
 
 

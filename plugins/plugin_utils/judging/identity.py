@@ -95,6 +95,7 @@ class Nodes:
         for node, views in self.views.items():
             yield from _fewer_than_before(node, views)
             yield from _withdrawn(node, views)
+            yield from _other_than_stated(node, views, stated)
         yield from self._fewer_than_neighbours(stated, rules)
         for key, attempts in records.items():
             last = attempts[-1]
@@ -222,6 +223,15 @@ def _withdrawn(node: str, views: list[View]) -> t.Iterator[tuple[Key, Opinion]]:
         has, offers = view.devices.get("capacity"), view.devices.get("allocatable")
         if has != offers:
             yield view.key, Opinion("UNKNOWN", withdrawn(node, has, offers, view.devices.get("resource")), "gpu_count")
+
+
+def _other_than_stated(node: str, views: list[View], stated: Stated) -> t.Iterator[tuple[Key, Opinion]]:
+    """A node with another number of GPUs than the inventory says, whatever its probe made of it."""
+    for view in views:
+        wanted = (stated.get(view.target) or {}).get("gpu_count")
+        if wanted is not None and view.whole and view.many and view.many != wanted:
+            words = f"{view.words} saw {view.many} GPUs of {node}, acceptance_gpu_count says {wanted}"
+            yield view.key, Opinion("UNKNOWN", words, "gpu_count")
 
 
 def withdrawn(node: str, capacity: t.Any, allocatable: t.Any, resource: t.Any) -> str:

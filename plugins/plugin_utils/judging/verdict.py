@@ -81,6 +81,7 @@ def judge(
     required_evidence: t.Mapping[str, t.Sequence[str]] | None = None,
     stages: t.Iterable[Stage] = (),
     leaf: t.Mapping[str, str] | None = None,
+    changed: t.Sequence[str] = (),
 ) -> Judgement:
     """Judge a run.
 
@@ -88,8 +89,8 @@ def judge(
     expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/waivers.py.
     `stack[target]` is {"golden", "ignore", "drift"}, `stated[target]` what the inventory says of its machines,
     {"gpu_count", "mig"}. `leaf` is the leaf switch of each node, as far as known. `today` is the day on which waivers must still hold.
-    `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. WaiverError for a waiver
-    that cannot be used.
+    `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. `changed` says what of the
+    evidence itself is not what was written: nothing is accepted then. WaiverError for a waiver that cannot be used.
     """
     court = _Court(plan, expected, stack or {}, required_evidence or {}, {stage.name: stage for stage in stages})
     court.waivers = waivers_of(list(waivers or []))
@@ -97,6 +98,7 @@ def judge(
     court.warn = warn
     court.stated = stated or {}
     court.leaf = leaf or {}
+    court.changed = changed
     court.hear(measurements)
     return court.judge()
 
@@ -140,6 +142,7 @@ class _Court:
         self.warn = "accept"
         self.stated: identity.Stated = {}
         self.leaf: t.Mapping[str, str] = {}
+        self.changed: t.Sequence[str] = ()
         self.notes: list[str] = list(plan.get("notes") or [])
         self.drift: dict[str, list[dict[str, t.Any]]] = {}
         self.records: dict[Key, list[Record]] = collections.defaultdict(list)
@@ -555,6 +558,7 @@ class _Court:
         bad = mine["FAIL"] + mine["UNKNOWN"]
         bad_extras = sum(v["verdict"] == "FAIL" for v in extras)
         refusals = [
+            (self.changed, "; ".join(self.changed)),
             (not planned, "the plan is empty: nothing was to be measured"),
             (failed, f"FAIL on {subjects.named(failed)}"),
             (unknown, f"UNKNOWN on {subjects.named(unknown)}"),

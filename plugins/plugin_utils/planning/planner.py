@@ -188,6 +188,7 @@ class Planner:
             "run_id": run_id,
             "created_at": utc(),
             "mode": "run",
+            "chained": True,
             "collection_version": collection.version(),
             "ansible_version": ansible_version,
             "python_version": platform.python_version(),

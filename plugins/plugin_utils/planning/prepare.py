@@ -16,8 +16,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, inputs, kept, todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, new_run_id, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, new_run_id, write_atomically
 
 Record = dict[str, t.Any]
 
@@ -61,6 +61,11 @@ def _reopened(args: Record, planner: Planner, controller: int) -> tuple[Run, Rec
     written = run.plan()
     run.claim(controller, bool(boolean(args.get("take_over") or False)))
     notes = run.journal.repair()
+    records, _notes, chain = run.journal.examine()
+    broken = integrity.broken_chain(written, records, chain)
+    if broken:
+        run.clear_todo()
+        raise RunError(f"run {run.id}: {broken}: it cannot be accepted any more; begin a new run")
     stages, _skipped = planner.stages(written["stages"])
     settings, differs = kept.settings(written, planner, stages)
     return run, written, stages, settings, [*notes, *differs]

@@ -188,20 +188,22 @@ class Completer:
         name = f"{fields['check']}-{hashlib.sha256(key.encode()).hexdigest()[:8]}-{attempt}.txt"
         folder = self.run.dir / "raw" / file_name(sender)
         folder.mkdir(parents=True, exist_ok=True)
-        path = new_file(folder / f"{self.stage}-{file_name(name)}", data)
+        path = _written(folder / f"{self.stage}-{file_name(name)}", data)
         return str(path.relative_to(self.run.dir)), hashlib.sha256(data).hexdigest()
 
 
-def new_file(path: pathlib.Path, data: bytes) -> pathlib.Path:
-    """Writes a file that was not there before, under the next free name, so that what the journal has a digest of stays as it was."""
-    for again in itertools.count(2):
+def _written(path: pathlib.Path, data: bytes) -> pathlib.Path:
+    """Write a new file; where the name is taken by other words, which a line of the journal may name, under the next free one."""
+    for count in itertools.count(2):
         try:
             with open(path, "xb") as target:
                 target.write(data)
-            return path
         except FileExistsError:
-            path = path.with_name(f"{path.stem.rsplit('.again', 1)[0]}.again{again}{path.suffix}")
-    raise AssertionError
+            if path.read_bytes() != data:
+                path = path.with_name(f"{path.stem.split('~')[0]}~{count}{path.suffix}")
+                continue
+        break
+    return path
 
 
 # The schema, by hand ---------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
+import hashlib
 import itertools
 import json
 import os
@@ -238,19 +240,52 @@ def _records(lines: list[bytes]) -> tuple[list[dict[str, t.Any]], list[tuple[int
     return found, bad
 
 
+# How a line of a journal ends: with the digest of itself and of the one before it, of which nothing else is in the file.
+_LINK = re.compile(rb'(?:, )?"chain": "([0-9a-f]{64})"\}\n?\Z')
+_LINK_BYTES = 96
+# More than any line has: measurement.RECORD_LIMIT and what JSON makes of it.
+_TAIL_BYTES = 16 << 20
+
+
+def _link(line: bytes) -> tuple[bytes | None, bytes]:
+    """The digest at the end of a line, and the line without it."""
+    link = _LINK.search(line, max(0, len(line) - _LINK_BYTES))
+    return (link[1], line[: link.start()] + b"}") if link else (None, line)
+
+
+def _linked(before: bytes, record: bytes) -> bytes:
+    """The digest of a record after a line with the digest `before`, both as they stand in the file."""
+    return hashlib.sha256(before + record).hexdigest().encode()
+
+
+@dataclasses.dataclass
+class Chain:
+    """What a journal's digests say: whether it has them, the first `whole` records follow each from the one before, and `broken`
+    names the line that does not. `sha256` and `bytes` are of the whole lines as they were read, `plan_sha256` is what the chain
+    begins with."""
+
+    plan_sha256: str
+    chained: bool = True
+    whole: int = 0
+    broken: str = ""
+    sha256: str = ""
+    bytes: int = 0
+
+
 class Journal:
-    """One JSON line per measurement, on disk the moment it arrives."""
+    """One JSON line per measurement, on disk the moment it arrives. Each carries, as its last field `chain`, the SHA-256 of the one
+    before (as hex; for the first that of plan.json) followed by the line without that field."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
 
     def append(self, measurements: t.Iterable[dict[str, t.Any]]) -> None:
-        data = "".join(json.dumps(m, allow_nan=False, sort_keys=True) + "\n" for m in measurements).encode()
+        records = [json.dumps(m, allow_nan=False, sort_keys=True).encode() for m in measurements]
         with self._locked(os.O_RDWR | os.O_APPEND | os.O_CREAT) as handle:
             end = os.fstat(handle).st_size
             # A line that a full disk or a dead controller cut must not swallow the next one.
-            if end and os.pread(handle, 1, end - 1) != b"\n":
-                data = b"\n" + data
+            cut = end and os.pread(handle, 1, end - 1) != b"\n"
+            data = (b"\n" if cut else b"") + b"".join(self._lines(records, self._last(handle, end)))
             try:
                 while data:
                     data = data[os.write(handle, data) :]
@@ -260,28 +295,80 @@ class Journal:
                     os.ftruncate(handle, end)
                 raise RunError(f"{self.path}: {error.strerror}; what was measured now is not recorded") from error
 
+    def _lines(self, records: list[bytes], last: bytes | None) -> t.Iterator[bytes]:
+        for record in records:
+            if last is not None:
+                last = _linked(last, record)
+                record = record[:-1] + (b', "chain": "' if len(record) > 2 else b'"chain": "') + last + b'"}'
+            yield record + b"\n"
+
+    def _last(self, handle: int, end: int) -> bytes | None:
+        """The digest of the last whole line; None in a journal of a version that had none."""
+        if not end:
+            return self._begin()
+        digest, _record = _link(os.pread(handle, _LINK_BYTES, max(0, end - _LINK_BYTES)))
+        if digest:
+            return digest
+        # The last line is a cut one, or has no digest.
+        tail_at = max(0, end - _TAIL_BYTES)
+        for line in reversed(os.pread(handle, end - tail_at, tail_at).splitlines()):
+            digest, _record = _link(line)
+            if digest or _records([line])[0]:
+                return digest
+        return self._begin() if not tail_at else None
+
+    def _begin(self) -> bytes:
+        try:
+            plan = (self.path.parent / "plan.json").read_bytes()
+        except OSError:
+            plan = b""
+        return hashlib.sha256(plan).hexdigest().encode()
+
     def read(self) -> tuple[list[dict[str, t.Any]], list[str]]:
         """All measurements, and what was wrong with lines that are none."""
+        found, notes, _chain = self.examine()
+        return found, notes
+
+    def examine(self) -> tuple[list[dict[str, t.Any]], list[str], Chain]:
+        """All measurements, what was wrong with lines that are none, and what the chain says."""
         found: list[dict[str, t.Any]] = []
         notes: list[str] = []
-        number = 0
+        last = self._begin()
+        chain, number, digest = Chain(last.decode()), 0, hashlib.sha256()
         try:
             with open(self.path, "rb") as source:
                 while lines := list(itertools.islice(source, TOGETHER)):
                     records, bad = _records(lines)
-                    found += records
                     for place, size in bad:
                         notes.append(f"{self.path.name} line {number + place} is not a whole record and was left out ({size} bytes)")
+                    others = {place for place, _size in bad}
+                    for place, line in enumerate(lines, 1):
+                        if line.endswith(b"\n"):  # a cut one may be taken off yet
+                            digest.update(line)
+                            chain.bytes += len(line)
+                        if place in others or not line.strip() or chain.broken or not chain.chained:
+                            continue
+                        link, record = _link(line)
+                        if link and link == _linked(last, record):
+                            last, chain.whole = link, chain.whole + 1
+                        elif not link and not chain.whole:
+                            chain.chained = False
+                        else:
+                            chain.broken = f"{self.path.name} line {number + place} does not follow from what stands before it"
+                    for one in records:
+                        one.pop("chain", None)
+                    found += records
                     number += len(lines)
         except OSError as error:
             raise RunError(f"{self.path}: {error.strerror}") from error
-        return found, notes
+        chain.sha256 = digest.hexdigest()
+        return found, notes, chain
 
     def repair(self) -> list[str]:
         """Cut a half-written last line off, as a killed controller leaves it; says what was cut."""
         with self._locked(os.O_RDWR) as handle:
             size = os.fstat(handle).st_size
-            tail_at = max(0, size - (16 << 20))
+            tail_at = max(0, size - _TAIL_BYTES)
             tail = os.pread(handle, size - tail_at, tail_at)
             whole = tail.rfind(b"\n") + 1
             if whole == len(tail):

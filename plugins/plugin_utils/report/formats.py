@@ -133,7 +133,8 @@ def markdown(model: Model) -> str:
     lines += [_row(cell(v["name"]), cell(v["version"]), str(v["nodes"] or "")) for v in model["versions"]]
     lines += [
         "",
-        f"{len(model['raw'])} raw files, listed with their SHA-256 in report.json; SHA-256 of that list: {model['fingerprint']}",
+        f"Plan, journal, verdicts and {len(model['raw'])} raw files are listed with their SHA-256 in report.json; "
+        f"SHA-256 of that list: {model['fingerprint']}",
     ]
     lines += [line for note in model["notes"] for line in ("", f"Note: {cell(note)}")]
     if model["warnings"]:

@@ -17,7 +17,7 @@ import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import write_atomically
 
@@ -36,10 +36,17 @@ SWEEP = ("size", "time_us", "algbw", "busbw")
 COMMANDS = 200
 
 
-def build(plan: Record, measurements: list[Record], judgement: t.Any, matrices: t.Mapping[str, list[Record]] | None = None) -> Model:
+def build(
+    plan: Record,
+    measurements: list[Record],
+    judgement: t.Any,
+    matrices: t.Mapping[str, list[Record]] | None = None,
+    files: t.Sequence[Record] = (),
+) -> Model:
     """One model (report/v1) from the plan, the measurements of a run and what the verdict engine said of them.
 
-    `matrices` are by stage what report/heatmap.py made of its pair tests.
+    `matrices` are by stage what report/heatmap.py made of its pair tests; `files` {path, bytes, sha256} of the evidence as it lies
+    in the run's folder (integrity.py).
     """
     latest: dict[Key, Record] = {}
     for m in measurements:
@@ -49,7 +56,7 @@ def build(plan: Record, measurements: list[Record], judgement: t.Any, matrices: 
     verdicts = judgement.verdicts
     stages = [s["name"] for s in plan["stages"]]
     nodes = _nodes(verdicts, stages, latest)
-    raw = sorted({(m["raw"], m["raw_sha256"]) for m in measurements if m["raw"]})
+    raw = [file for file in files if file["path"].startswith("raw/")]
     return {
         "schema": "report/v1",
         "run_id": plan["run_id"],
@@ -76,9 +83,9 @@ def build(plan: Record, measurements: list[Record], judgement: t.Any, matrices: 
         "expectations": _expectations(verdicts),
         "commands": _commands(latest),
         "versions": _versions(plan, latest),
-        "raw": [{"path": path, "sha256": digest} for path, digest in raw],
-        # One number for all evidence: that of the lines that `sha256sum` prints, sorted by file.
-        "fingerprint": hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in raw).encode(errors="backslashreplace")).hexdigest(),
+        "files": [file for file in files if file not in raw],
+        "raw": [{"path": file["path"], "sha256": file["sha256"]} for file in raw],
+        "fingerprint": integrity.fingerprint(files),
     }
 
 
@@ -274,6 +281,10 @@ def write(out: pathlib.Path, model: Model) -> list[pathlib.Path]:
         "report.junit.xml": formats.junit,
         "report.prom": formats.prometheus,
     }
+    digests = []
     for name, make in made.items():
-        write_atomically(out / name, make(model))
+        text = make(model)
+        write_atomically(out / name, text)
+        digests.append(f"{hashlib.sha256(text.encode()).hexdigest()}  {name}\n")
+    write_atomically(out / integrity.LISTED, "".join(digests))
     return [out / name for name in made]

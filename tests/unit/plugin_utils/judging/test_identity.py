@@ -99,6 +99,15 @@ def test_a_node_with_fewer_gpus_than_its_neighbours() -> None:
     assert fleet([8, 8, 4], rules={"n2": {"ignore": ["gpu_count"]}})[2] == GOOD
 
 
+def test_the_number_that_the_inventory_states_counts_whatever_a_record_says() -> None:
+    few = ("UNKNOWN", "gpu_count")
+    assert both(stack(identity=who()), test(identity=who()), stated={"n1": {"gpu_count": 8}})[:2] == (few, few)
+    assert both(stack(identity=who()), test(), stated={"n1": {"gpu_count": 8}})[1] == few, "by its number alone"
+    assert both(stack(identity=who()), test(identity=who()), stated={"n1": {"gpu_count": 4}})[:2] == (GOOD, GOOD)
+    alone = failed("n1", "single_gpu", "not_applicable")
+    assert both(stack(gpus=1), alone, stated={"n1": {"gpu_count": 8}})[1] == few
+
+
 def test_mig_is_skipped_only_where_the_inventory_allows_it() -> None:
     seen = failed("n1", "mig_enabled", "not_applicable")
     found = both(stack(), seen)

@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
 import pathlib
+import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal, Run, RunError, file_name
@@ -35,7 +37,10 @@ def test_a_half_written_last_line_is_cut_off_and_reported(run: Run) -> None:
     assert run.journal.read() == ([{"n": 1}, {"n": 2}, {"n": 4}], [])
 
 
-@given(st.lists(st.dictionaries(st.text(), st.text(), min_size=1), min_size=1, max_size=5), st.integers(min_value=0))
+RECORDS = st.lists(st.dictionaries(st.text().filter(lambda name: name != "chain"), st.text(), min_size=1), min_size=1, max_size=5)
+
+
+@given(RECORDS, st.integers(min_value=0))
 def test_wherever_a_journal_is_cut_whole_lines_survive(tmp_path_factory, records, at) -> None:  # type: ignore[no-untyped-def]
     journal = Journal(tmp_path_factory.mktemp("journal") / "journal.jsonl")
     journal.append(records)
@@ -43,7 +48,8 @@ def test_wherever_a_journal_is_cut_whole_lines_survive(tmp_path_factory, records
     at %= len(data) + 1
     journal.path.write_bytes(data[:at])
     journal.append([{"after": "the cut"}])
-    found, notes = journal.read()
+    found, notes, chain = journal.examine()
+    assert chain.chained and not chain.broken and chain.whole == len(found), "a cut is no change"
     whole = data[:at].count(b"\n")
     # Cut right before its newline, a record is whole and is kept.
     assert found[:whole] == records[:whole] and found[-1] == {"after": "the cut"}
@@ -56,25 +62,79 @@ def test_a_bad_line_among_thousands_is_named_by_its_number(run: Run) -> None:
     with open(run.journal.path, "a", encoding="utf-8") as target:
         target.write('{"n": 1, "cut\n[1]\n\n')
     run.journal.append(records[1500:])
-    found, notes = run.journal.read()
-    assert found == records
+    found, notes, chain = run.journal.examine()
+    assert found == records and not chain.broken and chain.whole == 2500
     assert [note.split(" is ")[0] for note in notes] == ["journal.jsonl line 1501", "journal.jsonl line 1502"]
     assert "(13 bytes)" in notes[0]
 
 
 def _append(path: pathlib.Path, number: int) -> None:
-    for count in range(50):
-        Journal(path).append([{"writer": number, "count": count, "text": "x" * 5000}])
+    for count in range(20):
+        Journal(path).append([{"writer": number, "count": count, "text": "x" * 5000}, {"writer": number}])
 
 
-def test_many_writers_do_not_mix_their_lines(run: Run) -> None:
-    writers = [multiprocessing.Process(target=_append, args=(run.journal.path, n)) for n in range(6)]
+def test_many_writers_do_not_mix_their_lines_and_make_one_chain(run: Run) -> None:
+    (run.dir / "plan.json").write_text("{}")
+    writers = [multiprocessing.Process(target=_append, args=(run.journal.path, n)) for n in range(64)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
-    found, notes = run.journal.read()
-    assert len(found) == 300 and not notes
+    found, notes, chain = run.journal.examine()
+    assert len(found) == chain.whole == 64 * 40 and not notes and not chain.broken
+    assert chain.sha256 == hashlib.sha256(run.journal.path.read_bytes()).hexdigest()
+
+
+def chained(run: Run, count: int = 6) -> list[bytes]:
+    (run.dir / "plan.json").write_text('{"run_id": 1}')
+    for number in range(count):
+        run.journal.append([{"n": number, "value": 100.0 + number}])
+    return run.journal.path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda lines: [*lines[:2], lines[2].replace(b"102.0", b"902.0"), *lines[3:]], 3),
+        (lambda lines: [*lines[:-1], lines[-1].replace(b"105.0", b"905.0")], 6),
+        (lambda lines: [*lines[:2], *lines[3:]], 3),
+        (lambda lines: lines[1:], 1),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], 1),
+        (lambda lines: [*lines, b'{"n": 5, "value": 999.0}\n'], 7),
+        (lambda lines: [*lines, lines[-1]], 7),
+        (lambda lines: [*lines[:3], b'{"n": 2, "value": 999.0}\n', *lines[3:]], 4),
+    ],
+    ids=["edited", "the last edited", "removed", "the first removed", "exchanged", "added", "repeated", "added in the middle"],
+)
+def test_the_first_line_that_was_changed_is_named_and_none_after_it_is_trusted(
+    run: Run, change: t.Callable[[list[bytes]], list[bytes]], line: int
+) -> None:
+    run.journal.path.write_bytes(b"".join(change(chained(run))))
+    run.journal.append([{"n": 99}])  # whoever goes on does not repair it
+    _found, _notes, chain = run.journal.examine()
+    assert chain.broken.startswith(f"journal.jsonl line {line} does not follow") and chain.whole == line - 1
+
+
+def test_the_chain_begins_with_the_plan(run: Run) -> None:
+    chained(run)
+    (run.dir / "plan.json").write_text('{"run_id": 2}')
+    assert run.journal.examine()[2].broken.startswith("journal.jsonl line 1 ")
+
+
+def test_a_journal_without_a_chain_is_read_and_stays_without_one(run: Run) -> None:
+    run.journal.path.write_text('{"n": 1}\n{"n": 2}\n')
+    run.journal.append([{"n": 3}])
+    found, notes, chain = run.journal.examine()
+    assert [m["n"] for m in found] == [1, 2, 3] and not notes and not chain.chained and not chain.broken
+
+
+def test_a_repaired_journal_goes_on_with_its_chain(run: Run) -> None:
+    lines = chained(run)
+    run.journal.path.write_bytes(b"".join(lines) + lines[-1][:40])
+    assert run.journal.repair()
+    run.journal.append([{"n": 7}])
+    found, notes, chain = run.journal.examine()
+    assert chain.whole == len(found) == 7 and not chain.broken and not notes
 
 
 def test_a_full_disk_is_an_error_and_leaves_the_journal_whole(tmp_path: pathlib.Path) -> None:

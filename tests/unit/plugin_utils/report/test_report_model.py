@@ -87,10 +87,14 @@ def test_a_target_without_any_check_is_named() -> None:
 def test_the_latest_attempt_is_shown_and_all_raw_files_are_bound() -> None:
     first = samples.measurement("a", "gemm", "bf16", duration_s=1.0, raw="raw/1.txt", raw_sha256="1" * 64)
     second = samples.measurement("a", "gemm", "bf16", duration_s=2.0, raw="raw/2.txt", raw_sha256="2" * 64, attempt=2)
-    made = build([samples.verdict("a", "gemm", "bf16")], [second, first])
+    # What lies there now, not what the measurements say of it.
+    files = [{"path": path, "bytes": None, "sha256": n * 64} for path, n in (("plan.json", "0"), ("raw/1.txt", "3"), ("raw/2.txt", "2"))]
+    verdicts = [samples.verdict("a", "gemm", "bf16")]
+    made = report.build(samples.plan(["a"], ["gemm"]), [second, first], samples.judgement(verdicts), files=files)
     assert made["stages"][0]["checks"][0]["rows"][0]["duration_s"] == 2.0
-    listed = f"{'1' * 64}  raw/1.txt\n{'2' * 64}  raw/2.txt\n"
+    listed = f"{'0' * 64}  plan.json\n{'3' * 64}  raw/1.txt\n{'2' * 64}  raw/2.txt\n"
     assert made["fingerprint"] == hashlib.sha256(listed.encode()).hexdigest()
+    assert [f["path"] for f in made["files"]] == ["plan.json"] and [f["path"] for f in made["raw"]] == ["raw/1.txt", "raw/2.txt"]
 
 
 def test_drift_is_one_row_for_each_deviating_value_with_both_sides() -> None:
@@ -119,7 +123,8 @@ def test_every_format_is_written_whole_and_says_the_same(tmp_path: pathlib.Path,
     verdicts = [samples.verdict("a", "stack", "facts", "PASS" if accepted else "FAIL")]
     made = build(verdicts, [samples.measurement("a", "stack", "facts")])
     paths = report.write(tmp_path, made)
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in paths)
+    listed = dict(reversed(line.split("  ")) for line in (tmp_path / "report.sha256").read_text().splitlines())
+    assert listed == {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in tmp_path.iterdir() if p.name != "report.sha256"}
     assert [p.name for p in paths] == ["report.html", "report.md", "report.json", "report.junit.xml", "report.prom"]
     text = {p.name: p.read_text(encoding="utf-8") for p in paths}
     read = json.loads(text["report.json"])

@@ -1,0 +1,48 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: verify
+short_description: Say whether the folder of a run is as it was written
+version_added: 0.1.0
+author: The gpufleet.acceptance team (@gpufleet)
+description:
+  - Follows the chain of the journal, computes the SHA-256 of plan, raw files, verdicts and reports, and fails naming the first
+    thing that is not what was written.
+  - Used by C(playbooks/verify.yml). Runs on the controller and connects to no host.
+  - Who can write the folder can write all of it anew, consistently. Only the fingerprint on a signed report tells that.
+options:
+  run_id:
+    description: The run.
+    type: str
+    required: true
+  results_dir:
+    description: Folder of all runs.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    description: Can run in check mode.
+    support: full
+  diff_mode:
+    description: Returns what changed.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Is the run whole
+  gpufleet.acceptance.verify:
+    run_id: 20260101T000000Z-0a1b2c
+    results_dir: results
+  run_once: true
+"""
+
+RETURN = r"""
+msg:
+  description: One line that says what is whole, with the fingerprint, or the first thing that is not.
+  returned: always
+  type: str
+"""

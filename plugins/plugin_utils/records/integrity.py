@@ -1,0 +1,164 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether what lies in a run's folder is what the run wrote: the chain of its journal, its raw files, its reports.
+
+Against a slip of the hand and a quick correction, not against somebody who writes everything anew: without a signature nothing
+in the folder can tell that. The fingerprint on a printed and signed report can.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Chain, Run, RunError
+
+Record = t.Dict[str, t.Any]
+MISSING = "missing"
+LISTED = "report.sha256"
+
+
+@dataclasses.dataclass
+class Evidence:
+    """The measurements of a run, each refused that is not what was written. `changed` say what is not, in words; `files` are
+    {path, bytes, sha256} of what lies there now."""
+
+    records: list[Record]
+    notes: list[str]
+    changed: list[str]
+    files: list[Record]
+
+
+def gather(run: Run, plan: Record) -> Evidence:
+    """The journal of a run, its chain and its raw files, as they are now."""
+    records, notes, chain = run.journal.examine()
+    changed = []
+    broken = broken_chain(plan, records, chain)
+    if broken:
+        changed.append(f"{broken}: nothing from there on is believed")
+        doubtful = {_about(record) for record in records[chain.whole :]}
+        # What stands before it of the same checks may have been followed by other attempts than those that are there now.
+        records = [
+            _distrusted(record, broken) if place >= chain.whole or (_about(record) in doubtful and _done(record)) else record
+            for place, record in enumerate(records)
+        ]
+    elif records and not chain.chained:
+        notes.append("the lines of the journal are not chained, as older versions wrote it: nobody can say whether one was changed")
+    digests = {name: digest(run.dir, name) for name in sorted({str(r["raw"]) for r in records if r.get("raw")})}
+    lost = []
+    for place, record in enumerate(records):
+        name = str(record.get("raw") or "")
+        if name and digests[name] != record.get("raw_sha256"):
+            what = f"{name} is {'missing' if digests[name] == MISSING else 'not what the journal says by its SHA-256'}"
+            lost.append(what)
+            records[place] = _without_raw(record, what)
+    if lost:
+        more = len(set(lost)) - 1
+        changed.append(sorted(lost)[0] + (f", and {more} more such files" if more else ""))
+    files: list[Record] = [
+        {"path": "plan.json", "bytes": None, "sha256": chain.plan_sha256},
+        {"path": run.journal.path.name, "bytes": chain.bytes, "sha256": chain.sha256},
+        *({"path": name, "bytes": None, "sha256": found} for name, found in digests.items()),
+    ]
+    return Evidence(records, notes, changed, files)
+
+
+def broken_chain(plan: Record, records: t.Sequence[Record], chain: Chain) -> str:
+    """Where the journal was changed, in words; nothing where it was not, or is of a version that could not know."""
+    if plan.get("chained") and records and not chain.chained:
+        return "journal.jsonl line 1 does not follow from what stands before it"
+    return chain.broken
+
+
+def _about(record: Record) -> str:
+    return json.dumps([record.get(name) for name in ("stage", "check", "variant", "subject")], sort_keys=True)
+
+
+def _done(record: Record) -> bool:
+    return record.get("outcome") in ("measured", "not_applicable")
+
+
+def _distrusted(record: Record, broken: str) -> Record:
+    refused = {"outcome": "error", "reason_code": "tampered", "reason": f"{broken}: nothing from there on is believed"}
+    return {**record, **refused, "metrics": {}, "series": [], "context": {}, "evidence": {}, "raw": None, "raw_sha256": None}
+
+
+def _without_raw(record: Record, what: str) -> Record:
+    """An error stays what it is: a lost file makes nothing better."""
+    if not _done(record):
+        return record
+    return {**record, "outcome": "error", "reason_code": "raw_changed", "reason": what[:2000], "metrics": {}, "series": []}
+
+
+def digest(folder: pathlib.Path, name: str, size: int | None = None) -> str:
+    """SHA-256 of a file of a run, or of its first `size` bytes; MISSING where there is none."""
+    path = pathlib.PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        return MISSING
+    try:
+        with open(folder / name, "rb") as source:
+            if size is None:
+                return hashlib.file_digest(source, "sha256").hexdigest()
+            return hashlib.sha256(source.read(size)).hexdigest()
+    except OSError:
+        return MISSING
+
+
+def fingerprint(files: t.Iterable[Record]) -> str:
+    """One number for all evidence: that of the lines that `sha256sum` prints for it."""
+    lines = "".join(f"{file['sha256']}  {file['path']}\n" for file in files)
+    return hashlib.sha256(lines.encode(errors="backslashreplace")).hexdigest()
+
+
+def verify(run: Run) -> str:
+    """One line that says what is whole. RunError names the first thing that is not."""
+    plan = run.plan()
+    evidence = gather(run, plan)
+    if plan.get("run_id") != run.id:
+        raise RunError(f"run {run.id} is not whole: plan.json is that of run {plan.get('run_id')}")
+    if evidence.changed:
+        raise RunError(f"run {run.id} is not whole: {evidence.changed[0]}")
+    if evidence.records and not plan.get("chained"):
+        raise RunError(f"run {run.id} was made by an older version, whose journal is not chained: nobody can say whether it is whole")
+    reports = [path.parent for path in [run.dir / "report.json", *sorted(run.dir.glob("judged/*/report.json"))] if path.is_file()]
+    if not reports:
+        raise RunError(f"run {run.id} has no report: it was not judged")
+    now = {file["path"]: file["sha256"] for file in evidence.files}
+    last = ""
+    for folder in reports:
+        where = folder.relative_to(run.dir).as_posix()
+        wrong, last = _report(run, folder, now)
+        if wrong:
+            raise RunError(f"run {run.id} is not whole: {'' if where == '.' else where + '/'}{wrong}")
+    raw = sum(file["path"].startswith("raw/") for file in evidence.files)
+    counted = f"{len(evidence.records)} lines of the journal, {raw} raw files, {len(reports)} report{'s' if len(reports) > 1 else ''}"
+    return f"run {run.id} is whole: {counted}; fingerprint {last}"
+
+
+def _report(run: Run, folder: pathlib.Path, now: t.Mapping[str, str]) -> tuple[str, str]:
+    """What is wrong with one report, and its fingerprint."""
+    try:
+        lines = (folder / LISTED).read_text(encoding="utf-8").splitlines()
+        listed = {name: expected for expected, name in (line.split("  ", 1) for line in lines)}
+        model = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        files = [*model["files"], *model["raw"]]
+        said = str(model["fingerprint"])
+        for name, expected in listed.items():
+            if digest(folder, name) != expected:
+                return f"{name} is not what was written, by {LISTED}", said
+        for file in files:
+            path, size = file["path"], file.get("bytes")
+            found = digest(folder, path) if path == "verdicts.jsonl" else digest(run.dir, path, size) if size else now.get(path, MISSING)
+            if found != file["sha256"]:
+                return f"report.json is about another {path}", said
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return f"report.json or {LISTED} cannot be read: {error}", ""
+    if "report.json" not in listed or fingerprint(files) != said:
+        return "report.json: its fingerprint is not that of the files that it lists", said
+    return "", said

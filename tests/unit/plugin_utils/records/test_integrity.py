@@ -1,0 +1,192 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What was changed in a run's folder is noticed when it is judged again, and named by verify."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import pathlib
+import shutil
+import subprocess
+import typing as t
+import zlib
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import judging
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+
+NODES = ("gpu-01", "gpu-02", "gpu-03")
+ID = "20260101T000000Z-0a1b2c"
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> Run:
+    made = Run(tmp_path, ID)
+    made.make()
+    items = [
+        {"stage": "stack", "check": "cuda", "variant": "", "subject": {"kind": "node", "id": n, "members": []}, "target": n} for n in NODES
+    ]
+    written = {
+        "schema": "plan/v1", "run_id": ID, "created_at": "2026-01-01T00:00:00Z", "mode": "run", "chained": True,
+        "collection_version": "1", "ansible_version": "2", "python_version": "3", "partial": False, "left_out": [],
+        "skipped_stages": [], "stages": [{"name": "stack", "role": "r"}], "targets": {n: {"plane": "ssh"} for n in NODES},
+        "items": items, "sample": {}, "check_seconds": {}, "notes": [],
+        "judging": {"sets": [], "of": {}, "waivers": [], "warn": "accept", "stack": {}, "notes": []},
+    }  # fmt: skip
+    (made.dir / "plan.json").write_text(plan.dump(written))
+    for number, node in enumerate(NODES):
+        made.journal.append([measured(made, node, f"output {number}")])
+    return made
+
+
+def measured(run: Run, node: str, raw: str = "", **fields: t.Any) -> dict[str, t.Any]:
+    seen = observation.measured("cuda", context={"machine_id": f"{node[-1]}" * 32}, **fields)
+    seen["raw_z"] = base64.b64encode(zlib.compress(raw.encode())).decode() if raw else None
+    return measurement.Completer(run, "stack", node, "ssh", {}).complete(seen)
+
+
+def judge(run: Run) -> tuple[dict[str, t.Any], dict[str, dict[str, t.Any]]]:
+    """The judgement, and the newest verdict of each node."""
+    done = judging.judge({}, None, None, {"acceptance_run": {"results_dir": str(run.dir.parent), "run_id": run.id}})
+    path = pathlib.Path(done["report"][0]).parent / "verdicts.jsonl"
+    return done, {v["subject"]["id"]: v for v in map(json.loads, path.read_text().splitlines())}
+
+
+def change(path: pathlib.Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_run_is_whole_as_it_was_written_and_after_every_further_judgement(run: Run) -> None:
+    assert judge(run)[0]["accepted"]
+    line = integrity.verify(run)
+    assert line.startswith(f"run {ID} is whole: 3 lines of the journal, 3 raw files, 1 report; fingerprint ")
+    run.journal.append([measured(run, "gpu-01", "again")])  # a resume
+    with open(run.journal.path, "a") as target:
+        target.write('{"half a li')
+    judge(run)
+    run.journal.repair()
+    assert "4 lines of the journal, 4 raw files, 2 reports" in integrity.verify(run)
+    assert subprocess.run(["sha256sum", "-c", "report.sha256"], cwd=run.dir, capture_output=True, check=False).returncode == 0
+
+
+def test_the_fingerprint_is_that_of_the_files_as_sha256sum_prints_them(run: Run) -> None:
+    judge(run)
+    report = json.loads((run.dir / "report.json").read_text())
+    files = [file["path"] for file in [*report["files"], *report["raw"]]]
+    assert files[:3] == ["plan.json", "journal.jsonl", "verdicts.jsonl"] and len(files) == 6
+    printed = subprocess.run(["sha256sum", *files], cwd=run.dir, capture_output=True, check=True).stdout
+    assert report["fingerprint"] == hashlib.sha256(printed).hexdigest()
+
+
+def test_an_edited_line_and_all_after_it_are_unknown_and_the_run_is_not_accepted(run: Run) -> None:
+    assert judge(run)[0]["accepted"]
+    change(run.journal.path, '"target": "gpu-02"', '"target": "gpu-0x"')
+    done, verdicts = judge(run)
+    assert not done["accepted"] and "journal.jsonl line 2 does not follow from what stands before it" in done["why"]
+    assert [verdicts[n]["verdict"] for n in NODES] == ["PASS", "UNKNOWN", "UNKNOWN"]
+    assert verdicts["gpu-03"]["reason_code"] == "tampered"
+    with pytest.raises(RunError, match=r"is not whole: journal\.jsonl line 2 does not follow"):
+        integrity.verify(run)
+
+
+def test_an_added_better_line_and_a_journal_that_lost_its_chain_are_not_accepted(run: Run) -> None:
+    whole = run.journal.path.read_bytes()
+    with open(run.journal.path, "a") as target:
+        target.write(json.dumps({**measured(run, "gpu-01"), "attempt": 2}) + "\n")
+    done, verdicts = judge(run)
+    assert not done["accepted"] and verdicts["gpu-01"]["verdict"] == "UNKNOWN"
+    lines = [json.loads(line) for line in whole.splitlines()]
+    run.journal.path.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "chain"}) + "\n" for line in lines))
+    done, verdicts = judge(run)
+    assert not done["accepted"] and {v["verdict"] for v in verdicts.values()} == {"UNKNOWN"}
+
+
+@pytest.mark.parametrize("how", ["edited", "deleted", "exchanged"])
+def test_a_raw_file_that_is_not_what_was_written_makes_its_measurement_unknown(run: Run, how: str) -> None:
+    judge(run)
+    paths = sorted(run.dir.glob("raw/*/*"))
+    if how == "edited":
+        paths[1].write_text("better output")
+    elif how == "deleted":
+        paths[1].unlink()
+    else:
+        shutil.copy(paths[0], paths[1])
+    name = paths[1].relative_to(run.dir).as_posix()
+    done, verdicts = judge(run)
+    assert not done["accepted"] and name in done["why"]
+    assert [(verdicts[n]["verdict"], verdicts[n]["reason_code"]) for n in NODES[1:]] == [("UNKNOWN", "raw_changed"), ("PASS", None)]
+    assert name in verdicts["gpu-02"]["reason"]
+    with pytest.raises(RunError, match=f"not whole: {name} is {'missing' if how == 'deleted' else 'not what the journal says'}"):
+        integrity.verify(run)
+
+
+def test_a_lost_raw_file_takes_no_fault_back(run: Run) -> None:
+    bad = observation.failed("cuda", "wrong_results", "wrong")
+    bad["raw_z"] = base64.b64encode(zlib.compress(b"wrong")).decode()
+    made = measurement.Completer(run, "stack", "gpu-01", "ssh", {}).complete(bad)
+    run.journal.append([made, {**measured(run, "gpu-01"), "attempt": 2}])
+    (run.dir / made["raw"]).unlink()
+    done, verdicts = judge(run)
+    assert verdicts["gpu-01"]["verdict"] == "FAIL" and made["raw"] in done["why"]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("plan.json", '"partial": false', '"partial": true', "journal.jsonl line 1 does not follow"),
+        ("verdicts.jsonl", '"PASS"', '"WARN"', "report.json is about another verdicts.jsonl"),
+        ("report.html", "gpu-02", "gpu-09", "report.html is not what was written, by report.sha256"),
+        ("report.json", '"mode": "run"', '"mode": "ran"', "report.json is not what was written, by report.sha256"),
+        ("report.sha256", "report.md", "report.mx", "report.mx is not what was written"),
+    ],
+)
+def test_verify_names_the_file_that_is_not_what_was_written(run: Run, name: str, old: str, new: str, words: str) -> None:
+    judge(run)
+    change(run.dir / name, old, new)
+    with pytest.raises(RunError, match=words):
+        integrity.verify(run)
+
+
+def test_lines_taken_off_the_end_are_missed_by_the_chain_and_found_by_verify(run: Run) -> None:
+    judge(run)
+    run.journal.path.write_bytes(b"".join(run.journal.path.read_bytes().splitlines(keepends=True)[:2]))
+    with pytest.raises(RunError, match=r"report\.json is about another journal\.jsonl"):
+        integrity.verify(run)
+
+
+def test_a_run_of_an_older_version_is_judged_with_a_note_and_never_called_whole(run: Run) -> None:
+    written = {k: v for k, v in run.plan().items() if k != "chained"}
+    (run.dir / "plan.json").write_text(plan.dump(written))
+    lines = [json.loads(line) for line in run.journal.path.read_text().splitlines()]
+    run.journal.path.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "chain"}) + "\n" for line in lines))
+    done, _verdicts = judge(run)
+    assert done["accepted"]
+    assert any("not chained" in note for note in json.loads((run.dir / "report.json").read_text())["notes"])
+    with pytest.raises(RunError, match="older version"):
+        integrity.verify(run)
+
+
+def test_a_run_that_was_not_judged_is_not_called_whole(run: Run) -> None:
+    with pytest.raises(RunError, match="has no report"):
+        integrity.verify(run)
+
+
+def test_a_raw_file_never_takes_the_place_of_another(run: Run) -> None:
+    first, second, third = (measured(run, "gpu-01", text) for text in ("output 0", "other words", "third"))
+    assert len({first["raw"], second["raw"], third["raw"]}) == 3
+    for made in (first, second, third):
+        assert integrity.digest(run.dir, made["raw"]) == made["raw_sha256"]
+
+
+def test_a_line_of_a_chained_journal_is_still_a_measurement(run: Run) -> None:
+    record = json.loads(run.journal.path.read_text().splitlines()[0])
+    assert set(record) == measurement._FIELDS | {"chain"} and measurement.problem(record) is None
