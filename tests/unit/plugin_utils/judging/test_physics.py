@@ -177,7 +177,7 @@ def test_no_healthy_port_is_refused(context: dict[str, t.Any], value: float) -> 
 def test_what_cannot_be_is_no_yardstick_for_neighbours() -> None:
     context = {**H200, "gpus": 8, "nvls": True, "series_units": {"busbw": "GB/s"}}
     seen = {f"n{n}": measured("nccl_node", "all_reduce", context, 3824.0 if n < 6 else 478.0) for n in range(9)}
-    court = verdict._Court({"run_id": "x", "items": []}, lambda _node, _target: shipped(), {}, {})
+    court = verdict._Court({"run_id": "x", "items": []}, lambda _node, _target: shipped(), {}, {}, {})
     for name, one in seen.items():
         one.update(subject={"kind": "node", "id": name, "members": []}, target=name, simulated=False)
         court.deciding["nccl_node", "all_reduce", "", name] = one

@@ -17,7 +17,7 @@ import zlib
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import judging
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
@@ -36,7 +36,7 @@ def run(tmp_path: pathlib.Path) -> Run:
     written = {
         "schema": "plan/v1", "run_id": ID, "created_at": "2026-01-01T00:00:00Z", "mode": "run", "chained": True,
         "collection_version": "1", "ansible_version": "2", "python_version": "3", "partial": False, "left_out": [],
-        "skipped_stages": [], "stages": [{"name": "stack", "role": "r"}], "targets": {n: {"plane": "ssh"} for n in NODES},
+        "skipped_stages": [], "stages": [{"name": "stack", "role": "gpufleet.acceptance.stack"}], "targets": {n: {"plane": "ssh"} for n in NODES},
         "items": items, "sample": {}, "check_seconds": {}, "notes": [],
         "judging": {"sets": [], "of": {}, "waivers": [], "warn": "accept", "stack": {}, "notes": []},
     }  # fmt: skip
@@ -54,7 +54,7 @@ def measured(run: Run, node: str, raw: str = "", **fields: t.Any) -> dict[str, t
 
 def judge(run: Run) -> tuple[dict[str, t.Any], dict[str, dict[str, t.Any]]]:
     """The judgement, and the newest verdict of each node."""
-    done = judging.judge({}, None, None, {"acceptance_run": {"results_dir": str(run.dir.parent), "run_id": run.id}})
+    done = conclude.judge({}, None, None, {"acceptance_run": {"results_dir": str(run.dir.parent), "run_id": run.id}})
     path = pathlib.Path(done["report"][0]).parent / "verdicts.jsonl"
     return done, {v["subject"]["id"]: v for v in map(json.loads, path.read_text().splitlines())}
 
