@@ -60,15 +60,18 @@ def nothing() -> Record:
 
 
 def _asked(records: list[Record], plan: Record, tests: list[Record]) -> list[tuple[int, str, str]]:
-    """(kind, port, port) of every test that a diagnosis still needs."""
+    """(kind, port of the server, port of the client) of every test that a diagnosis still needs."""
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import judging  # which reads our matrix
 
-    number = {(kind["check"], kind["variant"]): place for place, kind in enumerate(tests)}
+    number = {(kind["check"], rdma.without_direction(kind["variant"]), kind["direction"]): place for place, kind in enumerate(tests)}
     asked = []
     for table in rdma_matrix.tables(records, judging.expected(plan["judging"])):
         found = table.diagnose()
-        if found and (table.check, table.variant) in number:
-            asked += [(number[table.check, table.variant], a, b) for a, b, _rail in found.again]
+        for a, b, _rail in found.again if found else ():
+            direction = rdma.direction_of(node_of(a), node_of(b)) if table.directed else None
+            kind = number.get((table.check, table.variant, direction))
+            if kind is not None:
+                asked.append((kind, a, b) if direction is None or rdma.server_sends(table.check) else (kind, b, a))
     return asked
 
 
