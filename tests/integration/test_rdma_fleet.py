@@ -34,11 +34,19 @@ class Run(t.NamedTuple):
     verdicts: list[dict[str, t.Any]]
 
     def of(self, stage: str, *words: str) -> set[str]:
-        """Subjects of a stage that have one of these verdicts."""
-        return {v["subject"]["id"] for v in self.verdicts if v["stage"] == stage and v["verdict"] in words}
+        """Subjects of a stage whose worst verdict (of a pair has two, one for each direction) is one of these."""
+        worst = {v["subject"]["id"]: v["verdict"] for v in reversed(self.verdicts) if v["stage"] == stage}
+        return {subject for subject, word in worst.items() if word in words}
+
+    def ways(self, *words: str) -> set[tuple[str, str]]:
+        """Who sends and who receives, of the directions of pairs that have one of these verdicts."""
+        found = [v for v in self.verdicts if v["subject"]["kind"] == "pair" and v["verdict"] in words]
+        ends = [(*v["subject"]["id"].split("|"), v["variant"]) for v in found]
+        return {(a, b) if "direction=forward" in variant else (b, a) for a, b, variant in ends}
 
     def reason(self, stage: str, subject: str) -> str:
-        (found,) = [v for v in self.verdicts if v["stage"] == stage and v["subject"]["id"] == subject]
+        """Of its worst verdict."""
+        found = next(v for v in self.verdicts if v["stage"] == stage and v["subject"]["id"] == subject)
         return " ".join([found["reason"], *found["findings"]])
 
 
@@ -115,7 +123,7 @@ def test_all_pairs_with_a_slow_port_a_slow_path_and_a_lost_host(healthy: Fleet, 
     assert "bad cell" in done.reason("rdma", "gpu-03|gpu-05") and "convicted" in done.reason("rdma", "gpu-03|gpu-05")
     assert done.of("rdma_ports", "PASS") == set(every) - {lost}
     page = (done.folder / "report.html").read_text()
-    assert "Rail 0" in page and "The worst pairs" in page and f"Timetable: {HOSTS - 1} rounds" in page
+    assert "Rail 0" in page and "The worst pairs" in page and f"Timetable: {2 * (HOSTS - 1)} rounds" in page
     assert all(
         v["simulated"] for v in done.verdicts if v["stage"] == "rdma" and v["subject"]["kind"] == "pair" and v["verdict"] != "UNKNOWN"
     )
@@ -125,9 +133,45 @@ def test_all_pairs_with_a_slow_port_a_slow_path_and_a_lost_host(healthy: Fleet, 
 def test_a_sample_is_accepted(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     done = run(healthy, tmp_path, rdma_scope="sample", rdma_partners=3)
     assert done.status == 0, done.output[-3000:]
-    assert len([v for v in done.verdicts if v["subject"]["kind"] == "pair"]) == 3 * HOSTS // 2
+    assert len([v for v in done.verdicts if v["subject"]["kind"] == "pair"]) == 3 * HOSTS, "each pair in both directions"
     assert "nothing had to be measured again" in (done.folder / "journal.jsonl").read_text()
     nothing_left(healthy)
+
+
+@pytest.mark.parametrize("op", ["read_bw", "write_bw"])
+def test_what_is_bad_one_way_is_found_and_said(healthy: Fleet, tmp_path: pathlib.Path, op: str) -> None:
+    """One port sends badly, and one path carries badly from one end; the other directions of the same pairs are good."""
+    address = healthy.address
+    planted(healthy, f"sends {address('gpu-03')} 0.5", f"way {address('gpu-06')} {address('gpu-05')} 0.5")
+    few = healthy.hosts[:8]
+    done = run(healthy, tmp_path, "--limit", ",".join(few), rdma_tests=[op])
+    assert done.of("rdma", "UNKNOWN") == set() and done.status != 0
+    assert {n for n in done.of("rdma", "FAIL") if "|" not in n} == {"gpu-03"}
+    assert done.ways("FAIL") == {("gpu-03", n) for n in few if n != "gpu-03"} | {("gpu-06", "gpu-05")}
+    assert len(done.ways("PASS", "FAIL")) == 8 * 7
+    assert "where it sends" in done.reason("rdma", "gpu-03")
+    assert "where gpu-06/nic/mlx5_0/1 sends" in done.reason("rdma", "gpu-05|gpu-06")
+    nothing_left(healthy)
+
+
+def test_of_two_hosts_the_bad_direction_is_not_accepted(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    planted(healthy, f"sends {healthy.address('gpu-02')} 0.5")
+    done = run(healthy, tmp_path, "--limit", "gpu-01,gpu-02")
+    assert done.status != 0 and done.ways("FAIL") == {("gpu-02", "gpu-01")} and done.ways("PASS") == {("gpu-01", "gpu-02")}
+
+
+def test_a_node_at_half_rate_is_a_finding_of_its_ports(hosts: Fleet, tmp_path: pathlib.Path) -> None:
+    """Its pairs are as good as ports of 200 Gb/s can be; the same rail of the others runs at 400."""
+    planted(hosts)
+    rate = next(tmp_path.parent.parent.glob("sysfs*")) / "gpu-04/sys/class/infiniband/mlx5_0/ports/1/rate"
+    before = rate.read_text()
+    rate.write_text("200 Gb/sec (4X HDR)\n")
+    try:
+        done = run(hosts, tmp_path, "--limit", ",".join(hosts.hosts[:6]))
+    finally:
+        rate.write_text(before)
+    assert done.status != 0 and done.of("rdma_ports", "FAIL") == {"gpu-04"}
+    assert "runs at 200 Gb/s, 5 of 6 nodes at 400" in done.reason("rdma_ports", "gpu-04")
 
 
 def test_more_hosts_than_forks_and_a_resume(healthy: Fleet, tmp_path: pathlib.Path) -> None:
@@ -141,7 +185,8 @@ def test_more_hosts_than_forks_and_a_resume(healthy: Fleet, tmp_path: pathlib.Pa
     late = done.folder / "judged"
     assert again.status == 0, again.output[-3000:]
     (folder,) = late.iterdir()
-    words = {v["subject"]["id"]: v["verdict"] for v in map(json.loads, (folder / "verdicts.jsonl").read_text().splitlines())}
+    lines = (folder / "verdicts.jsonl").read_text().splitlines()
+    words = {v["subject"]["id"]: v["verdict"] for v in reversed([json.loads(line) for line in lines])}
     assert words["gpu-01|gpu-02"] == "WARN" and set(words.values()) == {"PASS", "WARN"}
     nothing_left(healthy)
 
@@ -160,8 +205,8 @@ def test_one_pair_in_one_command(healthy: Fleet, tmp_path: pathlib.Path, port: s
     assert done.returncode == 0, done.stdout[-3000:]
     (journal,) = tmp_path.glob("*/journal.jsonl")
     found = [m for m in map(json.loads, journal.read_text().splitlines()) if m["subject"]["kind"] == "pair"]
-    assert [(m["check"], m["subject"]["id"], m["outcome"]) for m in found] == [(check, "gpu-02|gpu-05", "measured")]
-    assert found[0]["context"]["rails"][0]["a"] == "gpu-02/nic/mlx5_0/1"  # the first of the pair served
+    assert [(m["check"], m["subject"]["id"], m["outcome"]) for m in found] == [(check, "gpu-02|gpu-05", "measured")] * 2
+    assert {m["context"]["rails"][0]["a"] for m in found} == {"gpu-02/nic/mlx5_0/1", "gpu-05/nic/mlx5_0/1"}, "each served once"
     nothing_left(healthy)
 
 

@@ -43,7 +43,8 @@ def latest(results: pathlib.Path) -> tuple[pathlib.Path, Judged]:
     folder = sorted(results.glob("*/plan.json"))[-1].parent
     judged = [folder, *sorted((folder / "judged").glob("*"))][-1]
     verdicts = [json.loads(line) for line in (judged / "verdicts.jsonl").read_text().splitlines()]
-    return judged, {(v["stage"], v["subject"]["id"]): v for v in verdicts}
+    # The worst are first: of a pair the worse of its directions.
+    return judged, {(v["stage"], v["subject"]["id"]): v for v in reversed(verdicts)}
 
 
 def run(guests: Guests, results: pathlib.Path, **variables: t.Any) -> tuple[pathlib.Path, Judged]:

@@ -4,8 +4,12 @@
 """What hccl_test (CANN's {all_reduce,all_gather,..}_test) printed: the same shape as the nccl-tests reader gives.
 
 There is no footer, the exit status of a failed test is often 0, and a wrong result of one rank stands in a line of its own
-while the table says success. So a text counts as measured only when its first row is the smallest size, its rows go on by
-one factor or one step, the next would be above the largest size, and no line tells of a failure.
+while the table says success. So a text counts as measured only when its first row is the smallest size, its rows go on to the
+largest one, every result was checked, and no line tells of a failure.
+
+How the sizes grow is not printed, so that rows of which every other one is missing look like a sweep of its own. Taken are the
+factor 2 of everybody's command line and the program's own default, a tenth of the range; who runs it with others has to say so
+(or has the command line in the text).
 
 The bandwidth is the algorithm's, size / time. The column says GB/s; there are versions that divide by 2^30, and each row
 proves which it is, since size and time stand beside it. Sizes are bytes per rank (all_gather and reduce_scatter: of all).
@@ -36,7 +40,16 @@ COLUMNS = {
 }  # fmt: skip
 
 _SWEEP = re.compile(r"the minbytes is (\d{1,20}), maxbytes is (\d{1,20}), iters is (\d{1,10}), warmup_iters is (\d{1,10})")
-_NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,9})?")
+# With the digits that the program prints, in every version.
+_TIME = re.compile(r"\d{1,20}\.\d{2}")
+_BANDWIDTH = re.compile(r"\d{1,20}\.\d{5}")
+# A command line in the text, as a shell or a script writes it: the operation, and the options after it.
+_COMMAND = re.compile(r"\b(all_gatherv?|all_reduce|alltoall(?:vc?)?|broadcast|reduce|reduce_scatterv?|scatter)_test\b([^\n]{0,2000})")
+_OPTION = re.compile(r"(?<!\S)(?:-([fic]) ?|--(stepfactor|stepbytes|check)[ =])(\d{1,20}(?:\.\d{1,9})?)(?!\S)")
+_RANKS = re.compile(r"\brank_size: (\d{1,7})\b")
+# Bytes of an element; a rank's part is rounded to whole ones. How many ranks are tried where nobody says how many there were.
+_ELEMENTS = (1, 2, 4, 8, 16)
+_MOST_RANKS = 1024
 _WRONG = (
     re.compile(r"(?:local rank_id|rank id) \d{1,7}, check result failed[^\n]{0,200}"),
     re.compile(r"(?:check|result) buf\[\d{1,20}\] [^\n]{0,200}"),
@@ -69,13 +82,18 @@ class _Bad(Exception):
         self.code = code
 
 
-def parse(text: t.Any, rc: int = 0, op: str | None = None, ranks: int | None = None) -> Parsed:
+def parse(
+    text: t.Any, rc: int = 0, op: str | None = None, ranks: int | None = None, factor: float | None = None, step: int | None = None
+) -> Parsed:
     """Read what one hccl_test program printed and its exit status `rc`. Never raises.
 
     The output says neither the operation nor the number of ranks: with `op` (all_reduce, ...) and `ranks` the bus bandwidths
-    are computed, else they are None. Rows as of nccl_tests: size in bytes, out_of_place with time_us, algbw, busbw (in
-    `bandwidth_unit`) and wrong (0, or None where it was not checked), in_place None. `peak_algbw` and `peak_busbw` are the
-    best of the rows of at least a quarter of the largest size, with value, unit and size.
+    are computed, else they are None. `factor` (-f) or `step` (-i, bytes) is how the sizes were asked to grow; without them by 2, or
+    as the program does where it is not told. Results that were not checked are an error, `unchecked`, with their rows.
+
+    Rows as of nccl_tests: size in bytes, out_of_place with time_us, algbw, busbw (in `bandwidth_unit`) and wrong (0, or None where
+    it was not checked), in_place None. `peak_algbw` and `peak_busbw` are the best of the rows of at least a quarter of the largest
+    size, with value, unit and size.
     """
     result: Parsed = {
         "outcome": "error", "reason": None, "reason_code": None, "op": op, "complete": False, "warnings": [], "nccl_version": None,
@@ -90,15 +108,36 @@ def parse(text: t.Any, rc: int = 0, op: str | None = None, ranks: int | None = N
         text = plain(text, re.compile(r"the minbytes is \d|data_size\(Bytes\)"))
         sweeps = [tuple(int(n) for n in found) for found in _SWEEP.findall(text)]
         checks = _table(text, result)
-        _judge(text, rc, result, sweeps, checks)
-        _bandwidths(result, ranks)
+        asked = _asked(text, op, ranks, {"f": factor, "i": step})
+        _judge(text, rc, result, sweeps, checks, asked)
+        _bandwidths(result, asked["ranks"])
         result["complete"] = True
+        if "NULL" in checks or asked["c"] == 0 or "No verification is performed" in text:
+            raise _Bad("unchecked", "the results were not checked (-c 0, or values that overflow)")
         result["outcome"] = "measured"
     except _Bad as bad:
         result["reason_code"], result["reason"] = bad.code, str(bad)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, ZeroDivisionError) as error:
         result["reason_code"], result["reason"] = "bad_output", f"not readable: {type(error).__name__}: {error}"[:300]
     return result
+
+
+def _asked(text: str, op: str | None, ranks: int | None, options: dict[str, float | None]) -> dict[str, t.Any]:
+    """What the run was asked for, as the caller and the text say: {"ranks", "f", "i", "c"}. Raises _Bad where they say different things."""
+    asked: dict[str, t.Any] = {**options, "ranks": ranks, "c": None}
+    for operation, rest in _COMMAND.findall(text):
+        if op is not None and operation != op:
+            raise _Bad("bad_output", f"the text is that of {operation}, expected {op}")
+        for short, long, value in _OPTION.findall(rest):
+            name = short or {"stepfactor": "f", "stepbytes": "i", "check": "c"}[long]
+            if asked[name] is not None and asked[name] != float(value):
+                raise _Bad("bad_output", f"the command line says -{name} {value}, expected {asked[name]:g}")
+            asked[name] = float(value)
+    for found in set(_RANKS.findall(text)):
+        if asked["ranks"] not in (None, int(found)):
+            raise _Bad("rank_mismatch", f"{found} ranks took part, expected {asked['ranks']}")
+        asked["ranks"] = int(found)
+    return asked
 
 
 def _table(text: str, result: Parsed) -> list[str]:
@@ -121,8 +160,8 @@ def _table(text: str, result: Parsed) -> list[str]:
             row = dict(zip(names, words))
             if row["check"] not in ("success", "failed", "NULL"):
                 raise _Bad("incomplete_output", f"a row is cut: {line.strip()[:150]}")
-            if not row["size"].isdigit() or not _NUMBER.fullmatch(row["time"]) or not _NUMBER.fullmatch(row["algbw"]):
-                raise _Bad("bad_output", f"a row holds a cell that is no number: {line.strip()[:150]}")
+            if not row["size"].isdigit() or not _TIME.fullmatch(row["time"]) or not _BANDWIDTH.fullmatch(row["algbw"]):
+                raise _Bad("bad_output", f"a row holds a cell that is no number of its column: {line.strip()[:150]}")
             checks.append(row["check"])
             result["rows"].append(
                 {
@@ -137,7 +176,7 @@ def _table(text: str, result: Parsed) -> list[str]:
     return checks
 
 
-def _judge(text: str, rc: int, result: Parsed, sweeps: list[tuple[int, ...]], checks: list[str]) -> None:
+def _judge(text: str, rc: int, result: Parsed, sweeps: list[tuple[int, ...]], checks: list[str], asked: dict[str, t.Any]) -> None:
     """Raises _Bad for anything that is not a whole and consistent measurement."""
     rows = result["rows"]
     if "failed" in checks:
@@ -163,41 +202,45 @@ def _judge(text: str, rc: int, result: Parsed, sweeps: list[tuple[int, ...]], ch
     if not rows:
         raise _Bad("incomplete_output", "the table has no rows")
     smallest, largest, result["iterations"], _warmup = sweeps[0]
-    _sweep([row["size"] for row in rows], smallest, largest)
-    if "NULL" in checks:
-        result["warnings"].append("the results were not checked (-c 0, or values that overflow)")
+    _sweep([row["size"] for row in rows], smallest, largest, asked)
 
 
-def _sweep(sizes: list[int], smallest: int, largest: int) -> None:
-    """Every size from the smallest to the largest. How they grow is not printed: by the factor or the step of the first two."""
+def _sweep(sizes: list[int], smallest: int, largest: int, asked: dict[str, t.Any]) -> None:
+    """Raises _Bad unless there is a row of every size from the smallest to the largest."""
     if sizes[0] != smallest:
         raise _Bad("incomplete_output", f"the row of {smallest} bytes is missing: the table begins with {sizes[0]}")
     if sizes[-1] > largest:
         raise _Bad("bad_output", f"a row has {sizes[-1]} bytes, the largest size is {largest}")
-    if len(sizes) == 1:
-        if smallest != largest:
-            raise _Bad("incomplete_output", f"one row where the sizes go from {smallest} to {largest} bytes")
-        return
-    step = sizes[1] - sizes[0]
     pairs = list(zip(sizes, sizes[1:]))
-    if step <= 0:
+    if any(b <= a for a, b in pairs):
         raise _Bad("bad_output", "the sizes do not grow")
+    if len(sizes) == 1 and smallest != largest and not asked["f"] and not asked["i"]:
+        raise _Bad("incomplete_output", f"one row where the sizes go from {smallest} to {largest} bytes")
+    factor = asked["f"] or (None if asked["i"] else 2.0)
     # Sizes are cut to whole bytes, and rounded up to a multiple of the ranks by some versions.
-    factor = max(b / a for a, b in pairs)
-    multiplied = all(abs(b - a * factor) <= max(1 + a / sizes[0], 0.02 * b) for a, b in pairs)
-    added = all(abs(b - a - step) <= max(1, 0.1 * step) for a, b in pairs)
+    multiplied = bool(factor) and all(abs(b - a * factor) <= max(1 + a / sizes[0], 0.02 * b) for a, b in pairs)
+    step = 0.0 if asked["f"] else asked["i"] or _default_step(sizes, largest, asked["ranks"] or 0)
+    added = bool(step) and all(abs(b - a - step) <= max(1, 0.1 * step) for a, b in pairs)
     if not multiplied and not added:
-        raise _Bad("incomplete_output", "a row is missing between the first and the last: the sizes grow by no one factor or step")
-    if not (multiplied and sizes[-1] * factor > largest) and not (added and sizes[-1] + step > largest):
+        wanted = f"by the factor {factor:g}" if factor else f"by {step:g} bytes"
+        more = "" if asked["f"] or asked["i"] else " or the program's own step: say with which factor or step it ran"
+        raise _Bad("incomplete_output", f"rows are missing: the sizes {', '.join(map(str, sizes[:4]))} .. do not grow {wanted}{more}")
+    if (not multiplied or int(sizes[-1] * factor) <= largest) and (not added or sizes[-1] + step <= largest):
         raise _Bad("incomplete_output", f"the rows end at {sizes[-1]} bytes, the largest size is {largest}: the output is cut")
+
+
+def _default_step(sizes: list[int], largest: int, ranks: int) -> float:
+    """The step of the rows where it is what the program takes by itself: a tenth of the range, of ends and step that some versions
+    round to multiples of the ranks. 0 where it is not."""
+    step = sizes[1] - sizes[0] if len(sizes) > 1 else 0
+    own = (largest - sizes[0]) / 10
+    return step if abs(step - own) <= 0.1 * own + ranks else 0
 
 
 def _bandwidths(result: Parsed, ranks: int | None) -> None:
     rows = result["rows"]
     op: str | None = result["op"]
-    # A rank's part is rounded up to whole elements of up to 16 bytes.
-    padding = 16 * (ranks or 1024)
-    fitting = [unit for unit in UNITS if all(_follows(row, UNITS[unit], padding) for row in rows)]
+    fitting = [unit for unit in UNITS if _follow(result["rows"], UNITS[unit], ranks)]
     if not fitting:
         raise _Bad("bad_output", "the bandwidths do not follow from sizes and times")
     unit = result["bandwidth_unit"] = fitting[0]
@@ -217,11 +260,21 @@ def _bandwidths(result: Parsed, ranks: int | None) -> None:
     result["peak_algbw"] = {"value": best["out_of_place"]["algbw"], "unit": unit, "size": best["size"]}
 
 
-def _follows(row: Row, per_us: float, padding: int) -> bool:
-    """Whether the bandwidth is size / time, as far as the printed digits go (two of the time, five of the bandwidth)."""
+def _follow(rows: list[Row], per_us: float, ranks: int | None) -> bool:
+    """Whether every bandwidth is the bytes that were moved / time, as far as the printed digits go (two of the time, five of the
+    bandwidth). The bytes are those of whole elements of every rank, one and the same part in all rows."""
+    for row in rows:
+        if row["out_of_place"]["time_us"] <= 0.005:
+            raise _Bad("bad_output", f"the time at {row['size']} bytes is 0: nothing was measured")
+    parts = sorted({e * r for r in (range(1, _MOST_RANKS + 1) if ranks is None else (1, ranks)) for e in _ELEMENTS})
+    moved = [_moved(row, per_us) for row in rows]
+    cut = any(all(low <= size // part * part <= high for size, low, high in moved) for part in _ELEMENTS)
+    return cut or any(all(low <= -(-size // part) * part <= high for size, low, high in moved) for part in parts)
+
+
+def _moved(row: Row, per_us: float) -> tuple[int, float, float]:
+    """A row's size, and between what the bytes lie that its time and bandwidth tell."""
     time, printed = row["out_of_place"]["time_us"], row["out_of_place"]["algbw"]
-    if time <= 0.005:
-        raise _Bad("bad_output", f"the time at {row['size']} bytes is 0: nothing was measured")
-    low = row["size"] / (time + 0.00501) / per_us - 5.1e-6
-    high = (row["size"] + padding) / (time - 0.00501) / per_us + 5.1e-6
-    return bool(low <= printed <= high)
+    low = (printed - 5.1e-6) * per_us * (time - 0.00501)
+    high = (printed + 5.1e-6) * per_us * (time + 0.00501)
+    return row["size"], low, high

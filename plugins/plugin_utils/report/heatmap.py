@@ -41,13 +41,13 @@ def build(
 ) -> Record:
     """What the page and report.json show of one test between pairs (one check and variant).
 
-    `cells` are those of plugin_utils/judging/matrix.py, each with its own floor, a limit where `better` is `lower`; a pair that was
-    tested more than once shows its worst test. `rounds` are `{"round", "pairs", "started_at", "seconds", "slowest"}`, the
-    last three None where not known.
+    `cells` are those of plugin_utils/judging/matrix.py, each with its own floor, a limit where `better` is `lower`; a pair that was tested
+    more than once, or each of its directions, shows its worst test. `rounds` are `{"round", "pairs", "started_at", "seconds",
+    "slowest"}`, the last three None where not known.
     """
     rails: dict[str, dict[tuple[str, str], Cell]] = {}
     for cell in cells:
-        pair = (cell.a, cell.b) if cell.a < cell.b else (cell.b, cell.a)
+        pair = (cell.a, cell.b) if cell.directed or cell.a < cell.b else (cell.b, cell.a)
         tests = rails.setdefault(cell.rail, {})
         if pair not in tests or _badness(cell, better) > _badness(tests[pair], better):
             tests[pair] = cell
@@ -56,6 +56,7 @@ def build(
         "unit": unit,
         "better": better,
         "simulated": simulated,
+        "directed": any(cell.directed for tests in rails.values() for cell in tests.values()),
         "rails": [_rail(name, rails[name], better) for name in sorted(rails)],
         "worst": _worst(rails, better),
         "rounds": [dict(r) for r in rounds],
@@ -108,8 +109,8 @@ def _rail(name: str, tests: dict[tuple[str, str], Cell], better: str) -> Record:
     values_of, floors_of = _empty(count, count), _empty(count, count)
     for (i, j), members in of_block.items():
         worst = max(members, key=lambda c: _badness(c, better))
-        values_of[i][j] = values_of[j][i] = worst.value
-        floors_of[i][j] = floors_of[j][i] = worst.floor
+        for row, column in {(i, j), (i, j) if worst.directed else (j, i)}:
+            values_of[row][column], floors_of[row][column] = worst.value, worst.floor
     spans = [range(i * size, min((i + 1) * size, len(ports))) for i in range(count)]
     names = [f"{rail['ports'][s[0]]} to {rail['ports'][s[-1]]}" for s in spans]
     bad = {key: sum(_misses(c, better) for c in members) for key, members in of_block.items()}
@@ -141,11 +142,12 @@ def _grid(
     row_span: range,
     column_span: range,
 ) -> Record:
-    """Values and floors by row and column (None: not tested or without a number), and the marks [row, column, text] upon them."""
+    """Values and floors by row and column (None: not tested or without a number), and the marks [row, column, text] upon them. Rows
+    send and columns receive where directions have cells of their own; else both halves are the same."""
     values, floors = _empty(len(rows), len(columns)), _empty(len(rows), len(columns))
     bad, unknown = [], []
     for cell in tests.values():
-        for a, b in ((place[cell.a], place[cell.b]), (place[cell.b], place[cell.a])):
+        for a, b in ((place[cell.a], place[cell.b]), (place[cell.b], place[cell.a]))[: 1 if cell.directed else 2]:
             if a in row_span and b in column_span:
                 i, j = a - row_span.start, b - column_span.start
                 values[i][j], floors[i][j] = cell.value, cell.floor

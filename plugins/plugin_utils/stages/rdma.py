@@ -5,7 +5,7 @@
 """The stage `rdma`: which pairs are planned, and the timetable that each node walks.
 
 A pair is planned as a whole; the rails that it has are known when the stage `rdma_ports` was measured. Rails are numbered by the
-ports of a node in the order of their devices' names.
+ports of a node in the order of their devices' names. What moves data one way only is planned twice, once for each direction.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation im
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_matrix, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.pairing import pair_rounds
 
@@ -48,7 +48,7 @@ def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], lis
         for pairs in rounds:
             for server, client in pairs:
                 subject = {"kind": "pair", "id": pair_of(server, client), "members": []}
-                found += [_item(kind["check"], kind["variant"], subject, nodes[client]) for kind in tests]
+                found += [_item(kind["check"], kind["variant"], subject, nodes[_roles(kind, server, client)[1]]) for kind in tests]
         notes += estimate(rounds, tests, wanted)
     return found, notes
 
@@ -95,6 +95,14 @@ def _taking_part(rounds: list[t.Any], machines: list[str]) -> list[str]:
     return [node for node in machines if node in here]
 
 
+def _roles(kind: Record, server: str, client: str) -> tuple[str, str]:
+    """Who serves and who asks: as it is planned, or as the direction wants it."""
+    if kind["direction"] is None:
+        return server, client
+    sender, receiver = sorted((server, client), reverse=kind["direction"] == directions.BACK)
+    return (sender, receiver) if directions.server_sends(kind["check"]) else (receiver, sender)
+
+
 def rounds_of(machines: list[str], wanted: Record) -> list[t.Any]:
     """Rounds of [server, client] over the machines; RunError for settings that make none."""
     scope = wanted["rdma_scope"]
@@ -116,8 +124,12 @@ def rounds_of(machines: list[str], wanted: Record) -> list[t.Any]:
 
 
 def kinds(wanted: Record) -> list[Record]:
-    """The kinds of tests: check and variant, the tool and its options, the same on both sides, and what must stand in its output."""
-    found = []
+    """The kinds of tests: check and variant, the tool and its options, the same on both sides, and what must stand in its output.
+
+    A bandwidth is that of one direction, and each direction is a kind by itself; a latency is that of the way there and back, and an
+    atomic operation takes as much one way as the other.
+    """
+    found: list[Record] = []
     for test in wanted["rdma_tests"]:
         op, kind = test.split("_")
         bandwidth = kind == "bw"
@@ -129,10 +141,12 @@ def kinds(wanted: Record) -> list[Record]:
         options += ["-D", str(wanted["rdma_duration"])] if wanted["rdma_duration"] else ["-n", str(count)]
         options += ["-q", str(qps), "--noPeak", "--report_gbits"] if bandwidth else []
         options += ["-b"] if both else []
-        found.append(
+        whole = variant(size=size, qps=qps if bandwidth else None, bidirectional="true" if both else None)
+        found += [
             {
                 "check": test,
-                "variant": variant(size=size, qps=qps if bandwidth else None, bidirectional="true" if both else None),
+                "variant": directions.with_direction(whole, direction) if direction else whole,
+                "direction": direction,
                 "tool": f"ib_{test}",
                 "options": options + wanted["rdma_extra_args"],
                 "op": op,
@@ -142,9 +156,10 @@ def kinds(wanted: Record) -> list[Record]:
                 "duration": None if any(word.startswith(("-f", "--margin")) for word in wanted["rdma_extra_args"])
                 else wanted["rdma_duration"] or None,
                 "qps": qps if bandwidth else None,
-                "context": {"op": op, "bidirectional": bool(both), "qps": qps},
+                "context": {"op": op, "bidirectional": bool(both), "qps": qps, "direction": direction},
             }
-        )
+            for direction in ((directions.FORWARD, directions.BACK) if bandwidth and op != "atomic" and not both else (None,))
+        ]
     return found
 
 
@@ -152,12 +167,14 @@ def estimate(rounds: list[t.Any], tests: list[Record], wanted: Record) -> list[s
     """What the rounds will take, from the bytes that they move, in words."""
     pairs = sum(len(pairs) for pairs in rounds)
     rest = [pairs for pairs in rounds if pairs]
-    said = [f"rdma: {len(rest)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail"]
-    for kind in tests:
+    words = {kind["check"]: f"{kind['check']} in both directions" if kind["direction"] else kind["check"] for kind in tests}
+    said = [f"rdma: {len(rest)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail: {', '.join(words.values())}"]
+    for kind in {kind["check"]: kind for kind in tests}.values():
         if _counted(kind):
             moved = _bytes(kind)
             told = ", ".join(f"{_seconds(kind, wanted, speed):.3g} s at {speed} Gb/s" for speed in SPEEDS)
-            said.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail: {told}")
+            each = " in each direction" if kind["direction"] else ""
+            said.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail{each}: {told}")
     least = ", ".join(f"{_human(expected_seconds(len(rest), tests, wanted, speed))} at {speed} Gb/s" for speed in SPEEDS)
     slot = wanted["rdma_test_timeout"] + wanted["rdma_patience"]
     most = _human(len(rest) * len(tests) * slot)
@@ -224,32 +241,37 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
     }
     nodes = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma" and i["check"] == TIMETABLE}
     nodes = {node: target for node, target in nodes.items() if target in settings}
-    target_of_pair = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma" and i["subject"]["kind"] == "pair"}
+    pairs = [i for i in plan["items"] if i["stage"] == "rdma" and i["subject"]["kind"] == "pair"]
+    asker = {(i["check"], i["variant"], i["subject"]["id"]): i["target"] for i in pairs}
     ports = ports_of(run.journal.read()[0])
     told: dict[str, Record] = {}
     for members in realms(nodes, settings):
         tests = kinds(settings[nodes[members[0]]])
         book = Timetable({node: nodes[node] for node in members}, settings, ports, tests)
-        for packed in _rounds_again(list(target_of_pair), book.nodes, target_of_pair):
+        for packed in _rounds_again(list(dict.fromkeys(i["subject"]["id"] for i in pairs)), book.nodes):
             for number, kind in enumerate(tests):
-                book.add([(number, a, b, s) for a, b, s in packed if (kind["check"], kind["variant"], s) in left])
+                asked = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
+                book.add([(number, *_as_planned(kind, a, b, book.nodes, asker[key]), key[2]) for a, b, key in asked if key in left])
         told.update(book.write())
     return told
 
 
-def _rounds_again(pairs: list[str], nodes: dict[str, str], client_of: dict[str, str]) -> list[list[tuple[str, str, str]]]:
-    """The plan's pairs in its order as rounds of (server, client, subject): each into the first in which both are free."""
+def _as_planned(kind: Record, first: str, second: str, nodes: dict[str, str], target: str) -> tuple[str, str]:
+    """Who serves and who asks in a pair of the plan: the target of an item is that of who asks."""
+    return _roles(kind, second, first) if nodes[first] == target else _roles(kind, first, second)
+
+
+def _rounds_again(pairs: list[str], nodes: dict[str, str]) -> list[list[tuple[str, str, str]]]:
+    """The plan's pairs in its order as rounds of (first, second, subject): each into the first in which both are free."""
     rounds: list[list[tuple[str, str, str]]] = []
     free: dict[str, int] = {}
     for subject in pairs:
         first, second = subject.split("|")
         if first in nodes and second in nodes:
-            client = first if nodes[first] == client_of[subject] else second
-            server = second if client == first else first
             number = max(free.get(first, 0), free.get(second, 0))
             while len(rounds) <= number:
                 rounds.append([])
-            rounds[number].append((server, client, subject))
+            rounds[number].append((first, second, subject))
             free[first] = free[second] = number + 1
     return rounds
 
@@ -290,6 +312,8 @@ class Timetable:
                 self.absent[client].append({**kind_of, "subject": pair, **refused})
                 continue
             for place, step in enumerate(self._steps(server, client)):
+                if server == client and self.tests[kind]["direction"] == directions.BACK:
+                    step = [(other, mine) for mine, other in step]
                 while len(rounds) <= place:
                     rounds.append([])
                 rounds[place].append((kind, server, client, subject, step))

@@ -14,7 +14,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma, rdma_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma, rdma_matrix
 
 Record = t.Dict[str, t.Any]
 
@@ -54,13 +54,16 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
 
 
 def _asked(records: list[Record], plan: Record, tests: list[Record]) -> list[tuple[int, str, str]]:
-    """(kind, port, port) of every test that a diagnosis still needs."""
-    number = {(kind["check"], kind["variant"]): place for place, kind in enumerate(tests)}
+    """(kind, port of the server, port of the client) of every test that a diagnosis still needs."""
+    number = {(kind["check"], directions.without_direction(kind["variant"]), kind["direction"]): place for place, kind in enumerate(tests)}
     asked = []
     for table in rdma_matrix.tables(records, expectations.of_run(plan["judging"])):
         found = table.diagnose()
-        if found and (table.check, table.variant) in number:
-            asked += [(number[table.check, table.variant], a, b) for a, b, _rail in found.again]
+        for a, b, _rail in found.again if found else ():
+            direction = directions.direction_of(node_of(a), node_of(b)) if table.directed else None
+            kind = number.get((table.check, table.variant, direction))
+            if kind is not None:
+                asked.append((kind, a, b) if direction is None or directions.server_sends(table.check) else (kind, b, a))
     return asked
 
 

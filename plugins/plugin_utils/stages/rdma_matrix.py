@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 
 Record = t.Dict[str, t.Any]
@@ -37,7 +38,7 @@ MAJORITY = 3
 @dataclasses.dataclass
 class Table:
     """One kind of test in one realm, the name of a cluster or empty for machines behind SSH: the cells of its matrix, each
-    with the floor that is known of it."""
+    with the floor that is known of it. `directed`: each direction of a pair has a cell; `variant` is that of both."""
 
     realm: str
     check: str
@@ -46,6 +47,7 @@ class Table:
     better: t.Literal["higher", "lower"]
     unit: str
     simulated: bool
+    directed: bool
 
     def diagnose(self) -> Diagnosis | None:
         """Who is bad; None where nothing says what is good."""
@@ -60,10 +62,10 @@ def tables(records: t.Sequence[Record], expected: Expected) -> list[Table]:
     again: dict[tuple[str, str, str], list[tuple[Record, Record]]] = collections.defaultdict(list)
     for record in records:
         if record.get("stage") == "rdma" and record["subject"]["kind"] == "pair":
-            pairs[_realm(record), record["check"], record["variant"]].append(record)
+            pairs[_realm(record), record["check"], directions.without_direction(record["variant"])].append(record)
         elif record.get("stage") == "rdma_again":
             for row in sides(record, "client"):
-                again[_realm(record), row["check"], row["variant"]].append((record, row))
+                again[_realm(record), row["check"], directions.without_direction(row["variant"])].append((record, row))
     ports = _ports_of(records)
     return [_table(*key, found, again[key], ports, expected) for key, found in sorted(pairs.items())]
 
@@ -131,19 +133,21 @@ def _table(
             of_ports[frozenset((rail["a"], rail["b"]))] = record["context"]
             # A port within its own node, or with itself, is no path between two.
             if node_of(rail["a"]) != node_of(rail["b"]):
-                found.append(_judged(_of_rail(record, rail, ports), rail, ports, expected, metric, unit))
+                one_way = record["variant"] != variant
+                found.append(_judged(_of_rail(record, rail, ports), rail, ports, expected, metric, unit, one_way))
     # What selects an expectation besides the two ports is the same in all pairs of a table.
     whole = min(pairs, key=lambda r: (not r["context"], r["subject"]["id"], r["attempt"]))
     context = {**whole["context"], "nic_gbps": None}
     for record, row in again:
         own = _context(of_ports.get(frozenset((row["a"], row["b"])), context), row, ports)
         of = {**record, "stage": "rdma", "check": check, "context": own, "series": row["rows"], "metrics": {}}
-        cell, alike = _judged(of, row, ports, expected, metric, unit)
+        cell, alike = _judged(of, row, ports, expected, metric, unit, row["variant"] != variant)
         found.append((dataclasses.replace(cell, again=True), alike))
     # In an order of their own: what is said of them does not depend on the journal's.
     cells = sorted(_with_usual(found, better), key=lambda c: (c.a, c.b, c.rail, c.again, c.outcome, c.value or 0.0, c.reason))
     simulated = any(record["simulated"] for record in pairs)
-    return Table(realm, check, variant, cells, t.cast("t.Literal['higher', 'lower']", better), unit, simulated)
+    directed = any(cell.directed for cell in cells)
+    return Table(realm, check, variant, cells, t.cast("t.Literal['higher', 'lower']", better), unit, simulated, directed)
 
 
 def _of_rail(record: Record, rail: Record, ports: dict[str, Record]) -> Record:
@@ -166,14 +170,17 @@ def _rates(rail: Record, ports: dict[str, Record]) -> tuple[float | None, float 
 
 
 def _judged(
-    record: Record, rail: Record, ports: dict[str, Record], expected: Expected, metric: str, unit: str
+    record: Record, rail: Record, ports: dict[str, Record], expected: Expected, metric: str, unit: str, one_way: bool
 ) -> tuple[Cell, str]:
-    """A cell with the floor of its own ports, and in words what makes others alike."""
+    """A cell with the floor of its own ports, in its direction where it has one, and in words what makes others alike."""
     cell = _cell(rail, record["series"], metric)
     floor = _floor(record, expected(record["subject"]["id"], record["target"]), metric, unit)
     rates = _rates(rail, ports) if metric == "bandwidth" else (None, None)
     alike = repr([rail["rail"], *(record["context"].get(key) for key in CONTEXT_KEYS)])
-    return dataclasses.replace(cell, floor=floor, rates=rates), alike
+    cell = dataclasses.replace(cell, floor=floor, rates=rates, directed=one_way)
+    if one_way and not directions.server_sends(record["check"]):  # the ports of a test are its server's and its client's
+        cell = dataclasses.replace(cell, a=cell.b, b=cell.a, rates=rates[::-1])
+    return cell, alike
 
 
 def _with_usual(found: list[tuple[Cell, str]], better: str) -> t.Iterator[Cell]:
@@ -224,7 +231,7 @@ def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
     for record in records:
         if record["stage"] == "rdma" and record["check"] == TIMETABLE and _realm(record) == table.realm:
             for row in sides(record, "client"):
-                if (row["check"], row["variant"]) == (table.check, table.variant):
+                if (row["check"], directions.without_direction(row["variant"])) == (table.check, table.variant):
                     by_round[row["round"]].append(row)
     return [
         {
@@ -264,9 +271,10 @@ def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Record]) -> 
         if key in deciding:
             yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
     elif finding.kind == "pair" or (finding.kind == "switch" and convicted):
-        pairs = {pair_of(node_of(e["a"]), node_of(e["b"])) for e in finding.evidence if _bad(e, table.better)}
-        for pair in sorted(pairs):
-            key = Key("rdma", table.check, table.variant, pair)
+        bad = {tuple(map(node_of, (e["a"], e["b"]))) for e in finding.evidence if _bad(e, table.better)}
+        for a, b in sorted(bad):
+            variant = directions.with_direction(table.variant, directions.direction_of(a, b)) if table.directed else table.variant
+            key = Key("rdma", table.check, variant, pair_of(a, b))
             if key in deciding:
                 yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
 

@@ -298,7 +298,7 @@ def _direction(seen: bool) -> Lie:
         mark = "_" if _is_json(text) else " "
         if "Bidirectional" in text:
             return text.replace(f"Bidirectional{mark}", "", 1)
-        return re.sub(rf"{mark}((?:Post[ _]List[ _])?BW{mark}Test)", rf"{mark}Bidirectional{mark}\\1", text, count=1)
+        return re.sub(rf"{mark}((?:Post[ _]List[ _])?BW{mark}Test)", rf"{mark}Bidirectional{mark}\1", text, count=1)
 
     return lie
 

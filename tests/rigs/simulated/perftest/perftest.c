@@ -8,7 +8,7 @@
  *
  * Devices are those of /sys/class/infiniband, below $SIMULATED_ROOT where it is set.
  * /opt/simulated/perftest.conf (below it too), a word and its value a line: seconds 5 | gbps 392 | slow ADDRESS FACTOR (a GID of either side) |
- * pair ADDRESS ADDRESS FACTOR | version 6.06 | hang ADDRESS | die ADDRESS | count 4 (iterations that are really done)
+ * pair ADDRESS ADDRESS FACTOR | sends ADDRESS FACTOR and way FROM TO FACTOR (data in one direction only) | version 6.06 | hang ADDRESS | die ADDRESS | count 4 (iterations that are really done)
  * json 0.5 (what its JSON says of the number, times that; from version 6.20 on)
  */
 #include <arpa/inet.h>
@@ -34,7 +34,7 @@ static const char *root(void)
     return getenv("SIMULATED_ROOT") ? getenv("SIMULATED_ROOT") : "";
 }
 
-static void read_conf(const char *mine, const char *other, double *factor, int *hang, int *die)
+static void read_conf(const char *mine, const char *other, int sends, int receives, double *factor, int *hang, int *die)
 {
     char line[256], a[64], b[64];
     double value;
@@ -52,6 +52,11 @@ static void read_conf(const char *mine, const char *other, double *factor, int *
             *factor *= value;
         if (sscanf(line, "pair %63s %63s %lf", a, b, &value) == 3 &&
             ((!strcmp(a, mine) && !strcmp(b, other)) || (!strcmp(b, mine) && !strcmp(a, other))))
+            *factor *= value;
+        if (sscanf(line, "sends %63s %lf", a, &value) == 2 && ((sends && !strcmp(a, mine)) || (receives && !strcmp(a, other))))
+            *factor *= value;
+        if (sscanf(line, "way %63s %63s %lf", a, b, &value) == 3 &&
+            ((sends && !strcmp(a, mine) && !strcmp(b, other)) || (receives && !strcmp(b, mine) && !strcmp(a, other))))
             *factor *= value;
         if (sscanf(line, "hang %63s", a) == 1 && (!strcmp(a, mine) || !strcmp(a, other)))
             *hang = 1;
@@ -149,7 +154,7 @@ int main(int argc, char **argv)
     char path[256], text[128], mine[64], other[64], results[512];
     double factor = 1, duration = 0;
 
-    read_conf(NULL, NULL, NULL, NULL, NULL);
+    read_conf(NULL, NULL, 0, 0, NULL, NULL, NULL);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(word, "--version")) { printf("Version: %s\n", version); return 1; }
@@ -212,7 +217,9 @@ int main(int argc, char **argv)
     }
     plain(us.gid, mine, sizeof mine);
     plain(them.gid, other, sizeof other);
-    read_conf(mine, other, &factor, &hang, &die);
+    /* Who asks fetches by a read, and brings by everything else; a latency goes both ways. */
+    int fetches = (strstr(name, "read") != NULL) == (peer != NULL), both = latency || us.bidirectional;
+    read_conf(mine, other, both || !fetches, both || fetches, &factor, &hang, &die);
     printf("%s                    %s%s %s Test\n", rule, title, us.bidirectional ? " Bidirectional" : "", latency ? "Latency" : "BW");
     printf(" Dual-port       : OFF\t\tDevice         : %s\n Number of qps   : %lu\t\tTransport type : IB\n", device, us.qps);
     printf(" Connection type : RC\t\tUsing SRQ      : OFF\n PCIe relax order: ON\n ibv_wr* API     : ON\n");

@@ -6,16 +6,18 @@
 
 from __future__ import annotations
 
+import random
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.hccl_test import parse
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import parse as parse_nccl
+from fuzz import healthy_hccl
 from hypothesis import given
 from hypothesis import strategies as st
 
-# The documentation's example, which divides by 2^30 and leaves rows out.
+# The documentation's example, which divides by 2^30 and leaves out all rows but the first and the last.
 DOCUMENTED = """# mpirun -n 8 ./bin/all_reduce_test -b 8K -e 64M -f 2 -d fp32 -o sum -p 8
 the minbytes is 8192, maxbytes is 67108864, iters is 20, warmup_iters is 5
 data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_result:
@@ -50,7 +52,8 @@ def test_a_sweep() -> None:
 
 
 def test_the_documented_example_is_in_gibibytes() -> None:
-    found = parse(DOCUMENTED)
+    assert "do not grow by the factor 2" in parse(DOCUMENTED)["reason"]
+    found = parse(DOCUMENTED.replace("-f 2", "-f 8192"))
     assert found["outcome"] == "measured", found["reason"]
     assert found["peak_algbw"] == {"value": 23.76245, "unit": "GiB/s", "size": 67108864}
     assert found["warnings"] == ["this version prints 2^30 bytes a second under GB/s"]
@@ -88,8 +91,8 @@ def test_steps_and_odd_factors() -> None:
     while size <= 1 << 20:
         sizes.append(size)
         size = int(size * 1.3)
-    assert parse(output(8192, 1 << 20, sizes))["outcome"] == "measured"
-    assert parse(output(8192, 1 << 20, sizes[:-1]))["reason_code"] == "incomplete_output"
+    assert parse(output(8192, 1 << 20, sizes), factor=1.3)["outcome"] == "measured"
+    assert parse(output(8192, 1 << 20, sizes[:-1]), factor=1.3)["reason_code"] == "incomplete_output"
     assert parse(output(64, 64))["outcome"] == "measured"
 
 
@@ -124,8 +127,72 @@ def test_wrong_and_unchecked_results() -> None:
     found = parse(output(check="failed"))
     assert found["reason_code"] == "wrong_results" and "8192 bytes" in found["reason"]
     found = parse("Warning: The calculation result overflows, No verification is performed.\n" + output(check="NULL"))
-    assert found["outcome"] == "measured" and "not checked" in found["warnings"][0]
-    assert found["rows"][0]["out_of_place"]["wrong"] is None
+    assert (found["outcome"], found["reason_code"]) == ("error", "unchecked") and found["complete"] and len(found["rows"]) == 14
+    assert found["rows"][0]["out_of_place"]["wrong"] is None and "unchecked" not in reasons.FATAL
+
+
+def test_no_part_of_a_table_is_unchecked() -> None:
+    whole, last = output(), output(check="NULL").splitlines()[-1]
+    assert parse(whole.replace(whole.splitlines()[-1], last))["reason_code"] == "unchecked"
+    assert parse("./bin/all_reduce_test -b 8K -e 64M -f 2 -c 0\n" + whole)["reason_code"] == "unchecked"
+    assert parse("Warning: The calculation result overflows, No verification is performed.\n" + whole)["reason_code"] == "unchecked"
+    assert parse("./bin/all_reduce_test -b 8K -e 64M -f 2 --check=2\n" + whole)["outcome"] == "measured"
+
+
+@pytest.mark.parametrize("begin,by", [(0, 2), (1, 2), (0, 3)])
+def test_every_other_row_gone(begin: int, by: int) -> None:
+    """The rest looks like a sweep by 4, or by twice the step: nobody has said that it is one."""
+    doubled, stepped = [8192 << n for n in range(14)], [n << 20 for n in range(1, 12)]
+    assert parse(output(sizes=doubled[begin::by]))["reason_code"] == "incomplete_output"
+    assert parse(output(1 << 20, 11 << 20, stepped[begin::by]))["reason_code"] == "incomplete_output"
+
+
+def test_a_sweep_that_the_caller_or_the_text_describes() -> None:
+    by_four = output(8192, 32 << 20, [8192 << n for n in range(0, 14, 2)])
+    assert "say with which factor" in parse(by_four)["reason"]
+    assert parse(by_four, factor=4)["outcome"] == "measured" and parse(by_four, factor=2)["reason_code"] == "incomplete_output"
+    line = "+ mpirun -f hosts -n 8 ./bin/all_reduce_test -p 8 -b 8K -e 32M -f 4 -d fp32 -o sum\n"
+    assert parse(line + by_four)["outcome"] == "measured" and "-f 4" in parse(line + by_four, factor=2)["reason"]
+    stepped = output(1 << 20, 9 << 20, [n << 20 for n in range(1, 10, 2)])
+    assert parse(stepped)["outcome"] == "error" and parse(stepped, step=2 << 20)["outcome"] == "measured"
+    assert parse("all_reduce_test -b 1M -e 9M --stepbytes 2097152\n" + stepped)["outcome"] == "measured"
+    assert parse(output(64 << 20, 100 << 20, [64 << 20]))["outcome"] == "error"
+    assert parse(output(64 << 20, 100 << 20, [64 << 20]), factor=2)["outcome"] == "measured"
+
+
+def test_another_operation_or_other_ranks_than_the_caller_says() -> None:
+    text = "./bin/all_gather_test -b 8K -e 64M -f 2\n" + output()
+    assert parse(text, op="all_gather")["outcome"] == "measured"
+    assert "text is that of all_gather" in parse(text, op="all_reduce")["reason"]
+    text = "".join(f"rank_id: {n}, rank_size: 8, HCCL_TEST_USE_DEVS: (null)\r\n" for n in range(8)) + output()
+    assert parse(text, op="all_reduce")["peak_busbw"]["value"] == parse(text, op="all_reduce", ranks=8)["peak_busbw"]["value"]
+    assert parse(text, op="all_reduce", ranks=16)["reason_code"] == "rank_mismatch"
+
+
+def test_a_bandwidth_of_a_small_size_follows_too() -> None:
+    """The rounding to whole parts is the same in every row, not a slack for each."""
+    text = output()
+    number = text.splitlines()[2].split("|")[2].strip()
+    assert parse(text.replace(number, f"{float(number) * 1.9:.5f}"))["reason_code"] == "bad_output"
+    assert parse(text.replace(number, f"{float(number) * 2:.5f}"), ranks=8)["reason_code"] == "bad_output"
+    padded = [(size, -(-size // 12288) * 12288) for size in (8192, 16384, 32768)]  # 768 ranks, 16 bytes each
+    lines = "".join(f"{size} | 100.00 | {moved / 1e5:.5f} | success\n" for size, moved in padded)
+    assert parse("\n".join(output(8192, 32768).splitlines()[:2]) + "\n" + lines)["outcome"] == "measured"
+
+
+def test_time_and_bandwidth_in_each_others_columns() -> None:
+    """Their product is the size whichever is which; their digits tell."""
+    lines = output().splitlines(True)
+    size, time, bandwidth, check = lines[5].split("|")
+    assert parse(output().replace(lines[5], "|".join([size, bandwidth, time, check])))["reason_code"] == "bad_output"
+
+
+def test_healthy_runs_of_every_kind_are_measured() -> None:
+    source = random.Random(30)
+    for _number in range(400):
+        run = healthy_hccl.run(source)
+        found = parse(run.text, **run.asked)
+        assert found["outcome"] == "measured", (found["reason"], run.text)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ class Nodes:
                 resource.prlimit(self.processes[name].pid, resource.RLIMIT_MEMLOCK, (self.memlock[name], self.memlock[name]))
 
     def results(self) -> tuple[dict[str, dict[str, t.Any]], dict[str, dict[str, t.Any]]]:
-        """Observations of pairs by subject, of timetables by node; nothing may be left running."""
+        """Observations of pairs by subject (and `back` in the direction from the second to the first), of timetables by node; nothing
+        may be left running."""
         of_pairs, timetables = {}, {}
         for name, process in self.processes.items():
             for line in process.communicate(timeout=60)[0].splitlines():
@@ -91,7 +92,8 @@ class Nodes:
                 if found["check"] == "timetable":
                     timetables[name] = found
                 else:
-                    of_pairs[found["subject"]["id"]] = found
+                    back = found["variant"].startswith("direction=back")
+                    of_pairs[found["subject"]["id"] + (" back" if back else "")] = found
         assert not self.left()
         return of_pairs, timetables
 
@@ -123,11 +125,12 @@ def test_all_pairs_on_two_rails(tmp_path: pathlib.Path) -> None:
     nodes = Nodes(tmp_path, 4, rails=2, rdma_tests=["read_bw", "send_lat"])
     nodes.start()
     found, timetables = nodes.results()
-    assert set(found) == {"n0|n1", "n0|n2", "n0|n3", "n1|n2", "n1|n3", "n2|n3"}
+    every = ["n0|n1", "n0|n2", "n0|n3", "n1|n2", "n1|n3", "n2|n3"]
+    assert set(found) == {*every, *(f"{pair} back" for pair in every)}
     for one in found.values():
         assert one["outcome"] == "measured" and one["simulated"] and len(one["series"]) == 2
     for timetable in timetables.values():
-        assert len(timetable["series"]) == 12 and {row["outcome"] for row in timetable["series"]} == {"measured"}
+        assert len(timetable["series"]) == 18 and {row["outcome"] for row in timetable["series"]} == {"measured"}
         assert timetable["context"]["tool_versions"]
 
 
@@ -135,13 +138,15 @@ def test_the_preset_and_equal_options_on_both_sides(tmp_path: pathlib.Path) -> N
     nodes = Nodes(tmp_path, 2, rdma_iterations=500000)
     nodes.start()
     found, timetables = nodes.results()
-    one = found["n0|n1"]
+    one, other = found["n0|n1"], found["n0|n1 back"]
+    assert [(m["context"]["rails"][0]["a"][:2], m["context"]["direction"]) for m in (one, other)] == [("n0", "forward"), ("n1", "back")]
     words = ["-d", "mlx5_0", "-i", "1", "-x", "3", "-s", "65536", "-n", "500000", "-q", "8", "--noPeak", "--report_gbits", "-p", "21000"]
     assert one["command"][1:-1] == words
     row = one["series"][0]
     assert (row["iterations"], row["peak"], row["size"], row["bandwidth"]) == (4_000_000, None, 65536, 392.0)
     texts = [line.split()[5:] for timetable in timetables.values() for line in _raw(timetable) if line.startswith("# round")]
-    assert [text[: len(words)] for text in texts] == [words]  # the server's, which has the same options
+    texts = [[*text[: len(words) - 1], "21000"] for text in texts]
+    assert texts == [words] * 2  # the server's, which has the same options
 
 
 @pytest.mark.parametrize("test", ["read_bw", "send_lat"])
@@ -152,7 +157,7 @@ def test_json_is_used_where_it_is_json(tmp_path: pathlib.Path, test: str) -> Non
         for name in nodes.names:
             pairs.conf(folder / name, "seconds 0.1", "gbps 391.123456", f"version {version}")
         nodes.start()
-        (one,) = nodes.results()[0].values()
+        one, *_back = nodes.results()[0].values()
         assert one["outcome"] == "measured", one["reason"]
         value = {"read_bw": 391.123456, "send_lat": 3.4}[test]
         assert one["series"][0]["bandwidth" if test == "read_bw" else "latency"] == (value if version == "6.22" else round(value, 2))
@@ -169,8 +174,8 @@ def test_a_result_that_is_not_what_was_asked_for(tmp_path: pathlib.Path, line: s
     for name in nodes.names:
         pairs.conf(tmp_path / name, "seconds 0.1", "version 6.22", line)
     nodes.start()
-    (one,) = nodes.results()[0].values()
-    assert one["reason_code"] == code and words in one["reason"] and not one["metrics"]
+    for one in nodes.results()[0].values():
+        assert one["reason_code"] == code and words in one["reason"] and not one["metrics"]
 
 
 def test_both_directions_that_were_not_asked_for(tmp_path: pathlib.Path) -> None:
@@ -201,7 +206,7 @@ def test_a_partner_that_never_comes_costs_its_own_pairs(tmp_path: pathlib.Path) 
     found, timetables = nodes.results()
     for subject, word in outcomes(found).items():
         assert word == ("partner" if "n3" in subject else "measured"), found[subject]
-    window, slot, rounds, test = 2, 5, 3, 3
+    window, slot, rounds, test = 2, 5, 6, 3
     assert max(of["duration_s"] for of in timetables.values()) < window + slot * rounds + test + 1
     lost = [row for of in timetables.values() for row in of["series"] if row["outcome"] != "measured"]
     assert lost and {row["partner"] for row in lost} == {"n3"}
@@ -216,8 +221,9 @@ def test_a_partner_that_dies_in_its_round(tmp_path: pathlib.Path) -> None:
     for subject, one in found.items():
         assert one["outcome"] == "measured" or "n3" in subject, one["reason"]
         assert one["outcome"] == "measured" or not one["metrics"]
-    assert {subject for subject, word in outcomes(found).items() if word == "measured"} >= {"n0|n1", "n0|n2", "n1|n2"}
-    assert list(outcomes(found).values()).count("measured") < 6  # what n3 asked went with it
+    others = {"n0|n1", "n0|n2", "n1|n2"}
+    assert {subject for subject, word in outcomes(found).items() if word == "measured"} >= others | {f"{pair} back" for pair in others}
+    assert list(outcomes(found).values()).count("measured") < 12  # what n3 asked went with it
 
 
 def test_a_test_that_hangs_is_ended(tmp_path: pathlib.Path) -> None:
@@ -237,16 +243,16 @@ def test_a_server_that_dies_in_the_test(tmp_path: pathlib.Path) -> None:
     for name in nodes.names:
         pairs.conf(tmp_path / name, "seconds 0.5", "die 127.1.0.1", "die 127.1.0.2")
     nodes.start()
-    (one,) = nodes.results()[0].values()
-    assert one["outcome"] == "error" and not one["metrics"] and not one["context"]["rails"][0]["broke"]
+    for one in nodes.results()[0].values():
+        assert one["outcome"] == "error" and not one["metrics"] and not one["context"]["rails"][0]["broke"]
 
 
 def test_versions_that_cannot_talk(tmp_path: pathlib.Path) -> None:
     nodes = Nodes(tmp_path, 2)
     pairs.conf(tmp_path / "n1", "seconds 0.2", "version 5.60")
     nodes.start()
-    (one,) = nodes.results()[0].values()
-    assert one["outcome"] == "error" and "different versions" in one["reason"]
+    for one in nodes.results()[0].values():
+        assert one["outcome"] == "error" and "different versions" in one["reason"]
 
 
 @pytest.mark.parametrize("low", ["n0", "n1"])
@@ -256,8 +262,8 @@ def test_a_memlock_limit_that_is_too_low(tmp_path: pathlib.Path, low: str) -> No
     nodes.memlock[low] = 1 << 16
     nodes.start()
     found, timetables = nodes.results()
-    said = [found["n0|n1"], *(row for of in timetables.values() for row in of["series"])]
-    assert not any(one["outcome"] == "measured" for one in said) and not found["n0|n1"]["metrics"]
+    said = [*found.values(), *(row for of in timetables.values() for row in of["series"])]
+    assert not any(one["outcome"] == "measured" for one in said) and not any(one["metrics"] for one in found.values())
     assert any("raise the memlock limit" in one["reason"] for one in said), said
 
 
@@ -265,8 +271,8 @@ def test_no_tool(tmp_path: pathlib.Path) -> None:
     nodes = Nodes(tmp_path, 2)
     nodes.start("n0")
     nodes.start("n1", binary_dir=str(tmp_path / "nowhere"))
-    (one,) = nodes.results()[0].values()
-    assert one["reason_code"] in ("tool_missing", "partner")
+    for one in nodes.results()[0].values():
+        assert one["reason_code"] in ("tool_missing", "partner")
 
 
 def test_a_tcp_port_in_use_and_a_connection_that_is_nobody(tmp_path: pathlib.Path) -> None:
@@ -279,9 +285,8 @@ def test_a_tcp_port_in_use_and_a_connection_that_is_nobody(tmp_path: pathlib.Pat
         taken.bind((address, 21000))
         taken.listen()
         nodes.start()
-        (one,) = nodes.results()[0].values()
-        timetable = one
-    assert one["outcome"] != "measured" and timetable["outcome"] != "measured"
+        found, _timetables = nodes.results()
+    assert found["n0|n1"]["outcome"] != "measured", "in the first round its server listens there"
     nodes.processes.clear()
     nodes.start(server)
     until = time.monotonic() + 5
@@ -291,8 +296,8 @@ def test_a_tcp_port_in_use_and_a_connection_that_is_nobody(tmp_path: pathlib.Pat
                 break
         time.sleep(0.05)
     nodes.start(*[name for name in nodes.names if name != server])
-    (one,) = nodes.results()[0].values()
-    assert one["outcome"] == "measured", one["reason"]
+    for one in nodes.results()[0].values():
+        assert one["outcome"] == "measured", one["reason"]
 
 
 def test_what_changed_since_the_plan(tmp_path: pathlib.Path) -> None:
@@ -317,6 +322,7 @@ def test_counters_that_rise_are_evidence(tmp_path: pathlib.Path) -> None:
         (tmp_path / name / "sys/class/infiniband/mlx5_0/ports/1/hw_counters/out_of_sequence").write_text("17\n")
     found, timetables = nodes.results()
     assert [c["code"] for c in found["n0|n1"]["evidence"]["changes"]] == ["retransmits"]
+    assert not found["n0|n1 back"]["evidence"]["changes"], "it rose in the first direction"
     assert all("out_of_sequence rose from 0 to 17" in of["evidence"]["changes"][0]["text"] for of in timetables.values())
 
 
@@ -329,7 +335,7 @@ def test_counters_that_rise_are_evidence(tmp_path: pathlib.Path) -> None:
         ({"rdma_scope": "ring"}, {"0", "1"}),
         ({"rdma_scope": "sample", "rdma_partners": 1}, {"0", "1"}),
         ({"rdma_scope": "pairs", "rdma_pairs": [["n1", "n2"]]}, {"0", "1"}),
-        ({"rdma_scope": "loopback"}, {"0-1"}),
+        ({"rdma_scope": "loopback"}, {"0-1", "1-0"}),
         ({"rdma_bidirectional": True}, {"0", "1"}),
     ],
 )
@@ -340,4 +346,6 @@ def test_scopes_and_rails(tmp_path: pathlib.Path, settings: dict[str, t.Any], ra
     assert found
     for one in found.values():
         assert one["outcome"] == "measured", one["reason"]
-        assert {row["rail"] for row in one["series"]} == rails
+        assert {row["rail"] for row in one["series"]} <= rails
+    assert {row["rail"] for one in found.values() for row in one["series"]} == rails
+    assert len(found) == len({name.split()[0] for name in found}) * (1 if "rdma_bidirectional" in settings else 2)

@@ -36,8 +36,8 @@ def run(tmp_path: pathlib.Path) -> Run:
     written = {
         "schema": "plan/v1", "run_id": ID, "created_at": "2026-01-01T00:00:00Z", "mode": "run", "chained": True,
         "collection_version": "1", "ansible_version": "2", "python_version": "3", "partial": False, "left_out": [],
-        "skipped_stages": [], "stages": [{"name": "stack", "role": "gpufleet.acceptance.stack"}], "targets": {n: {"plane": "ssh"} for n in NODES},
-        "items": items, "sample": {}, "check_seconds": {}, "notes": [],
+        "skipped_stages": [], "stages": [{"name": "stack", "role": "gpufleet.acceptance.stack"}],
+        "targets": {n: {"plane": "ssh"} for n in NODES}, "items": items, "sample": {}, "check_seconds": {}, "notes": [],
         "judging": {"sets": [], "of": {}, "waivers": [], "warn": "accept", "stack": {}, "notes": []},
     }  # fmt: skip
     (made.dir / "plan.json").write_text(plan.dump(written))

@@ -58,6 +58,23 @@ def test_each_cell_has_its_own_floor() -> None:
     assert drawn["z"][1][0] == pytest.approx(391 / 380, rel=0.02)
 
 
+def test_each_direction_has_its_half_of_the_map() -> None:
+    both = [dataclasses.replace(c, directed=True) for c in samples.pairs(12)]
+    both += [dataclasses.replace(c, a=c.b, b=c.a, value=390.0, outcome="measured") for c in both]
+    made = heatmap.build("bw", both)
+    assert made["directed"] and made["rails"][0]["tests"] == 132 and made["rails"][0]["below"] == 13
+    grid = made["rails"][0]["grid"]
+    assert (grid["values"][5][9], grid["values"][9][5]) == (300.0, 390.0), "the row sends, the column receives"
+    assert len(grid["bad"]) == 13 and [5, 9, "misses the floor"] in grid["bad"]
+    assert all(grid["values"][i][j] is not None for i in range(12) for j in range(9) if i != j)
+    large = [dataclasses.replace(c, directed=True) for c in samples.pairs(256, rails=1)]
+    large += [dataclasses.replace(c, a=c.b, b=c.a, value=390.0, outcome="measured") for c in large]
+    rail = heatmap.build("bw", large)["rails"][0]
+    assert (rail["tests"], rail["size"]) == (256 * 255, 4)
+    assert rail["grid"]["values"][0][63] == 190.0 and rail["grid"]["values"][63][0] == 390.0
+    assert sum(len(b["grid"]["bad"]) for b in rail["blocks"]) > 0
+
+
 def test_without_a_floor_nothing_is_marked() -> None:
     made = heatmap.build("bw", [dataclasses.replace(c, floor=None) for c in samples.pairs(6)])
     assert [(r["below"], r["failed"], r["floors"]) for r in made["rails"]] == [(1, 1, [])] * 2

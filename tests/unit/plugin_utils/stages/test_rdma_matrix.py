@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import observa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma_matrix, registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_matrix, registry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,12 +60,15 @@ def run(
     again: t.Sequence[tuple[str, str]] = (),
     rates: t.Mapping[str, float] | None = None,
 ) -> list[Record]:
-    """All pairs, the second of each asks; what `again` names was measured again with the same value. `rates`: of each node's port."""
+    """All pairs in both directions; what `again` names (who sends, who receives) was measured again with the same value.
+
+    `rates`: of each node's port. Of a read the server sends.
+    """
     records, series = [], {name: [] for name in names}
-    for a, b in itertools.combinations(names, 2):
-        value = values(a, b)
-        client = side(a, b, "client", value)
-        series[a].append(side(a, b, "server", value))
+    for a, b in itertools.permutations(names, 2):
+        value, variant = values(a, b), directions.with_direction(VARIANT, directions.direction_of(a, b))
+        client = side(a, b, "client", value, variant=variant)
+        series[a].append(side(a, b, "server", value, variant=variant))
         series[b].append(client)
         context = {
             "op": "read", "bidirectional": False, "nic_gbps": min((rates or {}).get(a, 400.0), (rates or {}).get(b, 400.0)),
@@ -73,14 +76,17 @@ def run(
             "rails": [{name: client[name] for name in ("rail", "a", "b", "outcome", "reason_code", "reason", "broke", "test")}],
         }  # fmt: skip
         rows = [{**row, "rail": "0", "a": port(a), "b": port(b)} for row in client["rows"]]
-        common: Record = {"variant": VARIANT, "context": context, "series": rows, "tool_version": "6.06", "command": ["ib_read_bw"]}
+        common: Record = {"variant": variant, "context": context, "series": rows, "tool_version": "6.06", "command": ["ib_read_bw"]}
         if value is None:
             seen = observation.failed(CHECK, "tool_failed", "the link was lost", **common)
         else:
             seen = observation.measured(CHECK, metrics={"bandwidth": {"value": value, "unit": "Gb/s"}}, **common)
-        records.append(record("rdma", f"{a}|{b}", "pair", seen, b))
+        records.append(record("rdma", "|".join(sorted((a, b))), "pair", seen, b))
     records += [record("rdma", n, "node", observation.measured("timetable", series=rows), n) for n, rows in series.items()]
-    repeated = {name: [side(a, b, "client", values(a, b)) for a, b in again if b == name] for name in names}
+    repeated: dict[str, list[Record]] = {name: [] for name in names}
+    for a, b in again:
+        variant = directions.with_direction(VARIANT, directions.direction_of(a, b))
+        repeated[b].append(side(a, b, "client", values(a, b), variant=variant, subject=""))
     return records + [record("rdma_again", n, "node", observation.measured("timetable", series=rows), n) for n, rows in repeated.items()]
 
 
@@ -91,7 +97,16 @@ def judge(records: list[Record]) -> verdict.Judgement:
 
 
 def words(judgement: verdict.Judgement, stage: str = "rdma") -> dict[str, str]:
-    return {v["subject"]["id"]: v["verdict"] for v in judgement.verdicts if v["stage"] == stage}
+    """By subject, the worst of its directions."""
+    found = [v for v in judgement.verdicts if v["stage"] == stage]  # the worst first
+    return {v["subject"]["id"]: v["verdict"] for v in reversed(found)}
+
+
+def each_way(judgement: verdict.Judgement) -> dict[tuple[str, str], str]:
+    """By who sends and who receives."""
+    pairs = [v for v in judgement.verdicts if v["subject"]["kind"] == "pair"]
+    ends = [(*v["subject"]["id"].split("|"), v) for v in pairs]
+    return {(a, b) if "direction=forward" in v["variant"] else (b, a): v["verdict"] for a, b, v in ends}
 
 
 def test_a_clean_matrix() -> None:
@@ -124,8 +139,71 @@ def test_a_bad_cell_is_a_path() -> None:
     again = [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in table.again]
     found = judge(run(values, nodes(), again))
     assert {name for name, word in words(found).items() if word != "PASS"} == {"n1|n4"}
-    (one,) = [v for v in found.verdicts if v["subject"]["id"] == "n1|n4"]
-    assert "bad cell" in " ".join([one["reason"], *one["findings"]])
+    both = [v for v in found.verdicts if v["subject"]["id"] == "n1|n4"]
+    assert len(both) == 2 and all("bad cell" in " ".join([one["reason"], *one["findings"]]) for one in both)
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [("n1", "n4"), ("n4", "n1")])
+def test_a_path_that_is_bad_one_way_is_bad_in_that_direction(sender: str, receiver: str) -> None:
+    def values(a: str, b: str) -> float:
+        return 100.0 if (a, b) == (sender, receiver) else 388.0
+
+    table = rdma_matrix.tables(run(values, nodes()), lambda _n, _t: SHIPPED)[0].diagnose()
+    assert table and (port(sender), port(receiver), "0") in table.again and (port(receiver), port(sender), "0") not in table.again
+    found = judge(run(values, nodes(), [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in table.again]))
+    assert {ends: word for ends, word in each_way(found).items() if word != "PASS"} == {(sender, receiver): "FAIL"}
+    (one,) = [v for v in found.verdicts if v["verdict"] == "FAIL"]
+    assert f"where {port(sender)} sends" in " ".join([one["reason"], *one["findings"]])
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 12])
+@pytest.mark.parametrize("sends", [True, False])
+def test_no_node_that_is_bad_one_way_is_accepted(count: int, sends: bool) -> None:
+    """Whichever it is: with three nodes and more it is convicted, and of two nobody passes who was in that direction."""
+    for bad in nodes(count):
+
+        def values(a: str, b: str, bad: str = bad) -> float:
+            return 200.0 if bad == (a if sends else b) else 388.0
+
+        found = rdma_matrix.tables(run(values, nodes(count)), lambda _n, _t: SHIPPED)[0].diagnose()
+        assert found
+        again = [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in found.again]
+        judgement = judge(run(values, nodes(count), again))
+        assert not judgement.accepted
+        if count > 2:
+            assert words(judgement)[bad] == "FAIL" and {words(judgement)[n] for n in nodes(count) if n != bad} == {"PASS"}
+            (one,) = [v for v in judgement.verdicts if v["subject"]["id"] == bad and v["stage"] == "rdma"]
+            assert f"where it {'sends' if sends else 'receives'}" in one["reason"]
+        failed = {ends for ends, word in each_way(judgement).items() if word != "PASS"}
+        assert failed == {(a, b) for a, b in itertools.permutations(nodes(count), 2) if bad == (a if sends else b)}
+
+
+def test_who_writes_sends() -> None:
+    """Of a write it is the client's data that moves: the same fault is found from numbers with the roles swapped."""
+
+    def written(one: Record) -> Record:
+        found = {**one, "check": one["check"].replace("read", "write"), "context": dict(one["context"])}
+        if "direction=" in one["variant"]:
+            other = "back" if "forward" in one["variant"] else "forward"
+            found["variant"] = directions.with_direction(directions.without_direction(one["variant"]), other)
+        return {**found, "series": [{**row, **({"check": "write_bw"} if "check" in row else {})} for row in one["series"]]}
+
+    records = run(lambda a, _b: 200.0 if a == "n2" else 388.0, nodes())
+    (table,) = rdma_matrix.tables([written(r) for r in records if r["subject"]["kind"] == "pair"], lambda _n, _t: SHIPPED)
+    found = table.diagnose()
+    assert found and [f.id for f in found.findings] == [port("n2")] and "where it receives" in found.findings[0].reason
+
+
+def test_a_journal_of_one_direction_is_read_as_it_was() -> None:
+    """Runs from before directions were measured apart have one cell for a pair, whoever sent."""
+    old = []
+    for one in run(lambda a, b: 100.0 if "n2" in (a, b) else 388.0, nodes()):
+        if "direction=back" not in one["variant"]:
+            rows = [row for row in one["series"] if "direction=back" not in row.get("variant", "")]
+            old.append({**one, "variant": directions.without_direction(one["variant"]), "series": rows})
+    (table,) = rdma_matrix.tables(old, lambda _n, _t: SHIPPED)
+    found = table.diagnose()
+    assert not table.directed and len(table.cells) == 15 and found and [f.id for f in found.findings] == [port("n2")]
 
 
 def server_row(records: list[Record], node: str, client: str) -> Record:
@@ -149,7 +227,8 @@ def test_the_server_has_a_say(change: Record, word: str, text: str) -> None:
     server_row(records, "n0", "n1").update(change)
     found = judge(records)
     assert words(found) == {**dict.fromkeys(words(found), "PASS"), "n0|n1": word}
-    (one,) = [v for v in found.verdicts if v["subject"]["id"] == "n0|n1"]
+    assert {ends for ends, of in each_way(found).items() if of != "PASS"} == {("n0", "n1")}
+    (one,) = [v for v in found.verdicts if v["subject"]["id"] == "n0|n1" and "forward" in v["variant"]]
     assert text in one["reason"]
 
 
@@ -162,7 +241,8 @@ def test_the_heat_map_is_in_the_report() -> None:
     records = run(lambda a, b: 100.0 if "n2" in (a, b) else 388.0, nodes())
     matrices = rdma_matrix.pictures(records, lambda _n, _t: SHIPPED)
     (matrix,) = matrices["rdma"]
-    assert (matrix["rails"][0]["tests"], matrix["rails"][0]["below"], len(matrix["worst"])) == (15, 5, 5)
+    assert (matrix["rails"][0]["tests"], matrix["rails"][0]["below"], len(matrix["worst"])) == (30, 10, 10)
+    assert matrix["directed"] and matrix["title"] == f"{CHECK} {VARIANT}"
     plan = {
         "run_id": RUN, "created_at": observation.utc(), "mode": "run", "partial": False, "left_out": [], "skipped_stages": [], "notes": [],
         "stages": [{"name": "rdma", "role": "r"}], "targets": {n: {"plane": "ssh"} for n in nodes()}, "items": [], "sample": {},
@@ -310,9 +390,8 @@ def test_each_rail_of_a_pair_is_held_to_its_own_rate() -> None:
     records = run(lambda _a, _b: 388.0, names)
     for one in records:
         if one["subject"]["kind"] == "pair":
-            a, b = one["subject"]["id"].split("|")
             (rail,), (row,) = one["context"]["rails"], one["series"]
-            ends = {"rail": "1", "a": port(a, 1), "b": port(b, 1)}
+            ends = {"rail": "1", "a": port(rail["a"][:2], 1), "b": port(rail["b"][:2], 1)}
             one["context"].update(rails=[rail, {**rail, **ends}], nic_gbps=200.0)
             row["bandwidth"] = 195.0 if one["subject"]["id"] == "n0|n1" else 388.0
             one["series"] = [row, {**row, **ends, "bandwidth": 195.0}]
@@ -329,8 +408,9 @@ def test_each_rail_of_a_pair_is_held_to_its_own_rate() -> None:
         if one["subject"]["id"] == "n1|n2":
             one["series"][1]["bandwidth"] = 388.0
     unreal = judge(records)
-    (pair,) = [v for v in unreal.verdicts if v["subject"]["id"] == "n1|n2"]
-    assert (pair["verdict"], pair["reason_code"]) == ("UNKNOWN", "above_physics") and "rail 1" in pair["reason"]
+    pair = [v for v in unreal.verdicts if v["subject"]["id"] == "n1|n2"]
+    assert len(pair) == 2 and {(v["verdict"], v["reason_code"]) for v in pair} == {("UNKNOWN", "above_physics")}
+    assert all("rail 1" in v["reason"] for v in pair)
 
 
 def resumed(records: list[Record], rng: random.Random) -> list[Record]:
@@ -372,8 +452,8 @@ def test_no_order_of_the_journal_decides(seed: int) -> None:
         rng.shuffle(records)
         again = judge(records)
         # The plan lists what was measured: its order is that of the journal here, and nobody's business.
-        order = {json.dumps(v["subject"]) + str(v["stage"]): v for v in again.planned}
-        assert order == {json.dumps(v["subject"]) + str(v["stage"]): v for v in first.planned}
+        order = {json.dumps([v["subject"], v["stage"], v["variant"]]): v for v in again.planned}
+        assert order == {json.dumps([v["subject"], v["stage"], v["variant"]]): v for v in first.planned}
         assert again.verdicts == first.verdicts
         assert (again.accepted, again.why, again.counts, again.nodes) == (first.accepted, first.why, first.counts, first.nodes)
         assert rdma_matrix.pictures(records, lambda _n, _t: SHIPPED) == rdma_matrix.pictures(records[::-1], lambda _n, _t: SHIPPED)

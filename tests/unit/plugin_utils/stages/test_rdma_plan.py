@@ -58,10 +58,12 @@ def test_the_plan_lists_pairs_and_says_what_they_take() -> None:
     settings = {**SETTINGS, "rdma_tests": ["read_bw", "send_lat"]}
     items, notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, settings))
     subjects = collections.Counter(item["subject"]["kind"] for item in items)
-    assert subjects == {"node": 64, "pair": 2 * 2016}
+    assert subjects == {"node": 64, "pair": 3 * 2016}, "a bandwidth in both directions, a latency once"
     assert all(item["target"] in item["subject"]["id"].split("|") for item in items)
     text = " ".join(notes)
-    assert "63 rounds, 2016 pairs" in text
+    assert "63 rounds, 2016 pairs, 3 tests of each on every rail: read_bw in both directions, send_lat" in text
+    assert "262.1 GB on a rail in each direction" in text
+    assert rdma.expected_seconds(63, rdma.kinds(settings), settings, 400) == pytest.approx(63 * (2 * (5.24 + 1) + 3), rel=0.01)
     assert "262.1 GB" in text and "5.24 s at 400 Gb/s, 10.5 s at 200 Gb/s, 21 s at 100 Gb/s" in text
 
 
@@ -84,7 +86,7 @@ def test_both_sides_have_the_same_rounds(count: int, rails: int, together: bool,
         assert (a["gid"], a["peer_gid"]) == (b["peer_gid"], b["gid"])
     used = collections.Counter((number, a.split("/")[0], both[0][1]["tcp_port"]) for (number, a, _b), both in sides.items())
     assert set(used.values()) == {1}  # no server has a TCP port twice in a round
-    assert len(sides) == len(met) * (rails * rails if crossed else rails)
+    assert len(sides) == 2 * len(met) * (rails * rails if crossed else rails)
 
 
 def test_options_are_equal_and_never_endless() -> None:
@@ -193,5 +195,68 @@ def test_again_needs_the_stage_before() -> None:
 def test_long_rounds_are_a_question() -> None:
     settings = {n: {**SETTINGS, "rdma_confirm_above": 600} for n in names(128)}
     asked = rdma.question({n: n for n in settings}, settings)
-    assert asked and "13 min" in asked
+    assert asked and "26 min" in asked
     assert rdma.question({n: n for n in names(12)}, settings) is None
+
+
+@pytest.mark.parametrize("scope", [{}, {"rdma_scope": "ring"}, {"rdma_scope": "sample", "rdma_partners": 2}])
+@pytest.mark.parametrize("test", ["read_bw", "write_bw", "send_bw"])
+@pytest.mark.parametrize("count", [2, 3, 4, 12])
+def test_every_node_sends_to_and_receives_from_each_of_its_partners(count: int, test: str, scope: dict[str, t.Any]) -> None:
+    """Who asks fetches (read) or brings (write, send): the roles are swapped so that data goes both ways over every rail."""
+    if scope.get("rdma_scope") == "sample" and count < 3:
+        scope = {**scope, "rdma_partners": 1}
+    found = timetables(count, rdma_tests=[test], **scope)
+    ways = collections.Counter()
+    for node, args in found.items():
+        for planned in args["rounds"]:
+            for one in planned["tests"]:
+                if one["role"] == "client":
+                    sender, receiver = (one["a"], one["b"]) if test == "read_bw" else (one["b"], one["a"])
+                    ways[sender, receiver] += 1
+                    kind = args["kinds"][one["kind"]]
+                    first, _second = one["subject"].split("|")
+                    assert kind["variant"].startswith(f"direction={'forward' if sender.startswith(first) else 'back'} ")
+                    assert one["b"].startswith(node)
+    assert ways and set(ways.values()) == {1} and set(ways) == {(b, a) for a, b in ways}
+
+
+def test_what_goes_both_ways_by_itself_is_measured_once() -> None:
+    kinds = rdma.kinds({**SETTINGS, "rdma_tests": ["read_bw", "read_lat", "atomic_bw", "send_lat"], "rdma_bidirectional": True})
+    assert [(kind["check"], kind["direction"]) for kind in kinds] == [
+        ("read_bw", None), ("read_lat", None), ("atomic_bw", None), ("send_lat", None)
+    ]  # fmt: skip
+    assert all(" direction=" not in " " + kind["variant"] for kind in kinds)
+
+
+def test_each_direction_is_planned_for_whoever_asks_in_it() -> None:
+    nodes = {n: f"host-{n}" for n in names(4)}
+    settings = {target: {**SETTINGS, "rdma_tests": ["write_bw", "send_lat"]} for target in nodes.values()}
+    items, _notes = rdma.items(nodes, settings)
+    of = {(i["subject"]["id"], i["check"], i["variant"]): i["target"] for i in items if i["subject"]["kind"] == "pair"}
+    assert len(of) == 6 * 3
+    assert of["n000|n001", "write_bw", "direction=forward qps=8 size=65536"] == "host-n000", "it brings what it sends"
+    assert of["n000|n001", "write_bw", "direction=back qps=8 size=65536"] == "host-n001"
+
+
+def test_within_a_node_data_goes_both_ways_too() -> None:
+    rounds = timetables(1, rdma_scope="loopback")["n000"]["rounds"]
+    assert [{(x["a"], x["b"]) for x in planned["tests"]} for planned in rounds] == [
+        {("n000/nic/mlx5_0/1", "n000/nic/mlx5_1/1")}, {("n000/nic/mlx5_1/1", "n000/nic/mlx5_0/1")}
+    ]  # fmt: skip
+
+
+def test_one_direction_that_is_left_is_measured_alone() -> None:
+    nodes = names(3)
+    items = [{**item, "stage": "rdma"} for item in rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))[0]]
+    left = next(i for i in items if i["subject"]["id"] == "n000|n001" and "direction=back" in i["variant"])
+    todo = {left["target"]: {"rdma": [{**left, "attempt": 2}]}}
+    rdma.complete({"items": items}, todo)
+    records = [
+        {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": ports(i, 1)}}
+        for i, n in enumerate(nodes)
+    ]
+    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+    told = rdma.work(run, {"items": items}, {target: {"settings": SETTINGS, "stages": of} for target, of in todo.items()})
+    tests = [(node, x["role"]) for node, args in told.items() for planned in args["rounds"] for x in planned["tests"]]
+    assert sorted(tests) == [("n000", "client"), ("n001", "server")], "n001 sends, and is read from"

@@ -48,6 +48,7 @@ class RoundsOnCluster(StageOnCluster):
         for line in cleanup.janitor(client, self.acting.id, self.stage):
             Display().display(line)
         self.timetables: dict[str, Record] = args.pop("nodes", {})
+        self.kinds: list[Record] = args.get("kinds") or []
         asked = self._walkers(client, pods, self._request_of_all(args, pods))
         if asked:
             timeout = float(asked[0].request["params"]["timeout"])
@@ -103,7 +104,8 @@ class RoundsOnCluster(StageOnCluster):
     def _taken(self, answer: Answer, pods: PodSettings) -> tuple[str, Record]:
         """Whose answer it is; of pairs it may speak where it asks. Without guardians nobody has switched a governor."""
         node = f"{self.host}/{answer.node}"
-        asks = {x["subject"] for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"}
+        tests = [x for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"]
+        asks = {(self.kinds[x["kind"]]["check"], self.kinds[x["kind"]]["variant"], x["subject"]) for x in tests}
         seen = answer.said.get("observations")
         sound = [item for item in seen if isinstance(item, dict)] if isinstance(seen, list) else []
         pairs = [item.get("subject") for item in sound]
@@ -111,7 +113,7 @@ class RoundsOnCluster(StageOnCluster):
         if said.get("state") == "refused":
             self.refused[node] = said
         for item, pair in zip(sound, pairs, strict=True):
-            if isinstance(pair, dict) and pair.get("id") in asks:
+            if isinstance(pair, dict) and (str(item.get("check")), str(item.get("variant")), str(pair.get("id"))) in asks:
                 item["subject"] = {"kind": "pair", "id": pair["id"], "members": []}
             context = item.get("context")
             if isinstance(context, dict) and self.governor and not self.guarded:
