@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The addresses of this machine, by the kernel's own word.
+"""The addresses of this machine, and what its network ports can do, by the kernel's own word.
 
 This module util is PRIVATE to the collection.
 """
@@ -10,15 +10,58 @@ from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import fcntl
 import ipaddress
 import socket
 import struct
+import typing as t
 
 _SIOCGIFCONF = 0x8912
 _ROOM, _ENTRY = 128, 40  # entries we have room for, bytes of one (struct ifreq on 64 bits)
 # Documentation networks: a connected datagram socket sends nothing, it only asks for the route.
 _ANYWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+
+
+# ethtool(8) through its ioctl (linux/ethtool.h): the settings of a link, and in words of 32 bits the modes that the port supports.
+_SIOCETHTOOL, _GLINKSETTINGS, _SETTINGS, _WORDS_AT = 0x8946, 0x4C, 48, 15
+# Bits of ETHTOOL_LINK_MODE_* from 10 Gb/s on, by Gb/s.
+_MODES: t.Dict[int, t.Tuple[t.Tuple[int, int], ...]] = {
+    10: ((12, 12), (18, 20), (42, 46)),
+    25: ((31, 33),),
+    40: ((23, 26),),
+    50: ((34, 35), (40, 40), (52, 56)),
+    56: ((27, 30),),
+    100: ((36, 39), (57, 61), (75, 79)),
+    200: ((62, 66), (80, 84), (103, 108)),
+    400: ((69, 73), (85, 89), (109, 114)),
+    800: ((93, 98), (115, 120)),
+}
+
+
+def most_gbps(netdev: str) -> int | None:
+    """The rate of the fastest mode that a port supports; None where its driver does not say."""
+    words = 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _unused in range(2):  # how many words there are, and then the words
+            room = ctypes.create_string_buffer(_SETTINGS + 3 * 4 * words)
+            struct.pack_into("=I", room, 0, _GLINKSETTINGS)
+            struct.pack_into("=b", room, _WORDS_AT, words)
+            try:
+                fcntl.ioctl(asked.fileno(), _SIOCETHTOOL, struct.pack("16sP", netdev.encode()[:15], ctypes.addressof(room)))
+            except OSError:
+                return None
+            words = words or -struct.unpack_from("=b", room, _WORDS_AT)[0]
+            if words <= 0:
+                return None
+    found = struct.unpack_from(f"={words}I", room, _SETTINGS)
+    return fastest(sum(word << 32 * place for place, word in enumerate(found)))
+
+
+def fastest(modes: int) -> int | None:
+    """Of the modes that a port supports, one bit each."""
+    rates = [rate for rate, spans in _MODES.items() for first, last in spans if modes >> first & (1 << last - first + 1) - 1]
+    return max(rates, default=None)
 
 
 def addresses() -> list[str]:

@@ -180,47 +180,11 @@ def compare(module: t.Any, backend: t.Any, dtype: str) -> bool:
     return holds
 
 
-def column_sums(backend: t.Any) -> None:
-    """Other ways to the column sums of cuBLAS, for whoever wants to make them cheaper: milliseconds for one buffer."""
-    product = backend.prepare(backend.devices[0], "bf16", SHAPE)
-    m, n = product.m, product.n
-    out, one, zero = product.sums, ctypes.c_float(1.0), ctypes.c_float(0.0)
-    wide = product.upload(product.encode(1.0) * (m * 16))
-
-    def thin(columns: int) -> None:
-        product._gemm((n, columns, m), product.out[0], m, wide, m, out, product.wide, product.compute, transposed=1)
-
-    def batched() -> None:
-        backend.call(
-            "cublasTSSgemvStridedBatched", product.handle, 1, m, n, ctypes.byref(one), product.out[0], m, ctypes.c_longlong(m * n),
-            product.x, 1, ctypes.c_longlong(0), ctypes.byref(zero), out, 1, ctypes.c_longlong(n), 1,
-        )
-
-    ways: dict[str, t.Callable[[], None]] = {f"gemm with {c} columns": (lambda c=c: thin(c)) for c in (1, 2, 4, 8, 16)}
-    ways["gemv batched"] = batched
-    took: dict[str, t.Any] = {}
-    for name, way in ways.items():
-        try:
-            for _unused in range(3):
-                way()
-            product.marks = []
-            product.mark()
-            for _unused in range(50):
-                way()
-            product.mark()
-            product.settle()
-            took[name] = round(product.between(*product.marks) * 1e3 / 50, 4)
-        except (RuntimeError, AttributeError) as error:
-            took[name] = str(error)
-    product.marks = []
-    product.close()
-    print(json.dumps({"column sums in ms": took}), flush=True)
-
-
 def main() -> int:
     module = load_workload()
     wanted = dict(word.split(":", 1) for word in sys.argv[1:]) or dict.fromkeys(("torch", "cublas"), ",".join(TYPES))
-    say, backends, holds = module.say, {}, []
+    backends: dict[str, t.Any] = {}
+    holds: list[bool] = []
     for name, make in (("torch", module.Torch), ("cublas", module.Cublas)):
         try:
             backends[name] = make()
@@ -231,9 +195,6 @@ def main() -> int:
         return 0
     for name, types in wanted.items():
         holds += [compare(module, backends[name], dtype) for dtype in types.split(",") if name in backends]
-    module.say = say
-    if "cublas" in backends and "cublas" in wanted:
-        column_sums(backends["cublas"])
     return 0 if all(holds) else 1
 
 

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Broken input and lies for the readers of tools: `run.py [--target NAME] [--inputs N] [--lies N] [--seed S]`.
+"""Broken input, healthy input and lies for the readers of tools: `run.py [--target NAME] [--inputs N] [--lies N] [--seed S]`.
 
 A target (targets/*.py) has SEEDS, a list of healthy texts, and check(text, healthy), which raises AssertionError where a
 reader does wrong. Inputs are healthy texts that were cut, spliced, repeated, or had characters changed, and pure junk.
@@ -14,7 +14,8 @@ that knows some has
     accepts   function(lying text, healthy text) -> whether the reader takes it for a measurement
     TRUTHS    the healthy texts that are lied about, all of them measured (default: SEEDS)
     UNSEEN    {class of LIES: why no reader can see it}; these are counted by themselves
-More than one accepted lie in 1,000 of a target fails the run; the first of each class is kept in a file.
+More than one accepted lie in 1,000 of a target fails the run; the first of each class is kept in a file. A target may have HEALTHY, too,
+a function(random) -> a healthy text that nobody recorded: as many as inputs, and none may be refused.
 
 Without a target the inputs are shared among all, and the lies among those that have some. The last line is JSON.
 """
@@ -36,7 +37,7 @@ JUNK = [
     "\0", "\x1b[31m", "<script>alert(1)</script>", "nan", "inf", "-1", "1e999", "9" * 40, "\n", "\r\n", "\t", "é", "\ud800", "{", "}",
     "#", "N/A", "[1,0]<stdout>:",
 ]  # fmt: skip
-sys.path.insert(0, str(HERE.parents[1] / ".collections"))
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / ".collections")]
 
 
 def load(name: str) -> t.Any:
@@ -134,6 +135,23 @@ def lie(name: str, lies: int, seed: int) -> dict[str, t.Any] | None:
     }  # fmt: skip
 
 
+def healthy(name: str, inputs: int, seed: int) -> dict[str, t.Any] | None:
+    """How many of the texts that a target makes up its reader refuses."""
+    target = load(name)
+    if not hasattr(target, "HEALTHY"):
+        return None
+    refused = 0
+    for number in range(inputs):
+        text = target.HEALTHY(random.Random(f"{name}:healthy:{seed}:{number}"))
+        if not target.accepts(text, text):
+            refused += 1
+            path = pathlib.Path(f"healthy-{name}-{seed}-{number}.txt")
+            if refused <= 3:
+                path.write_text(text, encoding="utf-8")
+                print(f"{name}: refused healthy text; it is in {path}", file=sys.stderr)
+    return {"target": name, "healthy": inputs, "refused": refused, "holds": not refused}
+
+
 def main() -> int:
     known = sorted(p.stem for p in (HERE / "targets").glob("*.py"))
     parser = argparse.ArgumentParser(description=__doc__)
@@ -147,11 +165,13 @@ def main() -> int:
     lies = chosen.inputs if chosen.lies is None else chosen.lies
     results = [run(name, chosen.inputs // len(targets), chosen.seed) for name in targets]
     told = [found for name in liars if lies and (found := lie(name, lies // len(liars), chosen.seed))]
-    for result in [*results, *told]:
+    made = [found for name in targets if (found := healthy(name, chosen.inputs // len(targets), chosen.seed))]
+    for result in [*results, *made, *told]:
         print(json.dumps(result))
     total, wrong = sum(r["lies"] for r in told), sum(r["accepted"] for r in told)
-    print(json.dumps({"inputs": sum(r["inputs"] for r in results), "failed": 0, "lies": total, "accepted": wrong}))
-    return 0 if all(found["holds"] for found in told) else 1
+    counts = {"inputs": sum(r["inputs"] for r in results), "failed": 0, "lies": total, "accepted": wrong}
+    print(json.dumps({**counts, "refused": sum(m["refused"] for m in made)}))
+    return 0 if all(found["holds"] for found in [*told, *made]) else 1
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def test_of_two_hosts_the_bad_direction_is_not_accepted(healthy: Fleet, tmp_path
 def test_a_node_at_half_rate_is_a_finding_of_its_ports(hosts: Fleet, tmp_path: pathlib.Path) -> None:
     """Its pairs are as good as ports of 200 Gb/s can be; the same rail of the others runs at 400."""
     planted(hosts)
-    rate = next(tmp_path.parent.parent.glob("sysfs*")) / "gpu-04/sys/class/infiniband/mlx5_0/ports/1/rate"
+    rate = next(tmp_path.parent.glob("sysfs*")) / "gpu-04/sys/class/infiniband/mlx5_0/ports/1/rate"
     before = rate.read_text()
     rate.write_text("200 Gb/sec (4X HDR)\n")
     try:

@@ -18,7 +18,7 @@ import socket
 import struct
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import interfaces, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
 
@@ -127,6 +127,7 @@ def _port(node: Node, path: str, device: str, number: int) -> Port:
     netdev = _netdev(node, path, number, gids)
     rate = re.match(r"([\d.]+)\s*Gb/sec\s*(?:\((\d+)X\s*(\w+)\))?", node.read(folder + "/rate") or "")
     address, prefix = _interface(netdev) if netdev and node.root == "/" else (None, None)
+    most = interfaces.most_gbps(netdev) if netdev and node.root == "/" and layer == "Ethernet" else None
     return {
         "device": device,
         "port": number,
@@ -134,6 +135,7 @@ def _port(node: Node, path: str, device: str, number: int) -> Port:
         "physical": _word(node.read(folder + "/phys_state")),
         "link_layer": layer,
         "rate_gbps": float(rate.group(1)) if rate else None,
+        "most_gbps": most,
         "width": int(rate.group(2)) if rate and rate.group(2) else None,
         "speed": rate.group(3) if rate else None,
         "lid": node.read(folder + "/lid") or None,

@@ -412,26 +412,29 @@ def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     """Ports slower than the same rail elsewhere, unless the inventory says how fast they should be, which the probe has looked at.
 
     Slower than most is a FAIL. Where most are as slow, or there is no most, a port whose very board runs faster elsewhere is UNKNOWN:
-    one of them is not what it should be, and nobody says which.
+    one of them is not what it should be, and nobody says which. A port that says that it can do more is worth a look.
     """
-    by_rail: dict[int, dict[Key, tuple[float, str, str]]] = collections.defaultdict(dict)
+    by_rail: dict[int, dict[Key, tuple[float, Record, str]]] = collections.defaultdict(dict)
     for key, record in nodes.items():
         devices, ports = _hardware(record)
         for rail, port in enumerate(ports):
             rate = port.get("rate_gbps")
             if port.get("state") == "ACTIVE" and number(rate) and not _wanted(record, "gbps"):
                 board = str(devices[str(port["device"])].get("board"))
-                by_rail[rail][key] = (float(t.cast(float, rate)), board, f"{port['device']} port {port.get('port')}")
+                by_rail[rail][key] = (float(t.cast(float, rate)), port, board)
     for rail, found in by_rail.items():
-        usual, agree = collections.Counter(rate for rate, _board, _where in found.values()).most_common(1)[0]
-        for key, (rate, board, where) in found.items():
-            best, who = max(((r, k[3]) for k, (r, b, _w) in found.items() if b == board))
-            said = f"rail {rail} ({where}) runs at {rate:g} Gb/s"
+        usual, agree = collections.Counter(rate for rate, _port, _board in found.values()).most_common(1)[0]
+        for key, (rate, port, board) in found.items():
+            best, who = max((r, k[3]) for k, (r, _port, b) in found.items() if b == board)
+            most = port.get("most_gbps") if number(port.get("most_gbps")) else None
+            said = f"rail {rail} ({port['device']} port {port.get('port')}) runs at {rate:g} Gb/s"
             if _enough(agree, len(found)) and rate < usual:
                 yield key, Opinion("FAIL", f"{said}, {agree} of {len(found)} nodes at {usual:g}", "link_slow")
-            elif rate < best:
+            elif rate < best and most != rate:
                 text = f"{said}, the same board at {best:g} on {who}; rdma_ports_gbps says which is right"
                 yield key, Opinion("UNKNOWN", text, "link_slow")
+            elif most is not None and rate < most:
+                yield key, Opinion("WARN", f"{said}, and can do {most:g}; rdma_ports_gbps says which is right", "link_slow")
 
 
 def _counts(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:

@@ -36,3 +36,23 @@ def test_a_network_namespace_with_known_addresses() -> None:
 
 def test_this_machine_knows_itself() -> None:
     assert all(one not in ("127.0.0.1", "::1") and not one.startswith(("169.254.", "fe80")) for one in interfaces.addresses())
+
+
+@pytest.mark.parametrize(
+    ("bits", "rate"),
+    [
+        ((), None),
+        ((6, 13, 14, 16, 49, 50), None),  # what goes with any port and is no rate
+        ((12, 31, 36), 100),
+        ((12, 36, 66, 80), 200),
+        ((38, 62, 89), 400),  # 400 Gb/s over four lanes, beside slower ones
+        ((89, 92, 93), 800),
+        ((90, 91, 92, 99, 102), None),
+    ],
+)
+def test_the_fastest_mode_of_a_port(bits: tuple[int, ...], rate: int | None) -> None:
+    assert interfaces.fastest(sum(1 << bit for bit in bits)) == rate
+
+
+def test_what_has_no_modes_says_nothing() -> None:
+    assert interfaces.most_gbps("lo") is None and interfaces.most_gbps("not-there") is None

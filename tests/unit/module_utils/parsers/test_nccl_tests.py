@@ -515,6 +515,12 @@ def test_cycles_are_measured_each_by_itself() -> None:
     row = cycle.splitlines()[-1]
     one = table().replace("minBytes 8388608", "minBytes 33554432").replace(cycle, f"{row}\n{row}").replace(" : 165 ", " : 180 ")
     assert parse(one)["outcome"] == "measured", parse(one)["reason"]
+    doubles = rows_of(table(), lambda _number, words: [words[0], str(int(words[1]) // 2), "double", *words[3:]])
+    more = "\n".join(line for line in doubles.splitlines() if line.startswith("  ")) + "\n"
+    text = f"{before}{more}# Out of{after}"
+    assert parse(text)["outcome"] == "measured", parse(text)["reason"]
+    assert "2 cycles of the sweep for one type" in parse(f"{before}{more}{more.replace('.00', '.01')}# Out of{after}")["reason"]
+    assert "stand in two places" in parse(f"{before}{more}{cycle}\n# Out of{after}")["reason"]
 
 
 def test_with_cputime_only_the_average_binds_the_bandwidths() -> None:

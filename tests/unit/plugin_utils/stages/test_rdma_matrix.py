@@ -281,6 +281,9 @@ def port_facts(node: str, **changes: t.Any) -> Record:
         ({"gid": {"index": 3, "address": "10.0.7.9"}}, "FAIL", "rail_order"),
         ({"guid": "0000:0000:0000:0001"}, "FAIL", "duplicate_identity"),
         ({"rate_gbps": 200.0}, "FAIL", "link_slow"),
+        ({"most_gbps": 400}, "PASS", None),
+        ({"most_gbps": 800}, "WARN", "link_slow"),
+        ({"most_gbps": 800, "wanted": {"gbps": [400.0]}}, "PASS", None),
         ({"rate_gbps": 200.0, "board": "another"}, "FAIL", "link_slow"),
         ({"rate_gbps": 200.0, "wanted": {"gbps": [200.0]}}, "PASS", None),
         ({"rate_gbps": 800.0, "board": "another", "firmware": None}, "WARN", "link_slow"),
@@ -322,6 +325,8 @@ def test_two_halves_of_a_fleet_at_different_rates(count: int) -> None:
     one = of_ports(*fast, *slow())
     assert [one[f"n{i:x}"] for i in range(count)] == [("PASS", None)] * half + [("UNKNOWN", "link_slow")] * half
     assert {word for word, _code in of_ports(*fast, *slow(board="another")).values()} == {"PASS"}
+    assert {word for word, _code in of_ports(*fast, *slow(most_gbps=200)).values()} == {"PASS"}, "they cannot do more"
+    assert of_ports(*fast, *slow(most_gbps=400)) == one
     assert {word for word, _code in of_ports(*fast, *slow(wanted={"gbps": [200.0]})).values()} == {"PASS"}
 
 
