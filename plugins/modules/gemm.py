@@ -131,6 +131,8 @@ undone:
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gemm
 
+# The file in probes/ that does the work on a node.
+PROBE = "gemm"
 OPTIONS = {
     "checks": runner.CHECKS,
     "types": {"type": "list", "elements": "str", "default": ["bf16"]},

@@ -124,6 +124,8 @@ undone:
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import tool
 
+# The file in probes/ that does the work on a node.
+PROBE = "tool"
 OPTIONS = {
     "checks": runner.CHECKS,
     "argv": {"type": "list", "elements": "str", "required": True},

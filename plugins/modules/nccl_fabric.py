@@ -273,6 +273,8 @@ undone:
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
 
+# The file in probes/ that does the work on a node.
+PROBE = "fabric"
 OPTIONS = {
     "checks": runner.CHECKS,
     "members": {

@@ -153,6 +153,8 @@ undone:
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
 
+# The file in probes/ that does the work on a node.
+PROBE = "nccl"
 OPTIONS = {
     "checks": runner.CHECKS,
     "ops": {"type": "list", "elements": "str", "default": ["all_reduce"]},

@@ -154,6 +154,8 @@ undone:
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest
 
+# The file in probes/ that does the work on a node.
+PROBE = "perftest"
 OPTIONS = {
     "checks": runner.CHECKS,
     "kinds": {"type": "list", "elements": "dict", "default": []},

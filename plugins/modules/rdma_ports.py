@@ -129,6 +129,8 @@ undone:
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import rdma_ports
 
+# The file in probes/ that does the work on a node.
+PROBE = "rdma_ports"
 OPTIONS = {
     "checks": runner.CHECKS,
     "devices": {"type": "list", "elements": "str", "default": []},

@@ -113,6 +113,8 @@ undone:
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import stack
 
+# The file in probes/ that does the work on a node.
+PROBE = "stack"
 OPTIONS = {
     "checks": runner.CHECKS,
     "python": {"type": "str", "default": ""},

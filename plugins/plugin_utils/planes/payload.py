@@ -29,12 +29,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collect
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.module_utils"
 HERE = collection.ROOT / "plugins" / "module_utils"
 
-# Every probe module, and its file in probes/.
-PROBES = {
-    "stack_facts": "stack", "nccl_tests": "nccl", "gemm": "gemm", "measure": "tool", "rdma_ports": "rdma_ports",
-    "perftest_rounds": "perftest", "nccl_fabric": "fabric",
-}  # fmt: skip
-
 # `sources` is base64 of zlib of the JSON of {module: source}: a module is compiled when it is imported. Its lines are short:
 # Python quotes the line in which a cut connection has ended it, and a long one would wait in a pipe that nobody reads any more.
 _UNPACKING = '''\
@@ -102,10 +96,14 @@ def packed() -> str:
     return base64.encodebytes(zlib.compress(json.dumps(sources()).encode(), 6)).decode()
 
 
+def door(module: str) -> t.Any:
+    """A probe module: its OPTIONS, and its PROBE, the file in probes/ that does the work."""
+    return importlib.import_module(f"ansible_collections.gpufleet.acceptance.plugins.modules.{module}")
+
+
 def options(module: str) -> dict[str, t.Any]:
     """The argument spec of a probe module."""
-    door = importlib.import_module(f"ansible_collections.gpufleet.acceptance.plugins.modules.{module}")
-    return {**door.OPTIONS, **runner.COMMON}
+    return {**door(module).OPTIONS, **runner.COMMON}
 
 
 def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -113,4 +111,4 @@ def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any]) -> dict
     validated = ArgumentSpecValidator(spec).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
         raise ValueError("; ".join(validated.error_messages))
-    return {"probe": PROBES[module], "params": validated.validated_parameters}
+    return {"probe": door(module).PROBE, "params": validated.validated_parameters}
