@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A plane and stages that live outside the collection: a whole acceptance, without a change of anything shared."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import typing as t
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = "ansible_collections.gpufleet.acceptance.plugins"
+
+PLANE = f"""
+from {PACKAGE}.module_utils import observation
+from {PACKAGE}.plugin_utils.planes import base
+
+class OnToy(base.StageOnTarget):
+    def run(self):
+        found = []
+        for check, variant, subject in self.planned:
+            kind = self.planned[check, variant, subject]["subject"]["kind"]
+            assert self.args()["metrics"][0]["name"] == "rate"
+            seen = observation.measured(check, variant=variant, metrics={{"rate": {{"value": 95.0, "unit": "GB/s"}}}})
+            if kind == "pair":
+                seen["subject"] = self.planned[check, variant, subject]["subject"]
+            found.append(self.completer.complete(seen, "" if kind == "pair" else subject))
+        self.keep(found)
+        return self.result(found)
+
+class Toy(base.Plane):
+    name = "toy"
+    def subjects(self, host, settings):
+        return [f"{{host}}/a", f"{{host}}/b"], ["the toys were counted"]
+    def realm(self, host):
+        return host
+    def on(self, action, planned, task_vars):
+        return OnToy(action, planned, task_vars, self.name)
+
+PLANE = Toy()
+"""
+
+BETWEEN = f"""
+from {PACKAGE}.plugin_utils.records.keys import pair_of
+from {PACKAGE}.plugin_utils.stages import base
+
+class Link(base.Stage):
+    works = base.ROUNDS
+    def items(self, nodes, settings):
+        names = sorted(nodes)
+        pair = {{"kind": "pair", "id": pair_of(*names[:2]), "members": []}}
+        return [{{"check": "link", "variant": "", "subject": pair, "target": nodes[names[0]]}}], ["one link"]
+    def work(self, run, plan, todos):
+        return {{target: {{}} for target in todos}}
+
+STAGE = Link()
+"""
+
+TASK = """
+- name: Measure
+  gpufleet.acceptance.measure:
+    argv: [echo, "rate=95"]
+    metrics: [{name: rate, unit: GB/s, regex: 'rate=([0-9]+)'}]
+"""
+
+
+def expectation(stage: str) -> dict[str, t.Any]:
+    return {
+        "id": f"{stage}-rate", "match": {"stage": stage}, "metric": "rate", "value": 95, "unit": "GB/s", "source": "a toy",
+        "date": "2026-11", "confidence": "measured",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder with a collection that holds the plane, and with roles of two stages."""
+    plugin_utils = tmp_path / "collections/ansible_collections/toy/lab/plugins/plugin_utils"
+    plugin_utils.mkdir(parents=True)
+    (plugin_utils / "plane.py").write_text(PLANE)
+    for role, described in (("disk", ""), ("link", BETWEEN)):
+        for name, text in (
+            ("defaults/main.yml", f"{role}_checks: [{{check: {role}}}]\n"),
+            ("tasks/main.yml", TASK),
+            ("files/stage.py", described),
+        ):
+            if text:
+                path = tmp_path / "roles" / role / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+    return tmp_path
+
+
+def accept(place: pathlib.Path, hosts: dict[str, t.Any], stages: list[t.Any]) -> tuple[int, str, list[dict[str, t.Any]]]:
+    names = [stage["name"] for stage in stages]
+    variables = {"acceptance_stages": stages, "acceptance_expectations": [expectation(name) for name in names]}
+    (place / "inventory.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": variables}}))
+    paths = f"{ROOT / '.collections'}:{place / 'collections'}"
+    environment = {
+        **os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": paths, "PYTHONPATH": paths,
+        "ANSIBLE_ROLES_PATH": str(place / "roles"),
+    }  # fmt: skip
+    done = subprocess.run(
+        ["ansible-playbook", str(ROOT / "acceptance.yml"), "-i", "inventory.yml", "-e", f"acceptance_results_dir={place / 'results'}"],
+        cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    written = [line for path in place.glob("results/*/verdicts.jsonl") for line in path.read_text().splitlines()]
+    return done.returncode, done.stdout + done.stderr, [json.loads(line) for line in written]
+
+
+def test_a_plane_and_stages_of_ones_own_are_accepted_like_the_shipped_ones(place: pathlib.Path) -> None:
+    toy = {"acceptance_plane": "ansible_collections.toy.lab.plugins.plugin_utils.plane"}
+    status, output, verdicts = accept(place, {"box": toy}, [{"name": "disk", "role": "disk"}, {"name": "link", "role": "link"}])
+    assert status == 0, output[-3000:]
+    found = {(v["stage"], v["subject"]["kind"], v["subject"]["id"], v["verdict"]) for v in verdicts}
+    nodes = {("disk", "node", "box/a", "PASS"), ("disk", "node", "box/b", "PASS")}
+    assert found == nodes | {("link", "pair", "box/a|box/b", "PASS")}
+    assert "the toys were counted" in output and "one link" in output
+    assert {json.loads(line)["plane"] for path in place.glob("results/*/journal.jsonl") for line in path.open()} == {"toy"}
+
+
+def test_a_stage_of_ones_own_is_the_same_on_a_machine_behind_ssh(place: pathlib.Path) -> None:
+    machine = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "acceptance_become": False,
+               "acceptance_state_dir": str(place / "state")}  # fmt: skip
+    status, output, verdicts = accept(place, {"box": machine}, [{"name": "disk", "role": "disk"}])
+    assert (status, [v["verdict"] for v in verdicts]) == (0, ["PASS"]), output[-3000:]
+
+
+@pytest.mark.parametrize("plane", ["slurm", "ansible_collections.toy.lab.plugins.plugin_utils.nothing"])
+def test_an_unknown_plane_is_refused_by_the_plan(place: pathlib.Path, plane: str) -> None:
+    status, output, _verdicts = accept(place, {"box": {"acceptance_plane": plane}}, [{"name": "disk", "role": "disk"}])
+    assert status != 0 and "box: acceptance_plane" in output and "Traceback" not in output
+    assert not list(place.glob("results/*/journal.jsonl"))
+
+
+def test_a_description_that_cannot_be_used_is_named(place: pathlib.Path) -> None:
+    (place / "roles/link/files/stage.py").write_text("STAGE = 1\n")
+    status, output, _verdicts = accept(place, {"box": {"ansible_connection": "local"}}, [{"name": "link", "role": "link"}])
+    assert status != 0 and "files/stage.py: found no STAGE" in " ".join(output.split()) and "Traceback" not in output
