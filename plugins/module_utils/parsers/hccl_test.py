@@ -216,16 +216,16 @@ def _sweep(sizes: list[int], smallest: int, largest: int, asked: dict[str, t.Any
         raise _Bad("bad_output", "the sizes do not grow")
     if len(sizes) == 1 and smallest != largest and not asked["f"] and not asked["i"]:
         raise _Bad("incomplete_output", f"one row where the sizes go from {smallest} to {largest} bytes")
-    factor = asked["f"] or (None if asked["i"] else 2.0)
+    factor: float = asked["f"] or (0.0 if asked["i"] else 2.0)
     # Sizes are cut to whole bytes, and rounded up to a multiple of the ranks by some versions.
-    multiplied = bool(factor) and all(abs(b - a * (factor or 0)) <= max(1 + a / sizes[0], 0.02 * b) for a, b in pairs)
-    step = 0.0 if asked["f"] else asked["i"] or _default_step(sizes, largest, asked["ranks"] or 0)
+    multiplied = bool(factor) and all(abs(b - a * factor) <= max(1 + a / sizes[0], 0.02 * b) for a, b in pairs)
+    step: float = 0.0 if asked["f"] else asked["i"] or _default_step(sizes, largest, asked["ranks"] or 0)
     added = bool(step) and all(abs(b - a - step) <= max(1, 0.1 * step) for a, b in pairs)
     if not multiplied and not added:
         wanted = f"by the factor {factor:g}" if factor else f"by {step:g} bytes"
         more = "" if asked["f"] or asked["i"] else " or the program's own step: say with which factor or step it ran"
         raise _Bad("incomplete_output", f"rows are missing: the sizes {', '.join(map(str, sizes[:4]))} .. do not grow {wanted}{more}")
-    if (not multiplied or int(sizes[-1] * (factor or 0)) <= largest) and (not added or sizes[-1] + step <= largest):
+    if (not multiplied or int(sizes[-1] * factor) <= largest) and (not added or sizes[-1] + step <= largest):
         raise _Bad("incomplete_output", f"the rows end at {sizes[-1]} bytes, the largest size is {largest}: the output is cut")
 
 

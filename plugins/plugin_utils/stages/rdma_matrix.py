@@ -419,7 +419,7 @@ def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
         devices, ports = _hardware(record)
         for rail, port in enumerate(ports):
             rate = port.get("rate_gbps")
-            if port.get("state") == "ACTIVE" and number(rate) and not _wanted(record, "gbps"):
+            if port.get("state") == "ACTIVE" and number(rate):
                 board = str(devices[str(port["device"])].get("board"))
                 by_rail[rail][key] = (float(t.cast(float, rate)), port, board)
     for rail, found in by_rail.items():
@@ -428,6 +428,8 @@ def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
             best, who = max((r, k[3]) for k, (r, _port, b) in found.items() if b == board)
             most = port.get("most_gbps") if number(port.get("most_gbps")) else None
             said = f"rail {rail} ({port['device']} port {port.get('port')}) runs at {rate:g} Gb/s"
+            if _wanted(nodes[key], "gbps"):
+                continue
             if _enough(agree, len(found)) and rate < usual:
                 yield key, Opinion("FAIL", f"{said}, {agree} of {len(found)} nodes at {usual:g}", "link_slow")
             elif rate < best and most != rate:
@@ -439,12 +441,14 @@ def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
 
 def _counts(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     """Numbers of rails that differ, of nodes of which the inventory does not say how many they should have."""
-    counts = {key: len(_hardware(record)[1]) for key, record in nodes.items() if not _wanted(record, "rails")}
+    counts = {key: len(_hardware(record)[1]) for key, record in nodes.items()}
     if len(set(counts.values())) < 2:
         return
     usual, agree = collections.Counter(counts.values()).most_common(1)[0]
     others = ", ".join(f"{key[3]} has {here}" for key, here in list(counts.items())[:4])
     for key, here in counts.items():
+        if _wanted(nodes[key], "rails"):
+            continue
         if not _enough(agree, len(counts)):
             text = f"{here} rails, and the nodes differ without a most ({others}); rdma_ports_rails says what is right"
             yield key, Opinion("UNKNOWN", text, "rail_order")
@@ -496,7 +500,7 @@ def _unlike(
     by_rail: dict[int, dict[Key, tuple[str, str]]] = collections.defaultdict(dict)
     for key, record in nodes.items():
         if code == "link_slow" and _wanted(record, "gbps"):
-            continue
+            continue  # the inventory says how fast it is
         devices, ports = _hardware(record)
         for rail, port in enumerate(ports):
             value = of(port, devices[str(port["device"])])

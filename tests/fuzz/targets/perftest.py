@@ -230,9 +230,9 @@ def _row_of_another(alone: bool) -> Lie:
         if _is_json(text) or _is_json(other) or text == other:
             return None
         row, strange = r.choice(_rows(text)), r.choice(_rows(other))
-        if alone:
-            return _with_row(text, row, strange) if _one_row(text) else None
         a, b = row.split(), strange.split()
+        if alone:
+            return _with_row(text, row, strange) if _one_row(text) and a[0] != b[0] else None
         if r.random() < 0.5 or _one_row(text):
             return _with_row(text, row, strange + row if r.random() < 0.5 else row + strange)
         return None if (a[:2], len(a)) == (b[:2], len(b)) else _with_row(text, row, strange)

@@ -337,6 +337,16 @@ def test_two_nodes_with_different_numbers_of_rails() -> None:
     assert set(told.values()) == {("PASS", None)}
 
 
+def test_what_the_inventory_says_of_others_is_no_excuse() -> None:
+    """Two nodes of which nothing is said are held against ten of which it is."""
+    told = [port_facts(f"n{i:x}", wanted={"gbps": [400.0], "rails": 1}) for i in range(10)]
+    found = of_ports(*told, *(port_facts(n, rate_gbps=200.0, board="another", rails=2) for n in ("na", "nb")))
+    assert found["na"] == found["nb"] == ("FAIL", "link_slow")
+    assert {found[f"n{i:x}"] for i in range(10)} == {("PASS", None)}
+    alone = of_ports(*told[:1], port_facts("na", rails=2))
+    assert alone == {"n0": ("PASS", None), "na": ("UNKNOWN", "rail_order")}
+
+
 def test_a_rail_that_met_nobody_was_not_measured() -> None:
     def known(node: str, **changes: t.Any) -> Record:
         return port_facts(node, wanted={"rails": changes.get("rails", 1)}, **changes)
