@@ -455,13 +455,16 @@ def _shorter_sweep(text: str, source: random.Random) -> str | None:
 
 
 def _reordered(text: str, source: random.Random) -> str | None:
+    def order() -> dict[str, list[str]]:
+        return {kind: [row.cells[0] for row in table.rows if row.cells[2] == kind] for kind in {row.cells[2] for row in table.rows}}
+
     table = Table(text)
-    sizes = [row.cells[0] for row in table.rows]
+    sizes = order()
     if source.random() < 0.5:
         source.shuffle(table.rows)
     else:
         table.rows.reverse()
-    return table.write() if [row.cells[0] for row in table.rows] != sizes else None
+    return table.write() if order() != sizes else None
 
 
 def _size(text: str, source: random.Random) -> str | None:
