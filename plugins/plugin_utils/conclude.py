@@ -14,7 +14,7 @@ import json
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, unheeded, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
@@ -40,10 +40,12 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     evidence = integrity.gather(run, written)
     records = evidence.records
+    sound = [r for r in records if well_formed(r)]
     stages = [registry.of(entry) for entry in written["stages"]]
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
         stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), changed=evidence.changed,
+        warnings=unheeded.warnings(written, sound, inputs),
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
@@ -52,7 +54,6 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     verdicts = "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts)
     write_atomically(out / "verdicts.jsonl", verdicts)
     evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
-    sound = [r for r in records if well_formed(r)]
     matrices = {stage.name: stage.pictures(sound, expectations.of_run(inputs)) for stage in stages}
     made = report.build(written, sound, judgement, matrices, evidence.files)
     paths = report.write(out, made)

@@ -59,7 +59,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         "stack": stack,
         "stated": stated,
         "leaf": leaf,
-        "notes": sorted({line for s in sets for line in s.ignored}) + notes,
+        "notes": sorted({line for s in sets for line in s.notes}) + notes,
     }
 
 

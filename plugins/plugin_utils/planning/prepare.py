@@ -52,7 +52,7 @@ def _made(args: Record, planner: Planner, controller: int) -> tuple[Run, Record,
     run.make()
     run.claim(controller)
     write_atomically(run.dir / "plan.json", dump(written))
-    return run, written, stages, settings, []
+    return run, written, stages, settings, list(written["judging"]["notes"])
 
 
 def _reopened(args: Record, planner: Planner, controller: int) -> tuple[Run, Record, list[Interface], dict[str, Record], list[str]]:
