@@ -438,7 +438,7 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dic
     allowed = ("stage", "check", "size", *CONTEXT_KEYS)
     typed = {}
     for key, value in raw.items():
-        if not isinstance(key, str) or not _NAME.match(key) or (is_ours(raw["stage"]) and key not in allowed):
+        if not isinstance(key, str) or not _NAME.match(key) or (raw["stage"] in stages() and key not in allowed):
             refuse(f"match.{key}", value, f"no such key; the keys are {', '.join(allowed)}")
         values = value if isinstance(value, list) else [value]
         if not values or (key == "stage" and isinstance(value, list)):
@@ -449,7 +449,7 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dic
                     refuse("match.size", one, "a number of bytes, or plateau")
             elif not isinstance(one, (str, bool)) and not number(one):
                 refuse(f"match.{key}", one, "text, a number, true or false")
-        kind = "text" if key == "check" else CONTEXT_KEYS.get(key) if is_ours(raw["stage"]) else None
+        kind = "text" if key == "check" else CONTEXT_KEYS.get(key) if raw["stage"] in stages() else None
         found = [_typed(one, kind) for one in values] if kind else values
         if None in found:
             refuse(f"match.{key}", values[found.index(None)], kind or "")
@@ -471,7 +471,7 @@ def _typed(value: t.Any, kind: str) -> t.Any:
     return int(value) if value == int(value) else value
 
 
-@functools.lru_cache(maxsize=64)
-def is_ours(stage: str) -> bool:
-    """Whether a stage is one of the collection, whose measurements have known keys and no others."""
-    return (collection.ROOT / "roles" / stage / "tasks").is_dir()
+@functools.lru_cache(maxsize=1)
+def stages() -> frozenset[str]:
+    """The stages of the collection: its roles. Their measurements have known keys and no others."""
+    return frozenset(path.parent.name for path in (collection.ROOT / "roles").glob("*/tasks"))

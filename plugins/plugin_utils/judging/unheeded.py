@@ -92,7 +92,7 @@ def _in_vain(entry: Expectation, mine: list[Seen], held: bool, others: list[Expe
         return _no_size(entry, [one for one in mine if not one.differs(entry)])
     stages = {stage["name"] for stage in plan["stages"]} | {*plan["skipped_stages"]}
     if entry.match["stage"] not in stages:
-        return _misspelt(entry, "stage", stages, SHIPPED_STAGES)
+        return _misspelt(entry, "stage", stages, our_stages())
     checks = {item["check"] for item in plan["items"] if item["stage"] == entry.match["stage"]}
     if "check" in entry.match and not checks & set(_listed(entry, "check")):
         return _misspelt(entry, "check", checks, _known("check"))
