@@ -50,18 +50,11 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         "simulated": _simulated(seen) or observation.SIMULATED_MARK in result.out,
     }
     rest_s = result.duration_s - sum(_when(result, [r], "time").get("duration_s", 0.0) for r in records)
-    library = next((r["library"] for r in records if r.get("kind") == "library"), None)
+    ran = next((r for r in records if r.get("kind") == "library"), {})
+    library = ran.get("library")
     for want, (dtype, variant, _keys) in zip(wanted, checks):
         mine = [r for r in records if all(r.get(k) == v for k, v in want.items())]
-        context = {
-            "gpu": gpu.model(seen),
-            "gpus": len(seen["gpus"]),
-            "gpu_uuids": [g["uuid"] for g in seen["gpus"]],
-            "library": library,
-            "type": dtype,
-            "mode": want["mode"],
-            "shape": "x".join(map(str, want["shape"])),
-        }
+        context = _context(want, seen, ran)
         when = _when(result, mine, "time")
         if not when:  # the one that did not end, or that never began because of it
             when, rest_s = {"started_at": observation.utc(result.started_at), "duration_s": max(round(rest_s, 3), 0.0)}, 0.0
@@ -87,6 +80,20 @@ def _when(result: t.Any, records: list[dict[str, t.Any]], kind: str) -> dict[str
             if 0 <= after <= result.duration_s and 0 <= took <= result.duration_s:
                 return {"started_at": observation.utc(result.started_at + after), "duration_s": round(took, 3)}
     return {}
+
+
+def _context(want: dict[str, t.Any], seen: dict[str, t.Any], ran: dict[str, t.Any]) -> dict[str, t.Any]:
+    return {
+        "gpu": gpu.model(seen),
+        "gpus": len(seen["gpus"]),
+        "gpu_uuids": [g["uuid"] for g in seen["gpus"]],
+        "library": ran.get("library"),
+        # Who chose the kernels.
+        "backend": ran.get("backend"),
+        "type": want["dtype"],
+        "mode": want["mode"],
+        "shape": "x".join(map(str, want["shape"])),
+    }
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:

@@ -187,6 +187,18 @@ def kinds(wanted: Record) -> list[Record]:
     return found
 
 
+def of_ports(serving: Record, asking: Record) -> Record:
+    """What two ports put into the context of their test."""
+    rates = [p["rate_gbps"] for p in (serving, asking) if p["rate_gbps"]]
+    return {
+        "nic_gbps": min(rates) if rates else None,
+        "link_layer": serving["link_layer"],
+        "nic": serving["nic"],
+        # Soft-RoCE is as fast as the processor just lets it be: its neighbours say nothing of it.
+        "comparable": "rdma_rxe" not in (serving["nic"], asking["nic"]),
+    }
+
+
 def estimate(rounds: list[t.Any], tests: list[Record], wanted: Record) -> list[str]:
     """What the rounds will take, from the bytes that they move, in words."""
     pairs = sum(len(pairs) for pairs in rounds)
@@ -392,7 +404,6 @@ class Timetable:
         """The two sides of one test, each with the node it belongs to."""
         serving, asking = self.ports[server][rails[0]], self.ports[client][rails[1]]
         gids = self._gids(serving, asking)
-        rates = [p["rate_gbps"] for p in (serving, asking) if p["rate_gbps"]]
         widest = max(len(p) for p in self.ports.values()) ** (2 if self.wanted["rdma_crossed"] else 1)
         common = {
             "kind": kind,
@@ -403,13 +414,7 @@ class Timetable:
             # No round shares a port with its neighbours, in which somebody may still be late.
             "tcp_port": self.first + (self.number * widest + place) % self.span,
             "peer": self.address(server, gids[0].get("address") or serving["address"]),
-            "context": {
-                "nic_gbps": min(rates) if rates else None,
-                "link_layer": serving["link_layer"],
-                "nic": serving["nic"],
-                # Soft-RoCE is as fast as the processor just lets it be: its neighbours say nothing of it.
-                "comparable": "rdma_rxe" not in (serving["nic"], asking["nic"]),
-            },
+            "context": of_ports(serving, asking),
         }
         for node, port, role, partner, (own, theirs) in (
             (server, serving, "server", client, gids),
