@@ -74,7 +74,7 @@ def judgement(verdicts: list[dict[str, t.Any]], **fields: t.Any) -> types.Simple
     accepted = bool(verdicts) and not counts["FAIL"] and not counts["UNKNOWN"]
     coverage = {"planned": len(verdicts), "measured": len(verdicts) - counts["UNKNOWN"], "skipped": 0, "ratio": 1.0, "unknown": []}
     given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
-    return types.SimpleNamespace(**{**given, "drift": {}, **fields})
+    return types.SimpleNamespace(**{**given, "drift": {}, "warnings": [], **fields})
 
 
 def fleet(nodes: int, checks: int, seed: int = 1) -> tuple[dict[str, t.Any], list[dict[str, t.Any]], types.SimpleNamespace]:

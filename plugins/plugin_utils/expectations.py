@@ -51,6 +51,10 @@ METRIC_KINDS = {
     "latency": "time",
 }
 
+# What makes an entry's number: whoever changes one of these says something of his own.
+NUMBER = {"match", "metric", "value", "unit", "better"}
+# Keys of a match that say for what hardware and what test an entry is; the others say how NCCL or a library was set.
+SCOPE = {"check", *CONTEXT_KEYS} - {"algorithm", "proto", "precision", "backend", "placement"}
 # A list of (layer, value), weakest first; a value is a list of entries, or a dict of ids with what to change of each
 # (None takes the entry out).
 Layered = t.Sequence[tuple[str, t.Any]]
@@ -95,9 +99,9 @@ class Chosen(t.NamedTuple):
 class Expectations:
     """A resolved set, shared by all hosts with the same overrides."""
 
-    def __init__(self, entries: t.Iterable[Expectation], ignored: t.Iterable[str] = ()) -> None:
+    def __init__(self, entries: t.Iterable[Expectation], notes: t.Iterable[str] = ()) -> None:
         self.entries = tuple(entries)
-        self.ignored = tuple(ignored)  # one line per proposal that nobody has confirmed yet
+        self.notes = tuple(notes)  # what to say of proposals that nobody has confirmed, and of entries that displace others
         self._by_stage: dict[str, list[Expectation]] = {}
         for entry in self.entries:
             self._by_stage.setdefault(entry.match["stage"], []).append(entry)
@@ -244,7 +248,7 @@ def resolve(layered: Layered, overlays: t.Iterable[str] = (), files: t.Iterable[
 def _resolve(layered: Layered, overlays: tuple[str, ...], files: tuple[str, ...]) -> Expectations:
     base = shipped(overlays)
     entries = {e.id: e for e in base.entries}
-    ignored = list(base.ignored)
+    ignored = list(base.notes)
     rank = len(overlays)
     for path in files:
         rank += 1
@@ -270,7 +274,35 @@ def _resolve(layered: Layered, overlays: tuple[str, ...], files: tuple[str, ...]
     own = [e for e in entries.values() if e.rank > len(overlays)]
     for finding in lint_own(own, base.entries):
         raise ExpectationError(f"{finding.origin}: {finding.text}")
-    return Expectations(entries.values(), ignored)
+    return Expectations(entries.values(), [*ignored, *displacing(own, base.entries)])
+
+
+def displacing(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.Iterator[str]:
+    """A line for each of a user's entries that takes over more hardware or tests than the shipped ones that it displaces: one that forgot
+    `gpu`, more often than not."""
+    base = list(base)
+    for entry in own:
+        taken = []
+        for other in base:
+            same = (entry.metric, entry.match["stage"]) == (other.metric, other.match["stage"]) and other.id != entry.id
+            if same and set(entry.sizes) & set(other.sizes) and physics.overlap(entry.match, other.match):
+                # A check says what its operation and type are.
+                scope = SCOPE - ({"op", "type"} if "check" in entry.match else set())
+                wider = sorted(key for key in scope & set(other.match) if not _within(entry.match.get(key), other.match[key]))
+                if wider:
+                    taken.append((other, wider))
+        if taken:
+            keys = sorted({key for _other, wider in taken for key in wider})
+            shown = ", ".join(f"{other.id} ({other.value:g} {other.unit})" for other, _wider in taken[:4])
+            more = f" and {len(taken) - 4} more" if len(taken) > 4 else ""
+            said = f"{entry.origin}: {entry.value:g} {entry.unit} holds for more than what it displaces (any {', '.join(keys)})"
+            yield f"{said}: {shown}{more}"
+
+
+def _within(value: t.Any, other: t.Any) -> bool:
+    """Whether an entry whose key has `value` holds for no more than one whose key has `other`."""
+    mine, others = (one if isinstance(one, list) else [one] for one in (value, other))
+    return value is not None and all(any(_same(one, wanted) for wanted in others) for one in mine)
 
 
 def lint_own(own: t.Sequence[Expectation], base: t.Iterable[Expectation]) -> list[physics.Finding]:
@@ -310,6 +342,14 @@ def _change(entries: dict[str, Expectation], changes: dict[t.Any, t.Any], where:
             raise ExpectationError(f"{where}: {name}: found {change!r}, expected keys to change, or null")
         old = entries[name]
         whole = {k: getattr(old, k) for k in (*REQUIRED, "better", "note") if getattr(old, k) != ""}
+        if set(change) & NUMBER:
+            # Another number, or the same of something else, is not what was measured, and no note of the old one excuses it.
+            whole.pop("note", None)
+            whole.update(
+                source=f"set in {where}, in place of {old.value:g} {old.unit} of {old.layer} {old.id}",
+                date=datetime.date.today().isoformat(),
+                confidence="derived",
+            )
         entries[name] = parse({**whole, **change}, f"{where}: {name}", layer, rank)
 
 

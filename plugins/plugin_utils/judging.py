@@ -14,7 +14,7 @@ import json
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, integrity, plan, planning, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, integrity, plan, planning, unheeded, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
@@ -37,10 +37,11 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     evidence = integrity.gather(run, written)
     records = evidence.records
+    sound = [r for r in records if well_formed(r)]
     stated, leaf = inputs.get("stated"), inputs.get("leaf")
     judgement = verdict.judge(
         written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"], stated=stated, leaf=leaf,
-        changed=evidence.changed,
+        changed=evidence.changed, warnings=unheeded.warnings(written, sound, inputs),
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
@@ -49,7 +50,6 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     verdicts = "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts)
     write_atomically(out / "verdicts.jsonl", verdicts)
     evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
-    sound = [r for r in records if well_formed(r)]
     made = report.build(written, sound, judgement, rdma_matrix.pictures(sound, expected(inputs)), evidence.files)
     paths = report.write(out, made)
     made["path"] = str(paths[0])

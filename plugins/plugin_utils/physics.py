@@ -105,6 +105,15 @@ GPUS: tuple[tuple[str, Gpu], ...] = (
     (r"AMD Instinct MI300X.*", Gpu(7, 64.0, (5, 16), _MI300X)),
 )
 
+# Names, beside those of the tables, that nvidia-smi prints of products which may stand in an inventory: no misspellings of one another.
+PRODUCTS = (
+    "NVIDIA H100 NVL", "NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM2e", "NVIDIA H100 64GB HBM2", "NVIDIA H200 NVL", "NVIDIA H800 PCIe",
+    "NVIDIA GH200 480GB", "NVIDIA GH200 144G HBM3e", "NVIDIA A800 80GB PCIe", "NVIDIA A100-SXM-64GB", "NVIDIA A10", "NVIDIA A10G",
+    "NVIDIA A16", "NVIDIA A2", "NVIDIA A30", "NVIDIA A40", "NVIDIA L2", "NVIDIA L4", "NVIDIA L20", "NVIDIA L40", "NVIDIA L40S",
+    "Tesla T4", "Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB", "Tesla V100-SXM3-32GB", "Tesla V100S-PCIE-32GB", "NVIDIA RTX A6000",
+    "NVIDIA RTX 6000 Ada Generation", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "AMD Instinct MI325X", "AMD Instinct MI355X",
+)  # fmt: skip
+
 # GT/s per lane and the share that is payload (128b/130b, FLIT).
 _PCIE = {3: (8.0, 128 / 130), 4: (16.0, 128 / 130), 5: (32.0, 128 / 130), 6: (64.0, 242 / 256)}
 # Wider algorithms: the switch reduces, so a GPU sends its data once where a ring sends it twice.
@@ -333,7 +342,7 @@ def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
             for other in group[:number]:
                 if one.match == other.match:
                     yield from _same_thing(one, other)
-                elif one.rank == other.rank and len(one.match) == len(other.match) and _overlap(one.match, other.match):
+                elif one.rank == other.rank and len(one.match) == len(other.match) and overlap(one.match, other.match):
                     text = f"match: as specific as {other.id}, and both can match one measurement"
                     yield Finding("error", one.origin, one.id, text)
 
@@ -350,7 +359,7 @@ def _same_thing(one: t.Any, other: t.Any) -> t.Iterator[Finding]:
         yield Finding("error", low.origin, low.id, text)
 
 
-def _overlap(one: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
+def overlap(one: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
     """Whether some measurement could match both."""
 
     def members(value: t.Any) -> set[tuple[str, str]]:

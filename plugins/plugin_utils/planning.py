@@ -43,6 +43,7 @@ def prepare(
         written, settings = planner.build(run.id, args["stages"])
         written["judging"] = judging_inputs(planner, settings)
         written["judging"]["notes"] += without_effect(written, settings)
+        notes = list(written["judging"]["notes"])
         stages, _skipped = planner.stages(args["stages"])
         detach = detached(stages, settings)
         run.make()
@@ -148,7 +149,7 @@ def judging_inputs(planner: plan.Planner, settings: dict[str, dict[str, t.Any]])
         "stack": stack,
         "stated": stated,
         "leaf": leaf,
-        "notes": sorted({line for s in sets for line in s.ignored}) + notes,
+        "notes": sorted({line for s in sets for line in s.notes}) + notes,
     }
 
 

@@ -62,7 +62,7 @@ class Judgement:
     `verdicts` are verdict/v1 of everything, the worst first; `planned` those of the plan's items in its order;
     `extras` those of what was measured and not planned. `nodes` is the worst verdict of each planned subject. `counts`
     counts all verdicts. `coverage` is {"planned", "measured" (or not applicable), "skipped", "ratio", "unknown":
-    [text]}. `drift` is {node: deviating facts with their severity}.
+    [text]}. `drift` is {node: deviating facts with their severity}. `warnings` are of the run as a whole, and count as WARN.
     """
 
     verdicts: list[Verdict]
@@ -76,6 +76,7 @@ class Judgement:
     partial: bool
     notes: list[str]
     drift: dict[str, list[dict[str, t.Any]]]
+    warnings: list[str] = dataclasses.field(default_factory=list)
 
 
 def judge(
@@ -91,6 +92,7 @@ def judge(
     required_evidence: t.Mapping[str, t.Sequence[str]] | None = None,
     leaf: t.Mapping[str, str] | None = None,
     changed: t.Sequence[str] = (),
+    warnings: t.Sequence[str] = (),
 ) -> Judgement:
     """Judge a run.
 
@@ -99,7 +101,8 @@ def judge(
     `stack[target]` is {"golden", "ignore", "drift"}, `stated[target]` what the inventory says of its machines,
     {"gpu_count", "mig"}. `leaf` is the leaf switch of each node, as far as known. `today` is the day on which waivers must still hold.
     `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. `changed` says what of the
-    evidence itself is not what was written: nothing is accepted then. WaiverError for a waiver that cannot be used.
+    evidence itself is not what was written: nothing is accepted then. `warnings` are about the run as a
+    whole. WaiverError for a waiver that cannot be used.
     """
     court = _Court(plan, expected, stack or {}, required_evidence or {})
     court.waivers = waivers_of(list(waivers or []))
@@ -108,6 +111,7 @@ def judge(
     court.stated = stated or {}
     court.leaf = leaf or {}
     court.changed = changed
+    court.warnings = list(warnings)
     court.hear(measurements)
     return court.judge()
 
@@ -131,6 +135,7 @@ class _Court:
         self.used: set[Waiver] = set()
         self.today = ""
         self.warn = "accept"
+        self.warnings: list[str] = []
         self.stated: identity.Stated = {}
         self.leaf: t.Mapping[str, str] = {}
         self.changed: t.Sequence[str] = ()
@@ -525,6 +530,7 @@ class _Court:
         unknown = {subjects.bearer(v["subject"]) for v in planned if v["verdict"] == "UNKNOWN"} - failed
         bad = mine["FAIL"] + mine["UNKNOWN"]
         bad_extras = sum(v["verdict"] == "FAIL" for v in extras)
+        warned = counts["WARN"] + len(self.warnings)
         refusals = [
             (self.changed, "; ".join(self.changed)),
             (not planned, "the plan is empty: nothing was to be measured"),
@@ -533,7 +539,7 @@ class _Court:
             (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks"),
             (bad_extras, f"{bad_extras} FAIL of checks that were not planned"),
             (planned and not bad and not mine["PASS"], "no planned check is a PASS: nothing was shown to work"),
-            (self.warn != "accept" and counts["WARN"], f"{counts['WARN']} WARN, and acceptance_warn is {self.warn}"),
+            (self.warn != "accept" and warned, f"{warned} WARN, and acceptance_warn is {self.warn}"),
         ]
         refused = [text for refuses, text in refusals if refuses]
         partial = bool(self.plan.get("partial"))
@@ -542,6 +548,7 @@ class _Court:
             about = {subjects.bearer(v["subject"]) for v in planned}
             why = f"all {len(planned)} planned checks on {subjects.counted(kind for kind, _name in about)} are acceptable"
             why += f", {mine['WARN']} with a WARN to read" if mine["WARN"] else ""
+            why += f", {len(self.warnings)} WARN of the run as a whole" if self.warnings else ""
             why += f", {mine['KNOWN_FAIL']} under a waiver" if mine["KNOWN_FAIL"] else ""
         if partial:
             why += "; PARTIAL: this run left parts of the fleet or of the stages out"
@@ -566,6 +573,7 @@ class _Court:
             partial=partial,
             notes=self.notes,
             drift=self.drift,
+            warnings=self.warnings,
         )
 
     def _done(self, verdict: Verdict) -> bool:

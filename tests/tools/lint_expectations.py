@@ -102,11 +102,10 @@ def unreachable(entries: t.Sequence[expectations.Expectation], of: t.Iterable[ex
     gpus = sorted({str(name) for e in entries for name in options(e, "gpu") if name})
     found = []
     for entry in of:
-        held = (
-            any(c.expectation.id == entry.id for c in everything.choose({"stage": entry.match["stage"], "check": check, "context": context}))
-            for check, context in contexts(entry, gpus)
-        )
-        if entry.match["stage"] in expectations.SHIPPED_STAGES and not any(held):
+        stage = entry.match["stage"]
+        said = ({"stage": stage, "check": check, "context": context} for check, context in contexts(entry, gpus))
+        held = any(one.expectation.id == entry.id for measurement in said for one in everything.choose(measurement))
+        if stage in expectations.SHIPPED_STAGES and not held:
             found.append(entry.id)
     return found
 

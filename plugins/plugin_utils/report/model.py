@@ -76,7 +76,7 @@ def build(
         "counted": subjects.counted(n["kind"] for n in nodes),
         "not_measured_by_plan": _without_checks(plan, nodes),
         "stages": [{**_stage(name, verdicts, latest), "matrices": (matrices or {}).get(name, [])} for name in stages],
-        "warnings": _warnings(verdicts),
+        "warnings": [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings] + _warnings(verdicts),
         "waivers": [_waiver(v) for v in verdicts if v["verdict"] == "KNOWN_FAIL"],
         "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),
         "sample": plan["sample"],

@@ -46,6 +46,7 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
         if kinds:
             lines.append((f"and {counted(kinds)} with {word}", colour))
     lines += [(fit(f"note: {_line(note)}", 2 * width), "yellow") for note in model["notes"]]
+    lines += [(fit(f"WARN: {_line(w['text'])}", 2 * width), COLOURS["WARN"]) for w in model["warnings"] if not w["subject"]]
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]
     word = "ACCEPTED" if model["accepted"] else "NOT ACCEPTED"
