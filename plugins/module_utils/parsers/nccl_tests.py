@@ -760,11 +760,12 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
     digit_of_time, of_wide = (1e-6, 1e-6) if exact else (0.51, 1e-6) if layout.get("milliseconds") else (0.0051, 6e-4)
     left = [law for name in result["_possible"] for law in _laws(name, n, layout["delta"])]
     share, factor = left[0].share, left[0].factor
-    usual = len(left) == 1 and timed and not exact
-    close, least = digit * (1 + factor), digit * digit_of_time
-    total, count, infinity = 0.0, 0, math.inf
+    least, infinity = digit * digit_of_time, math.inf
+    close = digit * (1 + factor) if len(left) == 1 and timed and not exact else -1.0  # else nothing is that close
+    total, count = 0.0, 0
     for row in result["rows"]:
         size = row["size"] / 1e3  # GB/s times us
+        moved, slack_of_size = size * share, of_wide * size + least
         for half in (row["out_of_place"], row["in_place"]):
             if half is None:
                 continue
@@ -772,11 +773,10 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
             total += bus
             count += 1
             if (
-                usual
-                and 0 <= time_us < infinity
+                -close <= bus - alg * factor <= close
                 and alg >= 0 <= bus
-                and -close <= bus - alg * factor <= close
-                and abs(alg * time_us - size * share) <= digit * time_us + digit_of_time * alg + of_wide * size + least
+                and 0 <= time_us < infinity
+                and abs(alg * time_us - moved) <= digit * time_us + digit_of_time * alg + slack_of_size
             ):
                 continue  # nearly every row; whatever is not finite fails one of these
             if not (math.isfinite(time_us) and math.isfinite(alg) and math.isfinite(bus)):

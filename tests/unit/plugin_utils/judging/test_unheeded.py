@@ -10,7 +10,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import unheeded, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import resolve
-from unit.plugin_utils.test_verdict import TODAY, Record, gemm, item, nccl, plan_of
+from unit.plugin_utils.judging.test_verdict import TODAY, Record, gemm, item, nccl, plan_of
 
 H200 = {
     "gpu": "NVIDIA H200", "gpus": 8, "nvls": True, "algorithm": "auto", "op": "all_reduce", "type": "float", "nodes": 1,

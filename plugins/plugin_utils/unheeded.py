@@ -1,0 +1,155 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Expectations of a user's that no measurement of a run was held to, though they seem to be meant for it.
+
+An inventory is shared: what it says of stages and checks that did not run, and of hardware that is not there, is no mistake. A mistake is
+an entry for a stage, check and GPU of this run that held for nothing, while no other entry of the user's did for that GPU and check; a
+size that no sweep had; and a name that is almost one of this run's and no product's that is known. Where nodes were left out, by
+--limit or by a sample, only the last two are said.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
+    PLATEAU_FROM,
+    SHIPPED_STAGES,
+    Expectation,
+    Expectations,
+    mismatch,
+    number,
+    shipped,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import node_of
+
+Record = t.Dict[str, t.Any]
+# So alike are two names of which one is taken for a misspelling of the other.
+ALIKE = 0.8
+
+
+class Seen(t.NamedTuple):
+    """What was measured of one kind of hardware by one check: its context and the sizes of its sweep."""
+
+    number: int
+    stage: str
+    check: str
+    context: dict[str, t.Any]
+    sizes: frozenset[int]
+
+    def differs(self, entry: Expectation) -> list[str]:
+        """Keys of an entry's match in which it is not about this."""
+        told = {**self.context, "stage": self.stage, "check": self.check}
+        return [key for key, wanted in entry.match.items() if mismatch({key: wanted}, told) is not None]
+
+
+def warnings(plan: Record, records: t.Iterable[Record], inputs: Record) -> list[str]:
+    """A line for each; `inputs` are those of the judgement (planning.judging_inputs), `records` well-formed measurements."""
+    of = inputs["of"]
+    sets = [Expectations.load(dumped) for dumped in inputs["sets"]]
+    own: dict[tuple[str, str], Expectation] = {}
+    where: dict[tuple[str, str], set[int]] = {}
+    for index in set(of.values()):
+        for entry in sets[index].entries:
+            if entry.layer != "shipped":
+                own[entry.origin, entry.id] = entry
+                where.setdefault((entry.origin, entry.id), set()).add(index)
+    if not own:
+        return []
+    seen = _seen(records, of, {key for entry in own.values() for key in entry.match})
+    held = [key for key, entry in own.items() if any(not one.differs(entry) for one in seen if one.number in where[key])]
+    found = []
+    for key, entry in sorted(own.items()):
+        mine = [one for one in seen if one.number in where[key] and one.stage == entry.match["stage"]]
+        others = [own[other] for other in held if other != key]
+        said = _in_vain(entry, mine, key in held, others, plan)
+        if said:
+            found.append(f"{entry.origin}: no measurement was held to it: {said}")
+    return found
+
+
+def _seen(records: t.Iterable[Record], of: dict[str, int], keys: set[str]) -> list[Seen]:
+    """Once of each kind: thousands of nodes are a few."""
+    found: dict[str, Seen] = {}
+    for record in records:
+        index = of.get(node_of(record["subject"]["id"]), of.get(record["target"]))
+        if record["outcome"] == "measured" and index is not None:
+            context = {key: record["context"][key] for key in sorted(keys & set(record["context"]))}
+            sizes = frozenset(int(row["size"]) for row in record["series"] if number(row.get("size")))
+            one = Seen(index, record["stage"], record["check"], context, sizes)
+            found.setdefault(repr((*one[:4], sorted(sizes))), one)
+    return list(found.values())
+
+
+def _in_vain(entry: Expectation, mine: list[Seen], held: bool, others: list[Expectation], plan: Record) -> str | None:
+    """Why an entry is taken for a mistake; None where it is not, or where nothing says so."""
+    if held:
+        return _no_size(entry, [one for one in mine if not one.differs(entry)])
+    stages = {stage["name"] for stage in plan["stages"]} | {*plan["skipped_stages"]}
+    if entry.match["stage"] not in stages:
+        return _misspelt(entry, "stage", stages, SHIPPED_STAGES)
+    checks = {item["check"] for item in plan["items"] if item["stage"] == entry.match["stage"]}
+    if "check" in entry.match and not checks & set(_listed(entry, "check")):
+        return _misspelt(entry, "check", checks, _known("check"))
+    mine = [one for one in mine if "check" not in one.differs(entry)]
+    if not mine:
+        return None
+    if "gpu" in entry.match and all("gpu" in one.differs(entry) for one in mine):
+        return _misspelt(entry, "gpu", {str(one.context.get("gpu")) for one in mine}, {*_known("gpu"), *physics.PRODUCTS})
+    if plan["left_out"] or entry.match["stage"] in plan["sample"] or any(_of_a_kind(entry, other) for other in others):
+        return None
+    nearest = min((one for one in mine if "gpu" not in one.differs(entry)), key=lambda one: len(one.differs(entry)))
+    return "; ".join(
+        f"match.{key}: found {', '.join(map(str, _listed(entry, key)))}, measured was {nearest.context.get(key)}"
+        for key in nearest.differs(entry)
+    )
+
+
+def _no_size(entry: Expectation, mine: list[Seen]) -> str | None:
+    def has(one: Seen, size: t.Any) -> bool:
+        return size is None or size in one.sizes or (size == "plateau" and max(one.sizes, default=0) >= PLATEAU_FROM)
+
+    if not mine or any(has(one, size) for one in mine for size in entry.sizes):
+        return None
+    sizes = {size for one in mine for size in one.sizes}
+    wanted = " and ".join(bands.human(size) if isinstance(size, int) else str(size) for size in entry.sizes)
+    there = f"{len(sizes)} sizes from {bands.human(min(sizes))} to {bands.human(max(sizes))}" if sizes else "no message sizes"
+    return f"match.size: found {wanted}, measured were {there}"
+
+
+def _misspelt(entry: Expectation, key: str, here: t.Iterable[str], known: t.Iterable[str]) -> str | None:
+    """Where a value is almost one of those that are `here`, and none that is known besides."""
+    for value in _listed(entry, key):
+        near = [one for one in here if alike(str(value), one)]
+        if near and value not in known:
+            best = max(near, key=lambda one: difflib.SequenceMatcher(None, str(value), one).ratio())
+            return f"match.{key}: found {value!r}, did you mean {best!r}?"
+    return None
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether one is a likely misspelling of the other."""
+    short, long = sorted((re.sub(r"[^a-z0-9]", "", word.lower()) for word in (one, other)), key=len)
+    return bool(short) and (short in long or difflib.SequenceMatcher(None, short, long).ratio() >= ALIKE)
+
+
+def _listed(entry: Expectation, key: str) -> list[t.Any]:
+    value = entry.match[key]
+    return value if isinstance(value, list) else [value]
+
+
+def _known(key: str) -> set[str]:
+    return {value for entry in shipped().entries if key in entry.match for value in _listed(entry, key)}
+
+
+def _of_a_kind(one: Expectation, other: Expectation) -> bool:
+    """Whether two entries are variants for one GPU, stage and check, as for 4 and for 8 of them."""
+    keys = ("stage", "check", "gpu")
+    picked = [{key: entry.match[key] for key in keys if key in entry.match} for entry in (one, other)]
+    return one.metric == other.metric and ("gpu" in picked[0]) == ("gpu" in picked[1]) and physics.overlap(picked[0], picked[1])
