@@ -14,18 +14,12 @@ import json
 import time
 import typing as t
 
-<<<<<<< HEAD:plugins/plugin_utils/conclude.py
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, unheeded, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, write_atomically
-=======
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, integrity, plan, planning, unheeded, verdict
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma_matrix
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.measurement import well_formed
->>>>>>> main:plugins/plugin_utils/judging.py
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -47,18 +41,11 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     evidence = integrity.gather(run, written)
     records = evidence.records
     sound = [r for r in records if well_formed(r)]
-<<<<<<< HEAD:plugins/plugin_utils/conclude.py
     stages = [registry.of(entry) for entry in written["stages"]]
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
         stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), changed=evidence.changed,
         warnings=unheeded.warnings(written, sound, inputs),
-=======
-    stated, leaf = inputs.get("stated"), inputs.get("leaf")
-    judgement = verdict.judge(
-        written, records, expected(inputs), inputs["waivers"], inputs["warn"], inputs["stack"], stated=stated, leaf=leaf,
-        changed=evidence.changed, warnings=unheeded.warnings(written, sound, inputs),
->>>>>>> main:plugins/plugin_utils/judging.py
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
@@ -67,12 +54,8 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     verdicts = "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts)
     write_atomically(out / "verdicts.jsonl", verdicts)
     evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
-<<<<<<< HEAD:plugins/plugin_utils/conclude.py
     matrices = {stage.name: stage.pictures(sound, expectations.of_run(inputs)) for stage in stages}
     made = report.build(written, sound, judgement, matrices, evidence.files)
-=======
-    made = report.build(written, sound, judgement, rdma_matrix.pictures(sound, expected(inputs)), evidence.files)
->>>>>>> main:plugins/plugin_utils/judging.py
     paths = report.write(out, made)
     made["path"] = str(paths[0])
     if planned:

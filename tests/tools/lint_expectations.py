@@ -22,13 +22,8 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, gemm, nccl
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
-<<<<<<< HEAD
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
-=======
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import expectations, physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.fleet import rdma
->>>>>>> main
 
 # What selects an expectation and is not hardware: settings of NCCL.
 ENVIRONMENTS: list[dict[str, str]] = [
@@ -110,11 +105,7 @@ def unreachable(entries: t.Sequence[expectations.Expectation], of: t.Iterable[ex
         stage = entry.match["stage"]
         said = ({"stage": stage, "check": check, "context": context} for check, context in contexts(entry, gpus))
         held = any(one.expectation.id == entry.id for measurement in said for one in everything.choose(measurement))
-<<<<<<< HEAD
         if not held:
-=======
-        if stage in expectations.SHIPPED_STAGES and not held:
->>>>>>> main
             found.append(entry.id)
     return found
 

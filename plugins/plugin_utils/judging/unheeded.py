@@ -17,6 +17,7 @@ import difflib
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
     PLATEAU_FROM,
