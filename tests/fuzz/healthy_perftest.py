@@ -102,6 +102,7 @@ def _choose(r: random.Random, kind: str | None) -> _Chosen:
         c.iterations = r.choice([1000, 1000, 5, 10, 20, 50, 100, 102, 103, 200, 1002, 1003, 1004, 2000, 5000])
         c.duration = r.choice([0] * 9 + [1, 2, 3, 5, 10, 30, 60])
         c.every = not c.duration and c.op != "atomic" and r.random() < 0.2
+        c.iterations = min(c.iterations, 200) if c.every else c.iterations
     else:
         c.both = r.random() < 0.25
         c.serves = r.random() < 0.2 and c.op != "atomic"

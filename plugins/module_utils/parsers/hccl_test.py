@@ -266,10 +266,12 @@ def _follow(rows: list[Row], per_us: float, ranks: int | None) -> bool:
     for row in rows:
         if row["out_of_place"]["time_us"] <= 0.005:
             raise _Bad("bad_output", f"the time at {row['size']} bytes is 0: nothing was measured")
-    parts = sorted({e * r for r in (range(1, _MOST_RANKS + 1) if ranks is None else (1, ranks)) for e in _ELEMENTS})
-    moved = [_moved(row, per_us) for row in rows]
-    cut = any(all(low <= size // part * part <= high for size, low, high in moved) for part in _ELEMENTS)
-    return cut or any(all(low <= -(-size // part) * part <= high for size, low, high in moved) for part in parts)
+    parts = {e * r for r in (range(1, _MOST_RANKS + 1) if ranks is None else (1, ranks)) for e in _ELEMENTS}
+    cut = set(_ELEMENTS)
+    for size, low, high in (_moved(row, per_us) for row in rows):
+        parts = {part for part in parts if low <= -(-size // part) * part <= high}
+        cut = {part for part in cut if low <= size // part * part <= high}
+    return bool(parts or cut)
 
 
 def _moved(row: Row, per_us: float) -> tuple[int, float, float]:

@@ -67,8 +67,10 @@ def check(text: str, healthy: str) -> None:
 
 _SOURCE = random.Random("healthy perftest")
 RUNS = [healthy_perftest.run(_SOURCE, ("bw", "lat")[number % 2]) for number in range(1500)]
-TRUTHS = [text for run in RUNS for text in (run.text, run.json) if text and parse(text)["outcome"] == "measured"]
+# Many of those of which there is more to lie about.
+RUNS = [run for number, run in enumerate(RUNS) if number % 5 == 0 or "Local results" in run.text or "8388608 " in run.text]
 ASKED = {text: run.asked for run in RUNS for text in (run.text, run.json) if text}
+TRUTHS = [text for text in ASKED if parse(text)["outcome"] == "measured"]
 _ROW = re.compile(r"(?m)^ \d+ .*\n")
 _VALUE = re.compile(r'(?m)^"([A-Za-z_0-9.]+)": ([\d.]+)(?=,?$)')
 _HEADER = re.compile(r"(?m)^ #bytes.*$")
@@ -78,7 +80,15 @@ Lie = t.Callable[[str, random.Random], "str | None"]
 
 def accepts(text: str, healthy: str) -> bool:
     found = parse(text)
-    return found["outcome"] == "measured" and found != parse(healthy)
+    return found["outcome"] == "measured" and (text == healthy or found != parse(healthy))
+
+
+def HEALTHY(r: random.Random) -> str:
+    run = healthy_perftest.run(r)
+    # A JSON names no unit; very small numbers do not prove it.
+    text = run.json if run.json and r.random() < 0.3 and (run.kind == "lat" or _shows_rate(run.json)) else run.text
+    ASKED[text] = run.asked
+    return text
 
 
 def _is_json(text: str) -> bool:
@@ -388,11 +398,11 @@ def _out_of_order(text: str, r: random.Random) -> str | None:
 
 
 def _far(column: int) -> Lie:
-    """A number of a latency of a hundred samples or more is twice what it was, or half, or further off."""
+    """A number of a latency of a hundred samples or more is four times what it was, or a quarter, or further off."""
 
     def lie(text: str, r: random.Random) -> str | None:
         def change(words: list[str]) -> list[str]:
-            words[column] = _scaled(words[column], r.choice([2, 3, 10, 0.5, 0.1, r.uniform(2, 20)]))
+            words[column] = _scaled(words[column], r.choice([4, 10, 0.25, 0.1, r.uniform(4, 20)]))
             return words if int(words[1]) > 100 else None
 
         return _replaced(text, r, change) if _by_iterations(text) else None
