@@ -34,7 +34,7 @@ class Run(t.NamedTuple):
     verdicts: list[dict[str, t.Any]]
 
     def of(self, stage: str, *words: str) -> set[str]:
-        """Subjects of a stage whose worst verdict (of a pair has two, one for each direction) is one of these."""
+        """Subjects of a stage whose worst verdict (a pair has two, one for each direction) is one of these."""
         worst = {v["subject"]["id"]: v["verdict"] for v in reversed(self.verdicts) if v["stage"] == stage}
         return {subject for subject, word in worst.items() if word in words}
 
