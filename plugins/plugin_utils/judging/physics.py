@@ -362,8 +362,9 @@ def _same_thing(one: t.Any, other: t.Any) -> t.Iterator[Finding]:
 def overlap(one: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
     """Whether some measurement could match both."""
 
-    def members(value: t.Any) -> set[tuple[str, str]]:
-        return {(type(v).__name__, str(v)) for v in (value if isinstance(value, list) else [value])}
+    def members(value: t.Any) -> set[tuple[bool, t.Any]]:
+        # Not by the name of the type: Ansible's text and numbers are of classes of their own.
+        return {(isinstance(v, bool), v if isinstance(v, (int, float)) else str(v)) for v in (value if isinstance(value, list) else [value])}
 
     one, other = _implied(one), _implied(other)
     return all(members(one[k]) & members(other[k]) for k in set(one) & set(other))

@@ -17,7 +17,6 @@ import difflib
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
     PLATEAU_FROM,
@@ -26,6 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     mismatch,
     shipped,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 
