@@ -364,7 +364,8 @@ def overlap(one: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
 
     def members(value: t.Any) -> set[tuple[bool, t.Any]]:
         # Not by the name of the type: Ansible's text and numbers are of classes of their own.
-        return {(isinstance(v, bool), v if isinstance(v, (int, float)) else str(v)) for v in (value if isinstance(value, list) else [value])}
+        values = value if isinstance(value, list) else [value]
+        return {(isinstance(v, bool), v if isinstance(v, (int, float)) else str(v)) for v in values}
 
     one, other = _implied(one), _implied(other)
     return all(members(one[k]) & members(other[k]) for k in set(one) & set(other))

@@ -231,7 +231,7 @@ def test_what_is_expected_to_have_a_number_is_no_condition(match: Record) -> Non
         {"metrics": {"busbw": 354}}, {"metrics": {"busbw": {"value": "354", "unit": "GB/s"}}}, {"series": {}},
         {"run_id": "20261121T000000Z-ffffff"}, {"reason_code": "unheard_of", "outcome": "error", "reason": "x"},
         {"reason_code": "ecc"}, {"duration_s": -1}, {"started_at": "now"}, {"simulated": 0}, {"context": None},
-        {"evidence": []}, {"raw_sha256": "0"}, {"command": "x"}, {"plane": "moon"}, {"target": ""},
+        {"evidence": []}, {"raw_sha256": "0"}, {"command": "x"}, {"plane": "Mars Base"}, {"target": ""},
     ],
 )  # fmt: skip
 def test_a_record_that_is_no_measurement(change: Record) -> None:

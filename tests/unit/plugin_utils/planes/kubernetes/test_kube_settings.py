@@ -15,6 +15,7 @@ import typing as t
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, inventory, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
@@ -228,7 +229,7 @@ def test_an_object_is_abandoned_when_its_controller_is_gone_or_its_time_is_over(
     made = {"metadata": {"annotations": pod()["metadata"]["annotations"]}}
     assert not objects.abandoned(made)
     assert objects.abandoned(made, now=4e9)
-    gone = {**made["metadata"]["annotations"], objects.CONTROLLER: objects.controller().rsplit("/", 1)[0] + "/1"}
+    gone = {**made["metadata"]["annotations"], objects.CONTROLLER: driver.of().rsplit("/", 1)[0] + "/1"}
     assert objects.abandoned({"metadata": {"annotations": gone}})
     elsewhere = {**made["metadata"]["annotations"], objects.CONTROLLER: "other-boot/pid:[1]/17/12345"}
     assert not objects.abandoned({"metadata": {"annotations": elsewhere}})
