@@ -32,8 +32,20 @@ the finding says so in `indistinguishable`.
 
 Repeats: a link that fails a share s of its tests passes r of them with (1-s)^r; for s = 1/2 and one in a thousand r is
 10. That holds as far as the repetitions are independent, so a repetition is a launch of its own: cycles within one
-launch all see a link that changes its state slowly in the same state, and half of its tests would then clear it. The
-first repetition below the floor settles the test; the others may be left out.
+launch all see a link that changes its state slowly in the same state, and half of its tests would then clear it.
+
+A healthy group misses its floor now and then, too: in a share NOISE of its repetitions at most. So a test is repeated
+until it says which of the two it is (Wald's sequential test of s = 1/2 against s = NOISE):
+
+    b ln(0.5 / NOISE) - g ln((1 - NOISE) / 0.5)     b repetitions below the floor, g that met it
+
+It fails from ln(1 / ACCUSED) on, which is reached by a healthy group with a chance of at most ACCUSED: three in a row.
+It passes where that has fallen to that of r good ones in a row: one below the floor costs five more good ones. What
+says neither after 2 r + 10 repetitions is unknown. A hang and a wrong result are no scatter and settle the test at once.
+A node's conviction takes two failed tests with two partners, a path's two failed tests as well: of N nodes an innocent
+one is convicted by scatter with a chance of at most N ACCUSED^2, of P paths with P ACCUSED^2. Where a path's
+repetitions do not differ from the others of an end (Fisher's exact test, END_ALPHA), it is not told from that node, which
+may fail now and then.
 
 This module util is PRIVATE to the collection.
 """
@@ -43,10 +55,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import typing as t
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+NOISE = 0.02  # of a healthy one's tests may miss the floor
+ACCUSED, END_ALPHA = 1e-4, 1e-3  # of a failed test by scatter; of a path convicted for its end
+BAD, GOOD = math.log(0.5 / NOISE), math.log((1 - NOISE) / 0.5)  # what a repetition says
 REPEATS = math.ceil(math.log(0.001) / math.log(0.5))  # 10
 LEAF_WITNESSES = 5  # so many nodes of a leaf failing across it, and none passing, convict the switch
 SPLIT_FAULTS = 3  # how many faults the size of the groups is chosen for
@@ -55,7 +71,8 @@ GIVE_UP = 3  # unmeasurable with so many partners: set aside
 
 @dataclasses.dataclass(frozen=True)
 class GroupTest:
-    """One collective over `nodes` (in ring order), all slots or only `gpus`, in `repeats` launches of their own."""
+    """One collective over `nodes` (in ring order), all slots or only `gpus`, launched anew until Result.so_far knows:
+    `repeats` times, or a few more."""
 
     id: int
     round: int
@@ -79,21 +96,36 @@ class Result:
     reason: str = ""
 
     @classmethod
-    def of(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> Result:
-        """Judges one value a repetition, higher is better: one below `floor` fails, too few of them are unknown."""
+    def so_far(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> Result | None:
+        """Judges one value a repetition, higher is better; None where more of them are needed."""
         seen = tuple(values)
-        if any(value < floor for value in seen):
+        if not all(math.isfinite(value) for value in (*seen, floor)):
+            return cls("unknown", seen, floor, unit, f"found {list(seen)} and the floor {floor}, expected numbers")
+        bad = sum(value < floor for value in seen)
+        says = bad * BAD - (len(seen) - bad) * GOOD
+        if says >= -math.log(ACCUSED):
             return cls("fail", seen, floor, unit)
-        if len(seen) < repeats or not all(math.isfinite(value) for value in (*seen, floor)):
-            return cls("unknown", seen, floor, unit, f"{len(seen)} of {repeats} repetitions were measured")
-        return cls("pass", seen, floor, unit)
+        if len(seen) >= repeats and says <= -repeats * GOOD:
+            return cls("pass", seen, floor, unit)
+        if len(seen) < 2 * repeats + 10:
+            return None
+        reason = f"{bad} of {len(seen)} repetitions missed the floor: too many for scatter, too few for a fault"
+        return cls("unknown", seen, floor, unit, reason)
+
+    @classmethod
+    def of(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> Result:
+        """Judges all that will be measured: too few repetitions are unknown."""
+        seen = tuple(values)
+        short = f"{len(seen)} of {repeats} repetitions were measured, {sum(value < floor for value in seen)} below the floor"
+        return cls.so_far(seen, floor, repeats, unit) or cls("unknown", seen, floor, unit, short)
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
     """A convicted subject; a `suspected` one, for which more tests are asked; or an `unresolved` one.
 
-    Unresolved: something of it is bad or was not measured, and the evidence does not say what.
+    Unresolved: something of it is bad or was not measured, and the evidence does not say what. `not_looked_at`: what nobody can tell
+    good from bad as long as the subject is bad: paths (`a|b`) and members, to be measured once it is repaired.
     """
 
     kind: Literal["node", "gpu", "nic", "pair", "switch", "group"]
@@ -103,6 +135,7 @@ class Finding:
     reason: str
     evidence: tuple[dict[str, object], ...] = ()
     indistinguishable: tuple[dict[str, object], ...] = ()
+    not_looked_at: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """The finding in JSON's types."""
@@ -112,7 +145,21 @@ class Finding:
             "reason": self.reason,
             "evidence": list(self.evidence),
             "indistinguishable": list(self.indistinguishable),
+            "not_looked_at": list(self.not_looked_at),
         }
+
+
+def tail(bad: int, tests: int, share: float) -> float:
+    """That at least so many of the tests are bad where each is with the chance `share`: the binomial distribution's upper tail."""
+    return sum(math.comb(tests, k) * share**k * (1 - share) ** (tests - k) for k in range(bad, tests + 1))
+
+
+def chance(bad: int, tests: int, bad_others: int, others: int) -> float:
+    """That of all bad tests at least so many are among these, were they no other than the others (Fisher's exact test)."""
+    every = tests + others
+    ways = math.comb(every, tests)
+    return sum(math.comb(bad + bad_others, k) * math.comb(others + tests - bad - bad_others, tests - k)
+               for k in range(bad, min(tests, bad + bad_others) + 1)) / ways  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -405,7 +452,40 @@ class Localiser:
             *self._bad_paths.values(),
             *(finding for _unused, finding in self._bad_leaves.values()),
         ]
-        return convicted + self._unresolved()
+        return [self._hedged(f) for f in convicted] + self._unresolved()
+
+    def _hedged(self, finding: Finding) -> Finding:
+        """A finding with what lies behind it, and with the switch that it is not told from: several bad ones on one leaf, or bad paths
+        across it, may as well be a switch that fails now and then; and a GPU that does may be its node."""
+        others = list(finding.indistinguishable)
+        if finding.kind != "switch":
+            bad = Counter(self._evidence.leaf[node] for node in {*self._bad, *(n for path in self._bad_paths for n in path)})
+            here = self._evidence.leaves(self._names.index(name) for name in finding.members)
+            others += [{**self._subject("switch", self._leaf_members[leaf]), "id": leaf} for leaf in sorted(here) if bad[leaf] > 1]
+        values = [value for told in finding.evidence for value in t.cast("list[float]", told["values"])]
+        floors = [t.cast("float", told["floor"]) for told in finding.evidence if told["floor"] is not None]
+        comes = any(told["outcome"] == "fail" for told in finding.evidence) and floors and max(values, default=0.0) >= min(floors)
+        if finding.kind == "pair":
+            path = tuple(self._names.index(name) for name in finding.members)
+            others += [self._subject("node", [end]) for end in path if not self._unlike(path, end)]
+        if finding.kind == "gpu" and comes:
+            others.append(self._subject("node", [self._names.index(finding.members[0])]))
+        return dataclasses.replace(finding, indistinguishable=tuple(others), not_looked_at=self._behind(finding))
+
+    def _behind(self, finding: Finding) -> tuple[str, ...]:
+        """What nothing has passed over while the subject is bad: its nodes' paths to their neighbours, and the members of a switch."""
+        size = len(self._names)
+        found: set[str] = set()
+        if finding.kind == "pair":
+            return ()
+        for node in (self._names.index(name) for name in finding.members):
+            if finding.kind == "switch" and not self._evidence.passes[node]:
+                found.add(self._names[node])
+            beside = range(size) if self._evidence.mesh else ((node + 1) % size, (node - 1) % size)
+            found |= {
+                "|".join(sorted((self._names[node], self._names[o]))) for o in beside if o != node and not self._evidence.path_good(node, o)
+            }
+        return tuple(sorted(found))
 
     # -- what is open --------------------------------------------------------------------------------------------------
 
@@ -614,6 +694,8 @@ class Localiser:
             for end, other in ((a, b), (b, a)):
                 if not evidence.passed[end] - {other}:
                     self._with_partner(end, "partner")
+            if self._failed_over(a, b) < 2 and a not in self._busy and b not in self._busy:
+                self._test((a, b), "again")
             if evidence.leaf[a] != evidence.leaf[b]:
                 self._examine_leaf(evidence.leaf[a])
                 self._examine_leaf(evidence.leaf[b])
@@ -629,6 +711,28 @@ class Localiser:
                     self._test((a, b), "path")
         elif claim.forgotten < 2 and len(free) == len(claim.nodes):
             self._again[self._test(claim.nodes, "again", claim.test.gpus).id] = claim
+
+    def _unlike(self, path: tuple[int, ...], end: int) -> bool:
+        """A path fails unlike the other tests of its end, which may itself fail now and then (Fisher's exact test)."""
+        over, beside = [0, 0], [0, 0]
+        for r in self._history:
+            if end in r.nodes and r.test.gpus is None and r.result.floor is not None and not self._explained_but(r, path):
+                of = over if set(path) <= set(r.nodes) else beside
+                hang = 3 if r.result.outcome == "hang" else 0  # which is no scatter: as much as three low values
+                of[0] += hang + sum(value < r.result.floor for value in r.result.values)
+                of[1] += hang + len(r.result.values)
+        return over[0] > 0 and chance(over[0], over[1], beside[0], beside[1]) <= END_ALPHA
+
+    def _explained_but(self, record: _Record, path: tuple[int, ...]) -> bool:
+        """Whether a test is bad for what is convicted already, this path apart."""
+        return record.accuses and not set(path) <= set(record.nodes) and self._explained(record)
+
+    def _failed_over(self, a: int, b: int) -> int:
+        """How many tests over the path between two nodes failed."""
+        both, mesh = {a, b}, self._evidence.mesh
+        return sum(
+            r.accuses and both <= set(r.nodes) and (mesh or both in map(set, self._evidence.edges(r.nodes))) for r in self._history
+        )
 
     def _halve(self, claim: _Record, free: list[int]) -> None:
         """Too many open paths for pairs: a random half of the nodes holds a quarter of them, the other half another.
@@ -810,7 +914,7 @@ class Localiser:
             if not evidence.cleared(end) or not evidence.passed[end] - {other}:
                 return False
         leaves = evidence.leaves((a, b))
-        if len(leaves) > 1 and not leaves <= evidence.crossed:
+        if (len(leaves) > 1 and not leaves <= evidence.crossed) or self._failed_over(a, b) < 2:
             return False
         records = [r for r in self._history if r.is_pair and {a, b} & set(r.nodes) and r.result.outcome != "unknown"]
         with_a = min(evidence.passed[a] - {b})

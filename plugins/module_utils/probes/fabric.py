@@ -567,20 +567,16 @@ class Search:
             yield self._told(number, found, common)
 
     def _round(self, tests: list[localise.GroupTest]) -> dict[int, localise.Result]:
-        """All tests of a round at the same time; each again and again, to its first bad repetition."""
+        """All tests of a round at the same time; each again and again, until it is settled."""
         values: dict[int, list[float]] = {test.id: [] for test in tests}
         done: dict[int, localise.Result] = {}
-        for _repeat in range(max(test.repeats for test in tests)):
+        while len(done) < len(tests):
             open_tests = [test for test in tests if test.id not in done]
             jobs = [self._job(test) for test in open_tests]
             for test, launch in zip(open_tests, self.head._launch(jobs)):
                 result = self._result(test, launch, values[test.id])
                 if result:
                     done[test.id] = result
-            if len(done) == len(tests):
-                break
-        for test in tests:
-            done.setdefault(test.id, localise.Result.of(values[test.id], self._floor(test), test.repeats))
         return done
 
     def _job(self, test: localise.GroupTest) -> group.Job:
@@ -592,7 +588,7 @@ class Search:
         return self.floors.floor(self.size, len(test.nodes), len(self.slots if test.gpus is None else test.gpus))
 
     def _result(self, test: localise.GroupTest, launch: Launch, values: list[float]) -> localise.Result | None:
-        """What settles the test, or None where its repetition was good so far."""
+        """What settles the test, or None where it needs more repetitions."""
         floor = self._floor(test)
         value = launch.busbw(self.size) if launch.outcome == "measured" else None
         if launch.outcome == "timeout" and launch.job.timeout >= launch.job.asked:
@@ -602,7 +598,7 @@ class Search:
         if value is None:
             return localise.Result("unknown", tuple(values), floor, reason=str(launch.reason or "its row is missing"))
         values.append(value)
-        return localise.Result("fail", tuple(values), floor) if value < floor else None
+        return localise.Result.so_far(values, floor, test.repeats)
 
     def _told(self, number: int, found: localise.Finding, common: dict[str, t.Any]) -> Observation:
         op = self.check["check"]
@@ -621,10 +617,14 @@ class Search:
                 "confidence": found.confidence,
                 "tested": told["evidence"],
                 "indistinguishable": told["indistinguishable"],
+                "not_looked_at": told["not_looked_at"],
             },
         }
         alike = ", ".join(f"{other['kind']} {other['id']}" for other in found.indistinguishable)
         reason = f"{kind} {name}: {found.reason}" + (f"; not to be told from: {alike}" if alike else "")
+        if found.not_looked_at:
+            reason += f"; not looked at behind it: {', '.join(found.not_looked_at[:4])}"
+            reason += f" and {len(found.not_looked_at) - 4} more" if len(found.not_looked_at) > 4 else ""
         if found.confidence != "convicted":
             return observation.failed("localise", "unresolved", reason[:2000], **fields)
         fields["context"]["findings"] = [{"code": "localised", "text": reason[:2000]}]

@@ -24,8 +24,20 @@ A cell between ports of different rates is held to the slower one's: a good numb
 only where it met one as fast as itself.
 
 A port is convicted when it misses the floor again with two different good partners, a path when it misses it again
-while both ends meet it again with others. A cell that was not measured is neither good nor bad: a port without a good
-cell is unresolved. One bad test makes a cell bad, however often it was good: what fails half of its tests stays bad.
+while both ends meet it again with others, and only where chance gives so many bad tests hardly ever:
+
+    p = C * (n - k + 1) * P(Binomial(n, q) >= k) <= ALPHA
+
+k of its n tests were bad, the mildest of them at a share t of its floor; C is how many ports or paths there are. q is how often a
+test of a healthy subject comes out at t or below: at least NOISE, or as often as those first tests of others that nobody else is to
+blame for, with two standard errors: (b + 2 sqrt(b)) / m for b of m. So one diagnosis convicts an innocent by the scatter of its tests
+with a chance of at most ALPHA (1 + ln n) for each kind of subject, whatever their distribution. A port's tests count without those of
+its two worst partners (of one, where it has fewer than six), and a path's must besides differ from the other tests of both of its ends
+(Fisher's exact test, times the number of the end's partners, at most END_ALPHA): a port that fails some of its tests is no bad path.
+What does not reach this, after as many tests as are worth it, is unresolved.
+
+A cell that was not measured is neither good nor bad: a port without a good cell is unresolved. One bad test makes a cell bad, however
+often it was good: what fails half of its tests stays bad. What lies behind a bad port cannot be told: `Finding.not_looked_at` lists it.
 """
 
 from __future__ import annotations
@@ -33,15 +45,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import statistics
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import LEAF_WITNESSES, Finding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import (
+    END_ALPHA,
+    LEAF_WITNESSES,
+    NOISE,
+    Finding,
+    chance,
+    tail,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 
 FLAP_SHARE, FLAP_CHANCE = 0.5, 0.01  # what fails half of its tests is told from what does not with so much error
 BLOCK_SHARE = 3 / 4  # of the cells between two leaves, from which on the block is bad
+ALPHA = 1e-5  # of a conviction by chance
+ROW_TESTS, PATH_TESTS = 40, 32  # of one suspect: what is not clear by then stays unresolved
 GIVE_UP = 6  # tests that were asked for again and could not be measured: no more are asked for
 TOLD = 16  # so many cells are listed as evidence, the worst first
 
@@ -134,11 +157,11 @@ def may_flap(bad: int, passes: int) -> bool:
 ENOUGH_PASSES = next(n for n in range(100) if not may_flap(0, n))  # 7
 
 
-def _peel(bad: Mapping[str, set[str]], passes: Mapping[str, Counter[str]], inside: set[str]) -> set[str]:
+def _peel(bad: Mapping[str, set[str]], passes: Mapping[str, Counter[str]], inside: set[str], noise: float) -> set[str]:
     """Ports with bad rows: the worst is taken out with its cells, then the next, until the rest is no row any more.
 
     `bad`: the ports with which each has a bad cell; `passes`: how many tests it passed with each. A row has two bad
-    cells or more, and no fewer than a port would have that fails half of its tests.
+    cells or more, and no fewer than a port would have that fails half of its tests, or more than the noise gives anybody.
     """
     out: set[str] = set()
     while True:
@@ -148,7 +171,7 @@ def _peel(bad: Mapping[str, set[str]], passes: Mapping[str, Counter[str]], insid
             if port in out or count < 2:
                 continue
             good = sum(n for other, n in passes[port].items() if other not in out and other not in inside)
-            if may_flap(count, good):
+            if may_flap(count, good) or tail(count, count + good, noise) <= ALPHA:
                 shares[port] = count / (count + good)
         if not shares:
             return out
@@ -180,6 +203,9 @@ class _Reading:
         self.rails: dict[str, set[str]] = defaultdict(set)
         self.rail_ports: dict[str, set[str]] = defaultdict(set)
         self.rate: dict[str, float] = {}
+        self.depths: dict[tuple[str, str], list[float]] = {}
+        self.others: list[float] = []
+        self.explained: set[tuple[str, str]] = set()  # cells of bad blocks
         for cell in cells:
             if cell.a == cell.b:
                 raise ValueError(f"a cell needs two ports: {cell.a}")
@@ -187,6 +213,7 @@ class _Reading:
                 raise ValueError(f"found the floor {cell.floor} of {cell.a} and {cell.b}, expected a number or none")
             self._add(cell)
         for (a, b), tests in self.tests.items():
+            self.depths[a, b] = [self._depth(cell) for cell in tests if self._judge(cell) != "unknown"]
             states = {self._judge(cell) for cell in tests}
             state: Literal["good", "bad", "unknown"] = (
                 "bad" if "bad" in states else "good" if "good" in states else "unknown"
@@ -252,23 +279,69 @@ class _Reading:
     def diagnose(self) -> Diagnosis:
         switches, blocks = self._leaves()
         inside = {port for leaf in switches for port in self.leaf_ports[leaf]}
-        for leaf in sorted(switches):
-            self._switch(leaf, inside)
-        for block in sorted(blocks):
-            self._block(block, inside)
-        explained = {pair for pair in self.state if self._block_of(pair) in blocks}
+        explained = self.explained = {pair for pair in self.state if self._block_of(pair) in blocks}
         bad = {
             p: {o for o in others if o not in inside and _pair(p, o) not in explained} for p, others in self.bad.items()
         }
         bad = {port: others for port, others in bad.items() if port not in inside and others}
-        rows = _peel(bad, self.passes, inside)
+        usual = statistics.median([len(bad.get(p, ())) / max(1, len(self.bad[p] | self.good[p])) for p in self.ports] or [0.0])
+        rows = _peel(bad, self.passes, inside, max(NOISE, 2 * usual))
         suspects = rows | inside
+        self._take_others(suspects)
+        for leaf in sorted(switches):
+            self._switch(leaf, inside)
+        for block in sorted(blocks):
+            self._block(block, inside)
         self._rows(rows, suspects)
         for (a, b), state in sorted(self.state.items()):
             if state == "bad" and a not in suspects and b not in suspects and (a, b) not in explained:
                 self._path(a, b, suspects)
         self._unmeasured(suspects)
         return Diagnosis(_merged(self.findings), tuple(self.again))
+
+    # -- chance --------------------------------------------------------------------------------------------------------
+
+    def _depth(self, cell: Cell) -> float:
+        """What a test gave as a share of its floor; 0 where the link broke."""
+        if cell.outcome == "failed" or cell.value is None or not cell.floor:
+            return 0.0
+        return cell.value / cell.floor if self.better == "higher" else cell.floor / cell.value
+
+    def _take_others(self, suspects: set[str]) -> None:
+        """What tests give that nobody is to blame for: the first one of each cell without a suspect."""
+        self.others = sorted(
+            self._depth(tests[0])
+            for pair, tests in self.tests.items()
+            if not suspects & set(pair) and pair not in self.explained and not self._always_bad(pair)
+            if not tests[0].again and self._judge(tests[0]) != "unknown"
+        )
+
+    def _always_bad(self, pair: tuple[str, str]) -> bool:
+        """Bad in each of several tests: its own fault, and no noise."""
+        depths = self.depths.get(pair, [])
+        return len(depths) > 3 and max(depths) < 1
+
+    def _by_chance(self, bad: int, tests: int, mildest: float, subjects: int, own: int = 0) -> float:
+        """That one of so many healthy subjects has so many bad tests; `own` of them are among the others'."""
+        others = max(1, len(self.others) - own)
+        found = max(0, bisect_right(self.others, mildest) - own)
+        share = min(1.0, max(NOISE, (found + 2 * math.sqrt(found)) / others))
+        return subjects * (tests - bad + 1) * tail(bad, tests, share)
+
+    def _row_chance(self, port: str, suspects: set[str], more: Iterable[str] = ()) -> float:
+        """Of a port's bad tests; `more`: partners with whom it is bad once more each."""
+        of: dict[str, list[float]] = {}
+        for other in self.bad[port] | self.good[port]:
+            if other not in suspects and _pair(port, other) not in self.explained:
+                of[other] = list(self.depths[_pair(port, other)])
+        mildest = max((depth for depths in of.values() for depth in depths if depth < 1), default=0.0)
+        for other in more:
+            of.setdefault(other, []).append(mildest)
+        left_out = 2 if len(of) >= 6 else 1 if len(of) > 1 else 0
+        count = {other: sum(depth < 1 for depth in depths) for other, depths in of.items()}
+        kept = sorted(of, key=lambda other: -count[other])[left_out:]
+        bad, tests = sum(count[other] for other in kept), sum(len(of[other]) for other in kept)
+        return self._by_chance(bad, tests, mildest, len(self.ports)) if bad else math.inf
 
     def _leaves(self) -> tuple[set[str], set[tuple[str, str]]]:
         """Leaves that are bad with every other leaf, and single bad blocks between leaves that are not."""
@@ -380,9 +453,21 @@ class _Reading:
         confirmed = {p for p in self.again_bad[port] if p not in suspects and self.good[p]}
         fresh = [p for p in self._partners(port, 1, suspects, across=across) if p not in self.bad[port]]
         if len(confirmed) >= 2 and (confirmed - self.first_bad[port] or not fresh):
-            return "convicted"
-        count = 4 if self.again_good[port] else 2
-        asked = [self._ask(port, p) for p in self._partners(port, count, suspects, avoid=confirmed, across=across)]
+            if self._row_chance(port, suspects) <= ALPHA:
+                return "convicted"
+            confirmed = set()  # those who speak against it are asked once more, too
+        partners = self._partners(port, len(self.ports), suspects, avoid=confirmed, across=across)
+        tested = sum(cell.again for p in partners for cell in self.tests.get(_pair(port, p), ()))
+        if not partners or tested >= ROW_TESTS:
+            return "unresolved"
+        wanted = min(4 if self.again_good[port] else 2, len(partners))
+        turns = itertools.islice(itertools.cycle(partners), ROW_TESTS - tested)
+        more: list[str] = []
+        for partner in turns:
+            if len(more) >= wanted and self._row_chance(port, suspects, more) <= ALPHA:
+                break
+            more.append(partner)
+        asked = [self._ask(port, partner) for partner in more]
         return "suspected" if any(asked) else "unresolved"
 
     # -- findings ------------------------------------------------------------------------------------------------------
@@ -416,15 +501,18 @@ class _Reading:
         cells: Iterable[tuple[str, str]],
         others: Iterable[tuple[str, str]] = (),
         name: str = "",
+        behind: Iterable[str] = (),
     ) -> None:
+        """Takes down a finding; `behind`: ports whose other cells say nothing of anybody else as long as it is bad."""
         members = tuple(dict.fromkeys(map(_whole, members)))
         alike: list[dict[str, object]] = [
             {"kind": kind, "id": key, "members": key.split("|")}
             for kind, key in dict.fromkeys((kind, _whole(key)) for kind, key in others)
         ]
         evidence = self._cells(cells)
+        hidden = {"|".join(sorted(map(_whole, (p, o)))) for p in behind for o in self.bad[p] | self.unknown[p]}
         self.findings.append(
-            Finding(kind, name or "|".join(members), members, confidence, reason, evidence, tuple(alike))
+            Finding(kind, name or "|".join(members), members, confidence, reason, evidence, tuple(alike), tuple(sorted(hidden)))
         )
 
     def _switch(self, leaf: str, inside: set[str]) -> None:
@@ -442,7 +530,7 @@ class _Reading:
             f"{passing} meet it; within the leaf {within} meet it"
         )
         few = [("nic", p) for p in ports] if len(ports) <= LEAF_WITNESSES else []
-        self._find("switch", ports, _together(states), reason, cells=cells, others=few, name=leaf)
+        self._find("switch", ports, _together(states), reason, cells=cells, others=few, name=leaf, behind=ports)
 
     def _block(self, block: tuple[str, str], inside: set[str]) -> None:
         """All is bad between two leaves that are good with others: four ports again, and each leaf with a third."""
@@ -457,24 +545,39 @@ class _Reading:
         left, right = self._sides(block)
         repeated = {p for pair in cells if pair[1] in self.again_bad[pair[0]] for p in pair}
         asked: list[bool] = []
-        if len(repeated) < 4:
-            used: set[str] = set()
-            # Cells that were not measured yet first: two bad paths alone would be good there.
-            for pair in sorted(itertools.product(left, right), key=lambda pair: (_pair(*pair) in self.state, pair)):
-                if len(used) < 4 and _meet(*pair) and not used & set(pair) and self.rails[pair[0]] & self.rails[pair[1]]:
-                    used |= set(pair)
-                    asked.append(self._ask(*pair))
+        depths = [depth for pair in self.tests if self._block_of(pair) == block for depth in self.depths[pair]]
+        wrong = [depth for depth in depths if depth < 1]
+        blocks = len({self._block_of(pair) for pair in self.tests})
+        again = sum(cell.again for pair in self.tests if self._block_of(pair) == block for cell in self.tests[pair])
+        more, enough = 0, self._by_chance(len(wrong), len(depths), max(wrong), blocks) <= ALPHA
+        while again + more < PATH_TESTS and self._by_chance(len(wrong) + more, len(depths) + more, max(wrong), blocks) > ALPHA:
+            more += 1
+        more = max(more, 0 if len(repeated) >= 4 else min(2, PATH_TESTS - again))
+        # Cells that were not measured yet first: two bad paths alone would be good there. Then one after the other, no port twice in a row.
+        fit = [pair for pair in itertools.product(left, right) if _meet(*pair) and self.rails[pair[0]] & self.rails[pair[1]]]
+        use: Counter[str] = Counter()
+        for _unused in range(more if fit else 0):
+            pair = min(fit, key=lambda pair: (use[pair[0]] + use[pair[1]], _pair(*pair) in self.state, pair))
+            use.update(pair)
+            asked.append(self._ask(*pair))
         proven = True
-        for leaf, other in (block, block[::-1]):
+        for leaf, other, side in ((a, b, left), (b, a, right)):
             ports = self.leaf_ports[leaf]
             third = inside | set(self.leaf_ports[other])
             if not any(self.leaf[o] not in block for p in ports for o in self.again_good[p]):
                 proven = False
-                for partner in self._partners(ports[0], 1, third, across=True):
-                    asked.append(self._ask(ports[0], partner))
+                beyond = [pair for pair in self.tests if self._third(pair, leaf, block)]
+                tried = Counter(p for pair in beyond for cell in self.tests[pair] if cell.again for p in pair)
+                best = min(side, key=lambda p: (tried[p], -len(self.good[p]), p))
+                if sum(tried[p] for p in ports) < PATH_TESTS:
+                    asked += [self._ask(best, partner) for partner in self._partners(best, 1, third, across=True)]
         reason += "; both leaves meet it with others: the path between the two switches"
         state: Confidence = "suspected" if any(asked) else "unresolved"
-        if len(repeated) >= 4 and proven:
+        for leaf in block:  # a leaf that fails some of its tests with all others is no bad block
+            met = [depth for pair in self.tests for depth in self.depths[pair] if self._third(pair, leaf, block) and not inside & set(pair)]
+            if chance(len(wrong), len(depths), sum(depth <= max(wrong) for depth in met), len(met)) > END_ALPHA:
+                proven = False
+        if len(repeated) >= 4 and proven and enough:
             state = "convicted"
         self._find("switch", block, state, reason, cells=cells)
 
@@ -483,8 +586,16 @@ class _Reading:
         here, there = self.leaf[pair[0]], self.leaf[pair[1]]
         return None if here is None or there is None or here == there else _pair(here, there)
 
+    def _third(self, pair: tuple[str, str], leaf: str, block: tuple[str, str]) -> bool:
+        """Whether a cell lies between a leaf of the block and one that is not of it."""
+        here, there = self.leaf[pair[0]], self.leaf[pair[1]]
+        return there not in (None, *block) if here == leaf else there == leaf and here not in (None, *block)
+
     def _rows(self, rows: set[str], suspects: set[str]) -> None:
         states = {port: self._row(port, suspects) for port in sorted(rows)}
+        # What fails now and then on half of a leaf's ports may as well be its switch.
+        often = rows | {port for port, others in self.bad.items() if len(others - suspects) > 1}
+        half_bad = {leaf for leaf, ports in self.leaf_ports.items() if self._many(often & {*ports}, (len(ports) + 1) // 2)}
         for node, ports in sorted(self.node_ports.items()):
             bad = [port for port in ports if port in rows]
             if not bad:
@@ -497,7 +608,7 @@ class _Reading:
             if len(roles) == len(every) > 1:
                 cells = [(p, o) for p in bad for o in self.bad[p] if o not in suspects]
                 reason = f"bad rows on all its {len(every)} ports: {self._count(bad, suspects)}"
-                self._find("node", [node], _together(list(sure.values())), reason, cells=cells)
+                self._find("node", [node], _together(list(sure.values())), reason, cells=cells, behind=bad)
                 continue
             for port, mine in roles.items():
                 siblings = {_whole(p) for p in ports if self.good[p]} - set(roles)
@@ -507,7 +618,8 @@ class _Reading:
                 )
                 cells = [(p, o) for p in mine for o in self.bad[p] if o not in suspects]
                 others = [] if siblings else [("node", node)]
-                self._find("nic", [port], sure[port], reason, cells=cells, others=others)
+                others += [("switch", leaf) for leaf in {self.leaf[p] for p in mine} if leaf in half_bad]
+                self._find("nic", [port], sure[port], reason, cells=cells, others=others, behind=mine)
 
     def _count(self, ports: list[str], suspects: set[str]) -> str:
         bad = sum(len(self.bad[p] - suspects) for p in ports)
@@ -521,44 +633,77 @@ class _Reading:
 
     def _path(self, a: str, b: str, suspects: set[str]) -> None:
         """A bad cell between two ports that are no bad rows."""
-        repeated = b in self.again_bad[a]
         passes = max(self.again_good[a][b], self.again_good[b][a])
         misses = "it misses the floor"
         if _role(a):
             misses += f" where {_whole(a if _role(a) == SENDING else b)} sends"
-        ends: dict[str, list[str]] = {}
-        missing: dict[str, int] = {}
-        for end, other in ((a, b), (b, a)):
-            ends[end] = sorted(p for p in self.again_good[end] if p != other and p not in suspects)
-            good = sum(n for p, n in self.passes[end].items() if p != other and p not in suspects)
-            wrong = len(self.bad[end] - {other} - suspects)
-            missing[end] = next(n for n in range(100) if not may_flap(wrong, good + n))
-            if not ends[end]:
-                missing[end] = max(1, missing[end])
-        if repeated and not any(missing.values()):
+        ends = {end: sorted(p for p in self.again_good[end] if p not in (a, b) and p not in suspects) for end in (a, b)}
+        needs = self._path_needs(a, b, suspects)
+        if needs and not any(needs.values()):
             reason = f"bad cell: {misses} again; {a} meets it again with {ends[a][0]}, {b} with {ends[b][0]}"
             shown = [(a, b), (a, ends[a][0]), (b, ends[b][0])]
             # Several bad paths of one port may as well be a port that flaps and had luck.
             others = [("nic", end) for end in (a, b) if len(self.bad[end] - suspects) > 2]
+            others += [("switch", "|".join(block)) for block in self._flapping_block((a, b), suspects)]
             self._find("pair", (a, b), "convicted", reason, cells=shown, others=others)
             return
-        if not repeated and passes >= ENOUGH_PASSES:
+        if b not in self.again_bad[a] and passes >= ENOUGH_PASSES:
             reason = f"missed the floor once and met it in {passes} tests later: not reproduced, not cleared"
             self._find("pair", (a, b), "unresolved", reason, cells=[(a, b)])
             return
-        asked: list[bool] = []
-        if not repeated:
-            # Once more; where that was good, as often as a link that flaps needs to show it.
-            asked += [self._ask(a, b) for _unused in range(1 if passes == 0 else ENOUGH_PASSES - passes)]
+        if needs is None:  # it cannot be shown: as many tests as a link that flaps needs to show itself
+            again = sum(cell.again for cell in self.tests[_pair(a, b)])
+            needs = {"": max(0, ENOUGH_PASSES - again), **dict.fromkeys((a, b), int(not again))}
+        asked = [self._ask(a, b) for _unused in range(needs[""])]
         for end, other in ((a, b), (b, a)):
             # On the other's leaf, so that a bad path between the two switches shows too.
-            partners = self._partners(end, missing[end], suspects, avoid=[other], beside=other)
-            asked += [self._ask(end, p) for p in partners]
+            partners = self._partners(end, needs[end], suspects, avoid=[other], beside=other)
+            asked += [self._ask(end, p) for p in itertools.islice(itertools.cycle(partners), needs[end])]
         if any(asked):
             self._find("pair", (a, b), "suspected", f"bad cell: {misses}", cells=[(a, b)])
             return
-        reason = f"{misses}, and no other good partner is there to tell the path from its ends"
+        depths = self.depths[_pair(a, b)]
+        reason = f"{misses} in {sum(depth < 1 for depth in depths)} of {len(depths)} tests, which does not tell it from its ends or chance"
         self._find("pair", (a, b), "unresolved", reason, cells=[(a, b)], others=[("nic", a), ("nic", b)])
+
+    def _flapping_block(self, path: tuple[str, str], suspects: set[str]) -> list[tuple[str, str]]:
+        """The two leaves between which a path lies, where other cells between them fail too often to tell it from them."""
+        block = self._block_of(path)
+        cells = [pair for pair in self.tests if block and self._block_of(pair) == block and not {*path, *suspects} & set(pair)]
+        others = [self.depths[pair][0] for pair in cells if self.depths[pair] and not self._always_bad(pair)]
+        depths = self.depths[_pair(*path)]
+        bad = [depth for depth in depths if depth < 1]
+        found = sum(depth <= max(bad) for depth in others)
+        return [block] if block and found and len(cells) * chance(len(bad), len(depths), found, len(others)) > END_ALPHA else []
+
+    def _path_needs(self, a: str, b: str, suspects: set[str]) -> dict[str, int] | None:
+        """How many more tests of the path (``), and of each of its ends with others, convict it if they come out as before.
+
+        The fewest one after the other; None where PATH_TESTS do not suffice.
+        """
+        tests, depths = self.tests[_pair(a, b)], self.depths[_pair(a, b)]
+        again, own = sum(cell.again for cell in tests), int(not tests[0].again)
+        bad = sum(depth < 1 for depth in depths)
+        mildest = max(depth for depth in depths if depth < 1)
+        met: dict[str, tuple[int, int, int, int]] = {}
+        for end, other in ((a, b), (b, a)):
+            partners = [o for o in self.bad[end] | self.good[end] if o != other and o not in suspects]
+            partners = [o for o in partners if _pair(end, o) not in self.explained]
+            found = [d for o in partners if not self._always_bad(_pair(end, o)) for d in self.depths[_pair(end, o)]]
+            shown = any(o in self.again_good[end] for o in partners)
+            met[end] = int(not shown), sum(d <= mildest for d in found), len(found), len(partners) + 1
+        plans: list[dict[str, int]] = []
+        for extra in range(int(b not in self.again_bad[a]), PATH_TESTS - again + 1):
+            k, n = bad + extra * bad // len(depths), len(depths) + extra
+            if self._by_chance(k, n, mildest, len(self.state), own) > ALPHA:
+                continue
+            plan: dict[str, int] = {"": extra}
+            for end, (least, wrong, others, count) in met.items():
+                sure = (m for m in range(least, PATH_TESTS) if count * (n - k + 1) * chance(k, n, wrong, others + m) <= END_ALPHA)
+                plan[end] = next(sure, PATH_TESTS)
+            if max(plan.values()) < PATH_TESTS:
+                plans.append(plan)
+        return min(plans, key=lambda plan: plan[""] + max(plan[a], plan[b]), default=None)
 
     def _unmeasured(self, suspects: set[str]) -> None:
         """What was not measured is nobody's pass: ports without any result, then the other cells in one finding."""

@@ -265,6 +265,8 @@ def opinions(deciding: t.Mapping[Key, Record], records: t.Sequence[Record], expe
 def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     convicted = finding.confidence == "convicted"
     said = f"{finding.id}: {finding.reason} ({table.check}, {finding.confidence})"
+    if finding.not_looked_at:
+        said += f"; {len(finding.not_looked_at)} paths behind it could not be looked at, measure them once it is repaired"
     if finding.kind in ("nic", "node"):
         node = node_of(finding.members[0])
         key = Key("rdma", TIMETABLE, "", node)

@@ -12,6 +12,7 @@ import random
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import ENOUGH_PASSES, Cell, diagnose_matrix, may_flap
+from rigs.simulated.noise import SHAPES
 from rigs.simulated.rails import FLOOR, KINDS, SLOW, WIRE, Fault, Rails, pairs, port, trial
 
 NODES = [f"h{i:02d}" for i in range(12)]
@@ -45,10 +46,61 @@ def convicted(findings) -> set[tuple[str, str]]:
 
 def test_random_trials():
     trials = [trial(seed) for seed in range(int(os.environ.get("ACCEPTANCE_TRIALS", "500")))]
-    wrong = [(t.seed, t.missed, t.innocent) for t in trials if not t.right]
+    assert not [(t.seed, t.missed, t.innocent) for t in trials if not t.sound]
+    wrong = [(t.seed, t.missed) for t in trials if not t.right]
     assert len(wrong) <= len(trials) // 100, wrong
-    assert len([w for w in wrong if w[2]]) <= max(1, len(trials) // 500), wrong
-    assert max(t.readings for t in trials) <= 8
+    assert max(t.readings for t in trials) <= 10
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("directed", [False, True])
+def test_scatter_of_3_percent_convicts_nobody(shape, directed):
+    """Up to five faults, some at one another's ends, that strike in a tenth of the tests or more. 10,000 with ACCEPTANCE_TRIALS."""
+    count = int(os.environ.get("ACCEPTANCE_TRIALS", "300")) // (6 if directed else 3)
+    trials = [trial(seed, noise=(0.03, shape), wild=True, directed=directed) for seed in range(5000, 5000 + count)]
+    assert not [(t.seed, t.missed, t.innocent) for t in trials if not t.sound]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_healthy_fabric_of_scattering_tests(shape):
+    for seed in range(20):
+        fabric = Rails([], seed=seed, noise=(0.03, shape))
+        findings, _unused, _unused = fabric.settle([fabric.measure(*each) for each in pairs(NODES, 4)])
+        assert not convicted(findings), seed
+
+
+def test_what_lies_behind_a_bad_port_is_named():
+    fabric = Rails([a_port("h03", 0), a_path("h03", "h04")])
+    findings, _unused, _unused = fabric.settle(matrix(fabric))
+    (finding,) = findings
+    assert convicted(findings) == {("nic", port("h03", 0))}
+    assert set(finding.not_looked_at) == {"|".join(sorted((port("h03", 0), port(n, 0)))) for n in NODES if n != "h03"}
+    assert finding.as_dict()["not_looked_at"] == list(finding.not_looked_at)
+
+
+def test_two_paths_of_one_port_are_found():
+    fabric = Rails([a_path("h03", "h04"), a_path("h03", "h08")])
+    findings, _unused, _unused = fabric.settle(matrix(fabric))
+    assert convicted(findings) == {fault.subject for fault in fabric.faults}
+
+
+def test_a_port_that_fails_some_of_its_tests_is_no_bad_path():
+    for seed in range(40):
+        flaps = dataclasses.replace(a_port("h03", 0), share=0.25)
+        fabric = Rails([flaps], seed=seed)
+        findings, _unused, _unused = fabric.settle(matrix(fabric, rails=1))
+        assert convicted(findings) <= {flaps.subject}, seed
+
+
+def test_a_floor_within_the_scatter_convicts_nobody():
+    """A third of all tests miss a floor that lies where healthy links are."""
+    fabric = Rails([a_port("h03", 0)], seed=1, noise=(0.03, "normal"))
+    fabric.floor = WIRE * 0.99
+    cells = matrix(fabric, rails=2)
+    for _unused in range(4):
+        diagnosis = diagnose_matrix(cells)
+        assert diagnosis.findings and convicted(diagnosis.findings) <= {("nic", port("h03", 0))}
+        cells = cells + [fabric.measure(*each, again=True) for each in diagnosis.again]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -56,7 +108,8 @@ def test_random_trials():
 def test_every_kind_of_fault(kind, sampled):
     for seed in range(12):
         t = trial(seed, kinds=[kind], sampled=sampled)
-        assert t.right, (seed, t.missed, t.innocent)
+        assert t.sound, (seed, t.missed, t.innocent)
+        assert t.right or "flapping" in kind, (seed, t.missed)
 
 
 def test_a_clean_matrix_has_no_findings():
@@ -332,7 +385,8 @@ def test_a_port_that_flaps_one_way_is_found_although_it_passes_the_other_way():
         findings, _unused, _unused = fabric.settle(both_ways(fabric, NODES))
         if convicted(findings) != {fault.subject}:
             missed.append((seed, convicted(findings)))
-    assert not missed
+            assert not convicted(findings) and any(port("h03", 0) in finding.members for finding in findings), "undecided is said"
+    assert len(missed) <= 1, missed
 
 
 def test_both_directions_of_a_port_are_one_finding():
@@ -355,7 +409,8 @@ def test_random_trials_of_both_directions(count):
     trials = [trial(seed, directed=True, nodes_of=[count, *range(6, 40)] if count == 12 else [count]) for seed in range(150)]
     assert not [(t.seed, t.innocent) for t in trials if t.innocent]
     if count > 3:  # of three nodes one cell that was not measured leaves too little to tell them by
-        assert not [(t.seed, t.missed) for t in trials if t.missed]
+        assert not [(t.seed, t.missed) for t in trials if not t.sound]
+        assert len([t for t in trials if t.missed]) <= 2
 
 
 def at_rates(fast: set[str], value, *, directed: bool = False) -> list[Cell]:
