@@ -14,7 +14,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import PLATEAU_FROM, Expectation, mismatch
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 
 # Shares of the expected value; for something that should be low, the expected value's share of the measured one.
 PASS_FROM = 0.95

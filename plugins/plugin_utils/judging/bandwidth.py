@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     parse,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.physics import UNITS
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 
 _OUTCOMES = ("measured", "error", "timeout", "missing", "not_applicable")
 

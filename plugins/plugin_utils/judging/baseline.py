@@ -26,8 +26,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     parse,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import primary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 
 # Sizes that people compare, beside the plateau.
 USUAL_SIZE = 1 << 30

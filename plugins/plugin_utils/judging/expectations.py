@@ -23,7 +23,7 @@ import typing as t
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 
 FILES = collection.ROOT / "roles" / "common" / "files"
 VARIABLE = "acceptance_expectations"

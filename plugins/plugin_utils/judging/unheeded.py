@@ -26,8 +26,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     shipped,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 
 Record = t.Dict[str, t.Any]
 # So alike are two names of which one is taken for a misspelling of the other.

@@ -33,9 +33,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, well_formed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 
 Record = dict[str, t.Any]
 Verdict = dict[str, t.Any]

@@ -21,9 +21,9 @@ import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError, file_name
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 
 try:
     import jsonschema

@@ -19,8 +19,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.types import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
