@@ -16,6 +16,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 Record = dict[str, t.Any]
+# The environment of pods may hold a secret, and plan.json is for everybody: whoever resumes gives it again.
+ENVIRONMENT = "acceptance_kube_env"
 # Shown of a value that differs.
 SHOWN = 80
 
@@ -26,7 +28,7 @@ def keep(settings: t.Mapping[str, Record], secret: t.Collection[str]) -> Record:
     numbers: dict[str, int] = {}
     of: dict[str, int] = {}
     for host, values in settings.items():
-        known = {name: value for name, value in values.items() if name not in secret}
+        known = {name: value for name, value in values.items() if name not in secret and name != ENVIRONMENT}
         text = json.dumps(known, sort_keys=True, default=str)
         if text not in numbers:
             numbers[text] = len(sets)
