@@ -204,6 +204,7 @@ class Planner:
             "notes": sorted(set(self.notes)),
         }
         return plan, stages, settings
+
     def _takes(self, one: Interface, target: str, settings: dict[str, dict[str, t.Any]]) -> bool:
         """Whether a target can run a stage at all; that it cannot is said once."""
         reason = planes.of(settings[target], target).refuses(one.stage)

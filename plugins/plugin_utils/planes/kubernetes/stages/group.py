@@ -30,6 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 
 Record = t.Dict[str, t.Any]
 
+
 class GroupsOnCluster(StageOnCluster):
     """Every group of the cluster that the plan names, one after the other, and each of its nodes as a member."""
 
