@@ -20,35 +20,39 @@ from xdist.scheduler import LoadScopeScheduling
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: needs chromium")
     config.addinivalue_line("markers", "fleet: needs the fleet rig (root)")
-    config.addinivalue_line("markers", "kubernetes: needs the Kubernetes rig (root, a minute)")
+    config.addinivalue_line("markers", "kubernetes(own): needs the Kubernetes rig (root, a minute); `own=True`: puts up clusters for itself")
     config.addinivalue_line("markers", "long: waits for deadlines or stands up a rig for one thing; not part of `make test`")
     config.addinivalue_line("markers", "rdma: needs the soft-RoCE guests (root, minutes)")
 
 
-# By a part of a file's path, those that take longest first: whoever begins them last waits for them alone.
-BIG_RIGS = {
-    "guests": ("_guests", "rig_rdma"),
-    "own clusters": ("kube_acceptance", "kube_brought", "kube_localise", "kube_probe", "kube_rdma"),
-    "the shared cluster": ("kube",),
-}
+# Those that take longest first: whoever begins them last waits for them alone.
+BIG_RIGS = ("guests", "own clusters", "the shared cluster")
 
 
-def rig_of(path: str) -> str:
-    """The big rig that the tests of a file stand on, or empty."""
-    return next((rig for rig, names in BIG_RIGS.items() if any(name in path for name in names)), "")
+def rig_of(item: pytest.Item) -> str:
+    """The big rig that a test stands on, by its markers, or empty."""
+    if item.get_closest_marker("rdma"):
+        return "guests"
+    if kubernetes := item.get_closest_marker("kubernetes"):
+        return "own clusters" if kubernetes.kwargs.get("own") else "the shared cluster"
+    return ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     order = [*BIG_RIGS, ""]
-    items.sort(key=lambda item: order.index(rig_of(item.nodeid)))
+    items.sort(key=lambda item: order.index(rig_of(item)))
+    if hasattr(config, "workerinput"):  # the scheduler of xdist sees no markers, only names
+        for item in items:
+            if rig := rig_of(item):
+                item._nodeid += f"@{rig}"
 
 
 class ByRig(LoadScopeScheduling):
-    """Tests side by side: one worker has all files that stand on the same big rig, so that nobody waits for it to be free."""
+    """Tests side by side: one worker has all tests that stand on the same big rig, so that nobody waits for it to be free."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return rig_of(file) or file
+        name, _at, rig = nodeid.rpartition("@")
+        return rig if rig in BIG_RIGS else (name or nodeid).partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: t.Any) -> ByRig:

@@ -27,7 +27,7 @@ from rigs.fleet.fleet import Fleet
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import nodes
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.fleet]
+pytestmark = [pytest.mark.kubernetes(own=True), pytest.mark.fleet]
 LONG = pytest.mark.long
 HOSTS, KWOK = 4, 50
 NAMESPACE = "acceptance"

@@ -21,7 +21,7 @@ from own_rig import own
 from rigs.kubernetes import images
 from rigs.kubernetes.kubernetes import Kubernetes
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.long]
+pytestmark = [pytest.mark.kubernetes(own=True), pytest.mark.long]
 NAMESPACE = "brought"
 RUN = "20260101T000000Z-0a1b2c"
 FOLDER = "/opt/gpufleet"

@@ -14,7 +14,7 @@ import test_kube_groups as groups
 from own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.long]
+pytestmark = [pytest.mark.kubernetes(own=True), pytest.mark.long]
 NODES = 4
 EXPECTED = {**groups.EXPECTED, "match": {**groups.EXPECTED["match"], "gpus": 1}}
 # Few ranks: all nodes share the processors of this machine.

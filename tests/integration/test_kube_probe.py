@@ -29,7 +29,7 @@ from kube_roles import roles
 from own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
 
-pytestmark = pytest.mark.kubernetes
+pytestmark = pytest.mark.kubernetes(own=True)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NODES = 12
 CHECKS = [{"check": name} for name in ("facts", "gpu_health", "cuda")]

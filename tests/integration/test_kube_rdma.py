@@ -25,7 +25,7 @@ from own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import pairs
 
-pytestmark = pytest.mark.kubernetes
+pytestmark = pytest.mark.kubernetes(own=True)
 NODES = 3
 RIGHTS = ("probe", "rdma")
 TOOLS = "/opt/perftest"
