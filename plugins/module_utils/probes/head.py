@@ -83,10 +83,9 @@ def meet(nodes: list[Record], port: int, seconds: float) -> list[Record]:
 
 def _unreachable(address: str, host: str, port: int) -> str:
     """Why a worker cannot be entered, and whether its Service knows it, which says where to look; or nothing."""
-    said = ""
     try:
-        with socket.create_connection((address, port), timeout=_TRY_S):
-            return said
+        with socket.create_connection((address, port), timeout=_TRY_S) as connection:
+            return _stranger(connection, f"port {port} of {address}")
     except OSError as error:
         said = f"port {port} of {address} cannot be reached from the head ({error.strerror or error})"
     try:
@@ -94,6 +93,17 @@ def _unreachable(address: str, host: str, port: int) -> str:
     except OSError as error:
         return f"{said}; its name {host} does not resolve there ({error.strerror or error}): the Service has no such endpoint, or DNS fails"
     return f"{said}; its name {host} resolves to {', '.join(sorted(map(str, found)))}: see network policies, and whether its sshd runs"
+
+
+def _stranger(connection: socket.socket, where: str) -> str:
+    """Who serves SSH says so first (RFC 4253, section 4.2). With the network of the node, anybody may answer on a port of it."""
+    try:
+        first = connection.recv(4)
+    except OSError:
+        first = b""
+    if first == b"SSH-":
+        return ""
+    return f"what answers on {where} is no sshd: where another program uses it, set acceptance_kube_ssh_port to a free one"
 
 
 # A launch of `hostname` takes a second or two.

@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 import socket
 import subprocess
+import threading
 import typing as t
 
 import pytest
@@ -86,6 +88,24 @@ def test_the_head_says_which_step_fails() -> None:
     assert third["problem"] == "node c is not ready"
 
 
-def test_the_head_waits_for_a_worker_that_is_late() -> None:
+@pytest.mark.parametrize(("banner", "problem"), [(b"SSH-2.0-OpenSSH_9.6\r\n", ""), (b"HTTP/1.0 400\r\n", "no sshd"), (b"", "no sshd")])
+def test_the_head_enters_only_what_says_that_it_is_ssh(banner: bytes, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head, "_TRY_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert "problem" not in head.meet([{"name": "a", "address": "127.0.0.1", "host": "localhost"}], server.getsockname()[1], 5)[0]
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _address = server.accept()
+                    connection.sendall(banner)
+                    held.append(connection)
+
+        held: list[socket.socket] = []
+        threading.Thread(target=answer, daemon=True).start()
+        port = server.getsockname()[1]
+        said = head.meet([{"name": "a", "address": "127.0.0.1", "host": "localhost"}], port, 0.1)[0].get("problem", "")
+        assert problem in said and bool(problem) == bool(said)
+        if problem:
+            assert str(port) in said and "acceptance_kube_ssh_port" in said
+        for connection in held:
+            connection.close()
