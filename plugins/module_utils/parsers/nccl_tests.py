@@ -596,8 +596,11 @@ def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected
     """Number of ranks by group, after checking that each is there once."""
     found = result["ranks"]
     numbers = [r["rank"] for r in found]
+    of_one = header[0] * header[1]
+    if not of_one:
+        raise _Bad("rank_mismatch", f"the header says {header[0]} threads of {header[1]} GPUs: nothing can have run")
     if result.get("_ranks_partial"):
-        count = len(found) * header[0] * header[1]
+        count = len(found) * of_one
         if expected is not None and expected != count:
             raise _Bad("rank_mismatch", f"{count} ranks took part, {expected} were asked for")
         return {0: count}
@@ -605,11 +608,10 @@ def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected
         raise _Bad("rank_mismatch", "the list of ranks is missing")
     if len(set(numbers)) != len(numbers):
         raise _Bad("rank_mismatch", "a rank stands twice in the list: the ranks did not run as one job")
-    if sorted(numbers) != list(range(len(numbers))) or len(numbers) % (header[0] * header[1] or 1):
+    if sorted(numbers) != list(range(len(numbers))) or len(numbers) % of_one:
         raise _Bad("rank_mismatch", f"the list of ranks is not whole: {len(numbers)} ranks, the last is {max(numbers)}")
     if expected is not None and expected != len(numbers):
         raise _Bad("rank_mismatch", f"{len(numbers)} ranks took part, {expected} were asked for")
-    of_one = header[0] * header[1]
     processes: dict[tuple[str, int | None], int] = {}
     for rank in found:
         processes[rank["host"], rank["pid"]] = processes.get((rank["host"], rank["pid"]), 0) + 1

@@ -404,6 +404,8 @@ def test_options_that_change_the_table() -> None:
         (lambda s: "\n".join(x for x in s.splitlines() if "Rank  2" not in x), "rank_mismatch"),
         (lambda s: s.replace("Rank  2", "Rank  1"), "rank_mismatch"),
         (lambda s: "\n".join(x for x in s.splitlines() if "Rank" not in x), "rank_mismatch"),
+        (lambda s: s.replace("nGpus 4", "nGpus 0"), "rank_mismatch"),
+        (lambda s: s.replace("nThread 1", "nThread 0"), "rank_mismatch"),
         (lambda s: s + s, "not_mpi"),
         (lambda s: s.replace("150.00", "450.00", 1), "rank_mismatch"),
         (lambda s: s.replace("150.00", "nan", 1), "bad_output"),
