@@ -20,7 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: needs chromium")
     config.addinivalue_line("markers", "fleet: needs the fleet rig (root)")
-    config.addinivalue_line("markers", "kubernetes(own): needs the Kubernetes rig (root, a minute); `own=True`: puts up clusters for itself")
+    config.addinivalue_line("markers", "kubernetes(own): needs the Kubernetes rig (root, a minute); with own=True clusters of its own")
     config.addinivalue_line("markers", "long: waits for deadlines or stands up a rig for one thing; not part of `make test`")
     config.addinivalue_line("markers", "rdma: needs the soft-RoCE guests (root, minutes)")
 
