@@ -9,19 +9,18 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import base64
-import importlib
 import os
 import time
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import member
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, probing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Session, SessionError
 
-Probe = t.Callable[[t.Dict[str, t.Any], Node], t.Iterable[t.Dict[str, t.Any]]]
+Probe = probing.Probe
 
 CHECKS: dict[str, t.Any] = {
     "type": "list",
@@ -89,9 +88,8 @@ def main(
 
 
 def answer(request: dict[str, t.Any]) -> dict[str, t.Any]:
-    """perform() for a request that came without Ansible: {"probe": file in probes/, "params": validated options}."""
-    found = importlib.import_module(f"{__package__}.probes.{request['probe']}")
-    return perform(found.probe, request["params"], request["probe"])
+    """perform() for a request that came without Ansible: {"probe", "source"} as probing.py has them, {"params": validated options}."""
+    return perform(probing.of(request), request["params"], request["probe"])
 
 
 def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[str, t.Any]:

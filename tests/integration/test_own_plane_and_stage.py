@@ -69,6 +69,24 @@ TASK = """
     metrics: [{name: rate, unit: GB/s, regex: 'rate=([0-9]+)'}]
 """
 
+PROBED = f"""
+from {PACKAGE}.plugin_utils.stages import base
+
+class Scratch(base.Stage):
+    probe = "scratch.py"
+
+STAGE = Scratch()
+"""
+
+PROBE = f"""
+from {PACKAGE}.module_utils import observation
+
+def probe(params, node):
+    for check in params["checks"]:
+        rate = {{"value": params["options"]["rate"], "unit": "GB/s"}}
+        yield observation.measured(check["check"], variant=check["variant"], metrics={{"rate": rate}})
+"""
+
 
 def expectation(stage: str) -> dict[str, t.Any]:
     return {
@@ -93,6 +111,15 @@ def place(tmp_path: pathlib.Path) -> pathlib.Path:
                 path = tmp_path / "roles" / role / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
+    for name, text in (
+        ("defaults/main.yml", "scratch_checks: [{check: scratch}]\nscratch_rate: 95.0\n"),
+        ("tasks/main.yml", "- name: Measure\n  gpufleet.acceptance.own_probe:\n    options: {rate: '{{ scratch_rate }}'}\n"),
+        ("files/stage.py", PROBED),
+        ("files/scratch.py", PROBE),
+    ):
+        path = tmp_path / "roles" / "scratch" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     return tmp_path
 
 
@@ -129,6 +156,13 @@ def test_a_stage_of_ones_own_is_the_same_on_a_machine_behind_ssh(place: pathlib.
                "acceptance_state_dir": str(place / "state")}  # fmt: skip
     status, output, verdicts = accept(place, {"box": machine}, [{"name": "disk", "role": "disk"}])
     assert (status, [v["verdict"] for v in verdicts]) == (0, ["PASS"]), output[-3000:]
+
+
+def test_a_probe_of_ones_own_is_run_on_a_machine_behind_ssh(place: pathlib.Path) -> None:
+    machine = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "acceptance_become": False,
+               "acceptance_state_dir": str(place / "state")}  # fmt: skip
+    status, output, verdicts = accept(place, {"box": machine}, [{"name": "scratch", "role": "scratch"}])
+    assert (status, [(v["verdict"], v["value"]) for v in verdicts]) == (0, [("PASS", 95.0)]), output[-3000:]
 
 
 @pytest.mark.parametrize("plane", ["slurm", "ansible_collections.toy.lab.plugins.plugin_utils.nothing"])

@@ -19,6 +19,7 @@ import time
 import typing as t
 
 from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
@@ -111,6 +112,10 @@ class StageOnTarget:
         pairs = dict.fromkeys((check, variant) for check, variant, _subject in self.planned)
         args["checks"] = [{"check": check, "variant": variant} for check, variant in pairs]
         return {**args, **self._work(), **own, "run": {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase}}
+
+    def request(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
+        """What a node is sent to do the stage's work with these arguments. ValueError names wrong ones."""
+        return payload.request(self.action.module, self.action.spec, args, self.description.probe)
 
     def _work(self) -> dict[str, t.Any]:
         if not self.description.between:

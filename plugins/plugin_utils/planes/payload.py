@@ -106,9 +106,26 @@ def options(module: str) -> dict[str, t.Any]:
     return {**door(module).OPTIONS, **runner.COMMON}
 
 
-def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
-    """What a node needs to know to do the work of a probe module: {"probe", "params"}. ValueError names wrong arguments."""
+def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any], own: str = "") -> dict[str, t.Any]:
+    """What a node needs to know to do the work of a probe module: {"probe", "params"}. `own`: the path of a team's own probe, which
+    does the work in place of the module's and travels along. ValueError names wrong arguments."""
     validated = ArgumentSpecValidator(spec).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
         raise ValueError("; ".join(validated.error_messages))
-    return {"probe": door(module).PROBE, "params": validated.validated_parameters}
+    found: dict[str, t.Any] = {"probe": door(module).PROBE, "params": validated.validated_parameters}
+    if own:
+        found.update(probe=pathlib.Path(own).stem, source=_source(own))
+    elif not found["probe"]:
+        raise ValueError(f"module {module} does the work of a stage's own probe, and the description of this stage names none")
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _source(path: str) -> str:
+    """The text of a team's own probe; what no Python could run is said here and not by every node."""
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+        compile(text, path, "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"the stage's own probe {path}: {error}") from error
+    return text

@@ -19,7 +19,7 @@ import typing as t
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MANIFEST, Stage
@@ -58,7 +58,7 @@ class StageOnHost(base.StageOnTarget):
             if "answer" in args:  # a stage between nodes knows it without asking
                 return {"state": "check_mode"} if check else dict(args["answer"])
             if not check:
-                self.action.request = payload.request(self.action.module, self.action.spec, args)
+                self.action.request = self.request(args)
             return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
         except ValueError as error:
             return {"failed": True, "msg": f"wrong arguments: {error}"}

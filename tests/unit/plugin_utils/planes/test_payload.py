@@ -6,12 +6,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 
 
@@ -44,3 +48,56 @@ def test_a_program_that_was_cut_does_nothing_and_says_little(tmp_path: pathlib.P
     done = run(whole[: int(len(whole) * part)])
     # More than fits into a pipe would wait for a reader that a dead connection does not have.
     assert done.stdout == b"" and len(done.stderr) < 4096 and not (tmp_path / "state").exists()
+
+
+OWN = """
+import dataclasses
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+
+@dataclasses.dataclass
+class Rate:
+    value: float
+
+def probe(params, node):
+    for check in params["checks"]:
+        rate = {"value": Rate(params["options"]["rate"]).value, "unit": "GB/s"}
+        yield observation.measured(check["check"], metrics={"rate": rate})
+"""
+
+
+def own(folder: pathlib.Path, text: str = OWN) -> dict[str, t.Any]:
+    path = folder / "disk_probe.py"
+    path.write_text(text)
+    args = {"checks": [{"check": "read"}], "options": {"rate": 95.0}, "state_dir": str(folder / "state")}
+    return payload.request("own_probe", payload.options("own_probe"), args, str(path))
+
+
+def test_a_probe_of_a_teams_own_travels_with_the_request(tmp_path: pathlib.Path) -> None:
+    asked = own(tmp_path)
+    (tmp_path / "disk_probe.py").unlink()
+    answer = json.loads(run(payload.program(asked)).stdout)
+    assert answer["observations"][0]["metrics"]["rate"]["value"] == 95.0 and answer["end"] == "done"
+
+
+def test_a_probe_of_a_teams_own_runs_in_a_pod(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "payload.zip").write_bytes(payload.archive())
+    (tmp_path / "request.json").write_text(json.dumps(own(tmp_path)))
+    environment = {**os.environ, "GPUFLEET_SECRET": "secret", "GPUFLEET_POD_UID": "uid", "PYTHONPATH": ""}
+    words = [sys.executable, str(tmp_path / "payload.zip"), str(tmp_path / "request.json")]
+    done = subprocess.run(words, env=environment, capture_output=True, timeout=60, check=False)
+    reader = frame.Reader(frame.nonce_of("secret", "uid"))
+    for line in io.BytesIO(done.stdout):
+        reader.feed(line)
+    assert reader.result()["observations"][0]["metrics"]["rate"]["value"] == 95.0
+
+
+def test_a_probe_of_a_teams_own_that_cannot_be_loaded_is_a_fault_with_its_words(tmp_path: pathlib.Path) -> None:
+    answer = json.loads(run(payload.program(own(tmp_path, "import no_such_module"))).stdout)
+    assert answer["observations"] == [] and "no_such_module" in answer["fault"]
+
+
+def test_a_probe_of_a_teams_own_that_is_no_python_goes_nowhere(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=r"own probe .*disk_probe\.py: invalid syntax"):
+        own(tmp_path, "def probe(:")
+    with pytest.raises(ValueError, match="names none"):
+        payload.request("own_probe", payload.options("own_probe"), {"checks": []})

@@ -111,7 +111,7 @@ class GroupsOnCluster(StageOnCluster):
             "exec": {"kind": "host"},
             "root": "/",
         }
-        return t.cast(Record, payload.request(self.action.module, self.action.spec, args)["params"])
+        return t.cast(Record, self.request(args)["params"])
 
     def _devices(self, has: dict[str, int], options: Record) -> int | str:
         """How many devices each worker asks for: what the checks say, else all of a node; or why there is no such number."""

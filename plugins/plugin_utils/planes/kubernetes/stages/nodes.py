@@ -168,7 +168,7 @@ class StageOnCluster(StageOnTarget):
         args = {**self.args(), "checks": [{"check": check, "variant": variant} for check, variant in checks]}
         # The tools under test are in the image, the host's files where the pod mounts them, our own in the pod.
         args.update(exec={"kind": "host"}, root=objects.HOST if pods.host_root else "/", state_dir=f"{objects.WORK}/state")
-        return payload.request(self.action.module, self.action.spec, args)
+        return self.request(args)
 
     def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.Node]:
         """Those nodes of the plan that the cluster has; by their names where the plan says them."""

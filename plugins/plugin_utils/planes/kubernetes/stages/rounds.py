@@ -97,7 +97,7 @@ class RoundsOnCluster(StageOnCluster):
             "meeting": {"path": f"{meeting.FOLDER}/{meeting.FILE}", "within": within}, "own_ports": own_ports,
             "timeout": float(args["timeout"]) + within,
         }  # fmt: skip
-        return payload.request(self.action.module, self.action.spec, mine)
+        return self.request(mine)
 
     # Answers ---------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,42 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The probe of a request: a file of probes/, or one that a team's stage brought along.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import sys
+import types
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+Probe = t.Callable[[t.Dict[str, t.Any], Node], t.Iterable[t.Dict[str, t.Any]]]
+
+
+def of(request: dict[str, t.Any]) -> Probe:
+    """What does the work of {"probe": file in probes/, or the name of a team's own whose text is "source"}."""
+    if "source" in request:
+        return _own(request["probe"], request["source"])
+    found: Probe = importlib.import_module(f"{__package__}.probes.{request['probe']}").probe
+    return found
+
+
+def _own(name: str, source: str) -> Probe:
+    """A probe out of its text. It is read where it runs: what is wrong with it is a fault of the probe, with its words."""
+
+    def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+        module = types.ModuleType(f"gpufleet_probe_{name}")
+        # As an import leaves it: dataclasses look for their module, a traceback for its line.
+        sys.modules[module.__name__] = module
+        file = f"{name}.py"
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        exec(compile(source, file, "exec", 0, True), module.__dict__)
+        yield from module.probe(params, node)
+
+    return probe
