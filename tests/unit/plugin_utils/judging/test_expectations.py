@@ -48,7 +48,7 @@ def chosen(
 
 
 def test_shipped_tables_pass_the_lint_and_say_where_they_come_from(root: t.Any) -> None:
-    for overlays in ((), ("seed-000",)):
+    for overlays in ((), ("operator-targets",)):
         entries = shipped(overlays).entries
         assert [f for f in physics.lint(entries) if f.level == "error"] == []
         assert all(e.source and e.date and e.confidence for e in entries)
@@ -79,10 +79,10 @@ def test_overlay_is_off_by_default() -> None:
     gemm = {"gpu": "NVIDIA H200", "shape": "8192x8192x8192"}
     eight = {**H200X4, "gpus": 8, "nvls": True}
     assert chosen(shipped(), eight)[GIB].value == 460
-    assert chosen(shipped(("seed-000",)), eight)[GIB].value == 468
-    assert chosen(shipped(("seed-000",)), gemm, "gemm", "bf16")[None].value == 871
-    with pytest.raises(ExpectationError, match=r"acceptance_expectation_overlays.*'seed-1'.*seed-000"):
-        shipped(("seed-1",))
+    assert chosen(shipped(("operator-targets",)), eight)[GIB].value == 468
+    assert chosen(shipped(("operator-targets",)), gemm, "gemm", "bf16")[None].value == 871
+    with pytest.raises(ExpectationError, match=r"acceptance_expectation_overlays.*'operator-target'.*operator-targets"):
+        shipped(("operator-target",))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_the_filter_reads_the_hardware_from_the_expectation() -> None:
 
 
 def test_every_expectation_is_below_the_ceiling_of_its_hardware() -> None:
-    for overlays in ((), ("seed-000",)):
+    for overlays in ((), ("operator-targets",)):
         for entry in shipped(overlays).entries:
             context = {k: v for k, v in entry.match.items() if k not in ("stage", "size")}
             most = physics.ceiling(context, entry.metric)
