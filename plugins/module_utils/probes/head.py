@@ -83,6 +83,7 @@ def meet(nodes: list[Record], port: int, seconds: float) -> list[Record]:
 
 def _unreachable(address: str, host: str, port: int) -> str:
     """Why a worker cannot be entered, and whether its Service knows it, which says where to look; or nothing."""
+    said = ""
     try:
         with socket.create_connection((address, port), timeout=_TRY_S) as connection:
             return _stranger(connection, f"port {port} of {address}")

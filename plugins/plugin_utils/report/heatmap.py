@@ -109,7 +109,7 @@ def _rail(name: str, tests: dict[tuple[str, str], Cell], better: str) -> Record:
     values_of, floors_of = _empty(count, count), _empty(count, count)
     for (i, j), members in of_block.items():
         worst = max(members, key=lambda c: _badness(c, better))
-        for row, column in {(i, j), (i, j) if worst.directed else (j, i)}:
+        for row, column in dict.fromkeys(((i, j), (i, j) if worst.directed else (j, i))):
             values_of[row][column], floors_of[row][column] = worst.value, worst.floor
     spans = [range(i * size, min((i + 1) * size, len(ports))) for i in range(count)]
     names = [f"{rail['ports'][s[0]]} to {rail['ports'][s[-1]]}" for s in spans]

@@ -216,8 +216,8 @@ class NcclFabric(base.Stage):
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
         return items(nodes, settings)
 
-    def complete(self, plan_items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
-        return complete(plan_items, left)
+    def complete(self, items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
+        return complete(items, left)
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
         return work(run, plan, todos)
