@@ -6,8 +6,9 @@
     python3 payload.zip REQUEST
 
 REQUEST is JSON: {"probe": name of a file in probes/, "params": validated options of its module, "hold": a file to make when
-the answer is written, and then to stay until told to end, for launchers that start again what ends}, or {"guardian": what
-guardian_pod.py is told}. Who we are stands in the environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
+the answer is written, and then to stay until told to end, for launchers that start again what ends, "sign": {"path", "within"}, a
+file that the controller changes as long as it lives}, or {"guardian": what guardian_pod.py is told}. Who we are stands in the
+environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
 
 This module util is PRIVATE to the collection.
 """
@@ -18,6 +19,8 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, guardian_pod, runner
@@ -37,6 +40,8 @@ def main() -> None:
     if "guardian" in request:
         guardian_pod.main(request["guardian"], nonce)
         return
+    if request.get("sign"):
+        threading.Thread(target=_end_in_silence, kwargs=request["sign"], daemon=True).start()
     answer = _answer(request)
     frame.write(answer, nonce, sys.stdout.fileno())
     if os.environ.get("GPUFLEET_RESULTS"):
@@ -45,6 +50,24 @@ def main() -> None:
         open(request["hold"], "w").close()  # what the readiness probe looks for
         while True:
             signal.pause()
+
+
+def _end_in_silence(path: str, within: float) -> None:
+    """End this pod, and with it whatever device it holds, when the file has not changed for so many seconds: nobody will come for what
+    it has to say. By our own clock, which need not agree with the controller's; a file that is not there is one that does not change."""
+    seen, changed = "", time.monotonic()
+    while time.monotonic() - changed < within:
+        time.sleep(min(1.0, within / 10))
+        try:
+            with open(path, encoding="utf-8", errors="replace") as source:
+                said = source.read(4096)
+        except OSError:
+            continue  # not there yet, or on its way to be another
+        if said != seen:
+            seen, changed = said, time.monotonic()
+    sys.stdout.write(f"the controller has not shown itself for {within:.0f} s: this pod ends, and gives back what it holds\n")
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _copy(answer: dict[str, t.Any], folder: str) -> None:

@@ -13,6 +13,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import pathlib
 import queue
@@ -131,6 +132,7 @@ class Group:
         self._fault: _Fault | None = None
         self._late: list[group_objects.Made] = []
         self._refused_since = 0.0
+        self._signed = 0.0
 
     def run(self) -> Answer:
         """The head's answer, or why there is none. KubeError where nothing could be submitted at all."""
@@ -175,7 +177,21 @@ class Group:
             self.launch.config(self.archive, [{**request, "hold": objects.DONE if self.shape.kind == STATEFULSET else ""}], self.settings),
         )
         self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
+        self._sign(time.monotonic())
         return self.launch
+
+    def _sign(self, now: float) -> None:
+        """Show every pod that we live. The rights of a launcher make and remove ConfigMaps and change none: it is made anew."""
+        if self._signed and now - self._signed < group_objects.RENEWED_S:
+            return
+        path = cleanup.path("/api/v1", self.client.namespace, "configmaps")
+        body = group_objects.sign(self.launch, self.settings, time.time())
+        with contextlib.suppress(KubeError):  # whatever is wrong is said by who needs an answer; pods have patience
+            if self._signed:
+                one = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={body['metadata']['name']}"}
+                self.client.delete(path, propagationPolicy="Background", **one)
+            self.client.post(path, body)
+        self._signed = now
 
     def _submit(self, wanted: list[group_objects.Made]) -> None:
         owners: dict[str, Object] = {}
@@ -208,6 +224,7 @@ class Group:
             now = time.monotonic()
             if now - self._looked > LOOK_S:
                 self._looked = now
+                self._sign(now)
                 self._check(head, now)
 
     def _workers(self) -> list[Pod]:
@@ -331,7 +348,8 @@ class Group:
                 return str(seen["reason_code"]), f"worker {pod.name} on {pod.node}: {seen.get('reason')}"
         if only_its_own:
             return "", ""
-        words = pod.state.words or (f"its last words: {log.last}" if log.last else "it has ended before its head")
+        said = [pod.state.words, f"its last words: {log.last}" if log.last else ""]
+        words = "; ".join(word for word in said if word) or "it has ended before its head"
         return pod.state.code or "container_failed", f"worker {pod.name} on {pod.node}: {words}"
 
     def _not_standing(self) -> _Fault:

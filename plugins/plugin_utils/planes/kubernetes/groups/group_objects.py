@@ -32,8 +32,13 @@ SSH_PORT = 2222
 OPERATORS_KEY = "/root/.ssh"
 OUR_KEY = "/gpufleet/ssh"
 GROUP = "/gpufleet/group"
-# Finished objects stay for whoever wants to read the head's log; nothing of them holds a device.
-TTL_S = 3600
+# Where a pod sees that its controller lives: a file that changes (module_utils/pod.py). A kubelet brings a change within a minute and a
+# half; who sees none for so long ends by itself, so that nothing holds a device for a controller that is gone.
+SIGN, SIGN_FILE = "/gpufleet/sign", "at"
+RENEWED_S, SILENT_S = 30.0, 300.0
+# How long the cluster keeps what has ended: the answer is read at once, and what a launcher owns, workers that stay for example, goes
+# with it.
+TTL_S = 300
 # What sshd needs of root's powers: to leave its listener's rights behind it, and to write what distributions make it audit.
 SSHD_CAPABILITIES = ("AUDIT_WRITE", "CHOWN", "KILL", "SETGID", "SETUID", "SYS_CHROOT")
 # The head starts mpirun and waits; a namespace with a quota wants to hear how much that is.
@@ -99,10 +104,11 @@ LED_BY = {kind: CLEANED[kind][0] for kind in CLEANED}
 
 
 def request(probe: str, params: Object, timeout: float, run_id: str, stage: str) -> Object:
-    """A request to a probe that is no module: its parameters, and the options of every probe with their defaults."""
+    """A request to a probe that is no module: its parameters, and the options of every probe with their defaults. Its pod ends when the
+    controller has not shown itself for a while."""
     common = {name: spec.get("default") for name, spec in runner.COMMON.items()}
     common.update(timeout=timeout, state_dir=f"{objects.WORK}/state", run={"run_id": run_id, "stage": stage, "phase": "all", "grace": 1.0})
-    return {"probe": probe, "params": {**common, **params}}
+    return {"probe": probe, "params": {**common, **params}, "sign": {"path": f"{SIGN}/{SIGN_FILE}", "within": SILENT_S}}
 
 
 def key_folder(kind: str) -> tuple[str, str]:
@@ -140,6 +146,12 @@ def head_config(launch: objects.Launch, settings: PodSettings, asked: Object) ->
         "immutable": True,
         "data": {"request.json": json.dumps(asked)},
     }
+
+
+def sign(launch: objects.Launch, settings: PodSettings, at: float) -> Object:
+    """The controller's sign of life; another one with every `at`."""
+    metadata = launch.metadata(f"{launch.name}-sign", "sign", settings)
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {SIGN_FILE: f"{at:.0f}"}}
 
 
 # The pods ------------------------------------------------------------------------------------------------------------
@@ -183,6 +195,9 @@ def _template(component: str, shape: Shape, launch: objects.Launch, settings: Po
     pod["metadata"]["labels"]["component"] = component
     spec = pod["spec"]
     spec["affinity"] = objects.merged(spec.get("affinity") or {}, objects.on_nodes(shape.nodes))
+    # Optional: between two of them there is none for a moment.
+    spec["volumes"].append({"name": "sign", "configMap": {"name": f"{launch.name}-sign", "optional": True}})
+    spec["containers"][0]["volumeMounts"].append({"name": "sign", "mountPath": SIGN, "readOnly": True})
     if shape.kind in (JOB, STATEFULSET):
         spec["subdomain"] = shape.name
         spec["volumes"].append({"name": "ssh", "secret": {"secretName": shape.name, "defaultMode": 0o400}})

@@ -55,12 +55,12 @@ def test_every_object_has_labels_owner_and_a_deadline(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_run_again_and_no_log_is_deleted_early(kind: str) -> None:
+def test_nothing_is_run_again_and_what_has_ended_goes_soon(kind: str) -> None:
     for body in made(kind).values():
         spec = body.get("spec", {})
         for one in (spec, spec.get("runPolicy", {})):
             assert one.get("backoffLimit", 0) == 0
-            assert one.get("ttlSecondsAfterFinished", 3600) >= 3600
+            assert one.get("ttlSecondsAfterFinished", 0) <= 300
         if body["kind"] == "MPIJob":
             assert body["spec"]["launcherCreationPolicy"] == "WaitForWorkersReady"
             assert {replica["restartPolicy"] for replica in body["spec"]["mpiReplicaSpecs"].values()} == {"Never"}
@@ -69,6 +69,16 @@ def test_nothing_is_run_again_and_no_log_is_deleted_early(kind: str) -> None:
             assert body["spec"]["minAvailable"] == 3
     if kind in ("job", "volcano"):
         assert {template["spec"]["restartPolicy"] for template in templates(kind)} == {"Never"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_pod_sees_whether_its_controller_lives(kind: str) -> None:
+    for template in templates(kind):
+        volume = next(one for one in template["spec"]["volumes"] if one["name"] == "sign")
+        assert volume["configMap"]["optional"] and volume["configMap"]["name"].endswith("-sign")
+        mounts = {one["name"]: one["mountPath"] for one in template["spec"]["containers"][0]["volumeMounts"]}
+        asked = group_objects.request("worker", {}, 60, "r", "s")
+        assert asked["sign"]["path"] == f"{mounts['sign']}/at" and asked["sign"]["within"] >= 3 * group_objects.RENEWED_S
 
 
 @pytest.mark.parametrize("kind", KINDS)
