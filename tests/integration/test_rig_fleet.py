@@ -153,6 +153,18 @@ def test_down_leaves_nothing_even_of_a_killed_up() -> None:
     assert {path.name for path in fleet.state.iterdir()} == {"lock", "reserved"}
 
 
+def test_the_hosts_of_another_state_folder_are_left_alone(tmp_path: pathlib.Path) -> None:
+    """Links and namespaces are the machine's, whatever folder a fleet keeps its files in."""
+    with own(Fleet) as ours:
+        ours.up(1)
+        stranger = Fleet(ours.instance)
+        stranger.state = tmp_path
+        for act in (lambda: stranger.up(1), stranger.down):
+            with pytest.raises(common.RigError, match=f"{ours.bridge} is the bridge of the rig in {ours.state}"):
+                act()
+        assert ours.status() == {"gpu-01": "up"}
+
+
 def test_a_host_that_is_made_again_has_the_address_that_its_neighbours_know(own_fleet: Fleet) -> None:
     own_fleet.up(3, SPECIAL)
     before = own_fleet.inside("gpu-03", "cat", "/sys/class/net/eth0/address")

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the rigs share: root, packages, recorded processes, links, keys, the wait for sshd.
 
-A rig keeps all it makes under STATE/<rig> and ends only processes it recorded there, checked by boot and start time.
+A rig keeps all it makes under STATE/<rig> and ends only processes it recorded there, checked by boot and start time. Links and namespaces
+are the machine's: the alias of a rig's bridge says whose they are, and who finds another's leaves them alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ CACHE = pathlib.Path(os.environ.get("GPUFLEET_RIG_CACHE", os.path.expanduser("~/
 
 class RigError(Exception):
     """The rig could not be made, in words for the person who asked for it."""
+
+
+class NotOurs(RigError):
+    """A rig of the same name stands on this machine, and its files are elsewhere."""
 
 
 def run(*argv: t.Any, **options: t.Any) -> str:
@@ -99,8 +104,12 @@ def reserve(rigs: t.Iterable[Rig]) -> Rig:
         except BlockingIOError:
             handle.close()
             continue
+        try:
+            rig.down()  # what a killed owner left
+        except NotOurs:
+            handle.close()
+            continue
         _reserved.append(handle)
-        rig.down()  # what a killed owner left
         return rig
     raise RigError("all instances of this rig are in use")
 
@@ -167,6 +176,18 @@ def ip_batch(lines: t.Sequence[str], netns: str | None = None) -> None:
 
 def links() -> set[str]:
     return {link["ifname"] for link in json.loads(run("ip", "-j", "link"))}
+
+
+def signed(bridge: str, state: pathlib.Path) -> str:
+    """The line of a batch that makes a bridge ours."""
+    return f"link set {bridge} alias {state}"
+
+
+def refuse_what_is_not_ours(bridge: str, state: pathlib.Path) -> None:
+    """NotOurs where the bridge is that of a rig whose files are elsewhere."""
+    for link in json.loads(run("ip", "-j", "link")):
+        if link["ifname"] == bridge and link.get("ifalias") not in (None, str(state)):
+            raise NotOurs(f"{bridge} is the bridge of the rig in {link['ifalias']}: end it from there, or take another instance")
 
 
 # SSH ---------------------------------------------------------------------------------------------------------------

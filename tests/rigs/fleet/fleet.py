@@ -113,6 +113,7 @@ class Fleet:
     def up(self, count: int, options: dict[str, Options] | None = None) -> list[str]:
         """Exactly `count` hosts; those that already run with the same options stay as they are."""
         common.need_root("fleet")
+        common.refuse_what_is_not_ours(self.bridge, self.state)
         common.need_packages(PACKAGES)
         if not 1 <= count <= MOST_HOSTS:
             raise common.RigError(f"{count} hosts: from 1 to {MOST_HOSTS} fit")
@@ -139,6 +140,7 @@ class Fleet:
     def down(self) -> None:
         """End every process, remove every link, namespace and file; nothing left of a killed `up` either."""
         common.need_root("fleet")
+        common.refuse_what_is_not_ours(self.bridge, self.state)
         with common.locked(self.state / "lock"):
             self._remove([path.name for path in self.state.glob("gpu-*")])
             if self.bridge in common.links():
@@ -166,6 +168,7 @@ class Fleet:
         if self.bridge not in there:
             lines += [
                 f"link add {self.bridge} address {common.mac(f'{net}.1')} type bridge",
+                common.signed(self.bridge, self.state),
                 f"addr add {net}.1/24 dev {self.bridge}",
                 f"addr add fd67:6670:{self.instance:x}::1/64 dev {self.bridge} nodad",
                 f"link set {self.bridge} up",

@@ -126,6 +126,7 @@ class Kubernetes:
         silent for `grace_s` is NotReady: kwok nodes speak four times as often, and a thousand of them keep half a core busy by it.
         Returns the seconds the steps took."""
         common.need_root("kubernetes")
+        common.refuse_what_is_not_ours(self.bridge, self.state)
         if not 0 <= nodes <= MOST_NODES or not 0 <= kwok <= MOST_KWOK:
             raise common.RigError(f"{nodes} nodes and {kwok} kwok nodes: at most {MOST_NODES} and {MOST_KWOK} fit")
         if unknown := set(operators) - set(OPERATORS):
@@ -168,6 +169,7 @@ class Kubernetes:
     def down(self) -> None:
         """End every process, remove every link, cgroup and file; nothing left of a killed `up` either."""
         common.need_root("kubernetes")
+        common.refuse_what_is_not_ours(self.bridge, self.state)
         with common.locked(self.state / "lock"):
             self._remove({path.parent.name for path in self.state.glob("*/machine-id")} | set(self._leftovers()))
             if self.bridge in common.links():
@@ -270,6 +272,7 @@ class Kubernetes:
         if self.bridge not in there:
             lines += [
                 f"link add {self.bridge} address {common.mac(gateway)} type bridge",
+                common.signed(self.bridge, self.state),
                 f"addr add {gateway}/24 dev {self.bridge}",
                 f"link set {self.bridge} up",
             ]

@@ -132,6 +132,7 @@ class Guests:
     def up(self, count: int, options: dict[str, Options] | None = None) -> dict[str, float]:
         """Exactly `count` guests; those that run stay as they are. Returns the seconds each one took to its sshd."""
         common.need_root("rdma")
+        common.refuse_what_is_not_ours(self.bridge, self.state)
         if not os.path.exists("/usr/bin/apt-get"):
             raise common.RigError("the rdma rig takes its kernel from Debian packages: it needs a Debian machine")
         common.need_packages(PACKAGES)
@@ -154,6 +155,7 @@ class Guests:
     def down(self) -> None:
         """End every guest, remove every link and file; nothing left of a killed `up` either."""
         common.need_root("rdma")
+        common.refuse_what_is_not_ours(self.bridge, self.state)
         with common.locked(self.state / "lock"):
             self._remove([path.name for path in self.state.glob("rdma-*")])
             there = common.links()
@@ -190,7 +192,7 @@ class Guests:
         for rail in (None, *range(RAILS)):
             bridge = self._bridge(rail)
             if bridge not in there:
-                lines.append(f"link add {bridge} type bridge")
+                lines += [f"link add {bridge} type bridge", common.signed(bridge, self.state)]
                 if rail is None:
                     lines.append(f"addr add 10.232.0.1/24 dev {bridge}")
                 lines.append(f"link set {bridge} up")
