@@ -90,7 +90,8 @@ class StageOnTarget:
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
         self.detach = bool(planned.get("detached"))
         todo = self.acting.todo(self.host)
-        self.settings: dict[str, t.Any] = todo.get("settings", {})
+        secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
+        self.settings: dict[str, t.Any] = {**todo.get("settings", {}), **secret}
         items = todo.get("stages", {}).get(self.stage, [])
         self.planned: dict[Check, dict[str, t.Any]] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
         simulated = bool(self.settings.get("acceptance_simulated"))

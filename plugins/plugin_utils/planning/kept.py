@@ -16,20 +16,29 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 Record = dict[str, t.Any]
-# The environment of pods may hold a secret, and plan.json is for everybody: whoever resumes gives it again.
+# The environment of pods may hold a secret, and a run's folder is for everybody: whoever resumes gives it again.
 ENVIRONMENT = "acceptance_kube_env"
 # Shown of a value that differs.
 SHOWN = 80
 
 
-def keep(settings: t.Mapping[str, Record], secret: t.Collection[str]) -> Record:
+def secret(stages: t.Iterable[Interface]) -> frozenset[str]:
+    """The variables whose values no file of a run may hold."""
+    return frozenset({ENVIRONMENT, *(name for stage in stages for name, spec in stage.options.items() if spec.get("no_log"))})
+
+
+def public(values: Record, hidden: t.Collection[str]) -> Record:
+    """Settings without those that no file may hold."""
+    return {name: value for name, value in values.items() if name not in hidden}
+
+
+def keep(settings: t.Mapping[str, Record], hidden: t.Collection[str]) -> Record:
     """{"sets": the distinct settings, "of": {host: number of its set}}; secrets are left out."""
     sets: list[Record] = []
     numbers: dict[str, int] = {}
     of: dict[str, int] = {}
     for host, values in settings.items():
-        known = {name: value for name, value in values.items() if name not in secret and name != ENVIRONMENT}
-        text = json.dumps(known, sort_keys=True, default=str)
+        text = json.dumps(public(values, hidden), sort_keys=True, default=str)
         if text not in numbers:
             numbers[text] = len(sets)
             sets.append(json.loads(text))

@@ -198,7 +198,7 @@ class Planner:
             "stages": [s.entry for s in stages],
             "targets": targets,
             "items": items,
-            "settings": kept.keep(settings, [name for one in stages for name, spec in one.options.items() if spec.get("no_log")]),
+            "settings": kept.keep(settings, kept.secret(stages)),
             "sample": samples,
             "check_seconds": {name: value for name, value in seconds.items() if value},
             "notes": sorted(set(self.notes)),

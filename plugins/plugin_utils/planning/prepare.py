@@ -75,8 +75,10 @@ def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str,
     """What each target has to do, in files of their own; and how many subjects each stage has, for its progress."""
     run.clear_todo()
     (run.dir / "todo").mkdir(exist_ok=True)
+    hidden = kept.secret(stages)
     for target, of in left.items():
-        run.assign(target, {"stages": of, "settings": settings[target]})
+        secret = sorted(hidden & set(settings[target]))  # each worker has it from the inventory
+        run.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secret})
     totals = {stage.name: len({item["subject"]["id"] for of in left.values() for item in of.get(stage.name, ())}) for stage in stages}
     (run.dir / "todo" / "totals").write_text(json.dumps(totals), encoding="utf-8")
 

@@ -182,7 +182,8 @@ def _check_shapes(settings: PodSettings) -> None:
     for name, of in (("env", settings.env), ("labels", settings.labels), ("annotations", settings.annotations)):
         nested = [key for key, value in of.items() if isinstance(value, (dict, list))]
         if nested:
-            raise KubeError("bad_spec", f"{PREFIX}{name}: found {of[nested[0]]!r} as {nested[0]}, expected a text or a number")
+            kind = type(of[nested[0]]).__name__  # its value may be a secret
+            raise KubeError("bad_spec", f"{PREFIX}{name}: found a {kind} as {nested[0]}, expected a text or a number")
 
 
 def _check_patch(patch: t.Mapping[str, t.Any]) -> None:
