@@ -18,7 +18,8 @@ Record = dict[str, t.Any]
 
 
 def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage]) -> dict[str, dict[str, list[Record]]]:
-    """What is left to do, by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}.
+    """What is left to do, by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}; with "refused"
+    where the plan says why it cannot be measured.
 
     `measured` and `not_applicable` are kept, the rest is repeated; a check whose members are not all there is too, and what a stage
     cannot repeat alone. Attempts are counted here and nowhere else.
@@ -35,7 +36,7 @@ def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage
     for item in plan["items"]:
         key = key_of(item)
         if key in left:
-            again = {name: item[name] for name in ("check", "variant", "subject")}
+            again = {name: item[name] for name in ("check", "variant", "subject", "refused") if name in item}
             todo.setdefault(item["target"], {}).setdefault(item["stage"], []).append({**again, "attempt": attempts.get(key, 0) + 1})
     return todo
 

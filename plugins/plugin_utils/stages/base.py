@@ -74,8 +74,8 @@ class Stage:
         return self.works in (ROUNDS, GROUP)
 
     def items(self, nodes: Nodes, settings: Settings) -> tuple[list[Record], list[str]]:
-        """What the plan lists, as {"check", "variant", "subject", "target"}, and what to say of it to people. RunError for settings
-        that make no sense. Here: each node with each of its `NAME_checks`."""
+        """What the plan lists, as {"check", "variant", "subject", "target"}, and what to say of it to people; a group that its nodes
+        do not make has "refused", why. RunError for settings that make no sense. Here: each node with each of its `NAME_checks`."""
         found = []
         for node, target in nodes.items():
             for check, variant in settings[target][f"{self.name}_checks"]:

@@ -41,17 +41,32 @@ def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], lis
     for name, members in groups(nodes, settings).items():
         target = nodes[members[0]]
         wanted = settings[target]
-        chosen = members[: count(wanted, len(members), name)]
-        if len(chosen) < 2:
-            raise RunError(f"{name}: found {len(chosen)} node ({', '.join(chosen)}), expected at least two in a group")
-        if len(chosen) < len(members):
+        asked = count(wanted, name)
+        chosen = members[: asked or len(members)]
+        problem = _no_group(name, asked, members)
+        if problem and not on_cluster(wanted):
+            raise RunError(f"{problem}; nccl_fabric_group '' leaves a host out")
+        # Which nodes a cluster has is the matter of a day and not of the inventory: a bad one costs its own nodes only.
+        refused = {"refused": problem} if problem and members != [target] else {}
+        if refused:
+            notes.append(problem)
+        elif len(chosen) < len(members):
             notes.append(f"{name}: {len(chosen)} of {len(members)} nodes, from {chosen[0]} to {chosen[-1]}")
         subject = {"kind": "group", "id": name, "members": chosen}
-        found += [_item(check, variant_, subject, target) for check, variant_ in checks(wanted)]
+        found += [{**_item(check, variant_, subject, target), **refused} for check, variant_ in checks(wanted)]
         if not on_cluster(wanted):
             _need_addresses(chosen, nodes, settings)
         found += [_item(MEMBER, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in chosen]
     return found, notes
+
+
+def _no_group(name: str, asked: int, members: list[str]) -> str:
+    """Why these nodes make no group; empty where they do."""
+    if asked > len(members):
+        return f"{name}: {asked} nodes were asked for and {len(members)} are in the group"
+    if len(members) < 2:
+        return f"{name}: found {len(members)} node ({', '.join(members)}), expected at least two in a group"
+    return ""
 
 
 def checks(wanted: Record) -> list[tuple[str, str]]:
@@ -89,8 +104,8 @@ def on_cluster(wanted: Record) -> bool:
     return bool(wanted.get("acceptance_realm"))
 
 
-def count(wanted: Record, most: int, where: str) -> int:
-    """How many nodes of a group take part: `nccl_fabric_node_count`, or as many as `nccl_fabric_world_size` GPUs are in, or all."""
+def count(wanted: Record, where: str) -> int:
+    """How many nodes of a group take part: `nccl_fabric_node_count`, or as many as `nccl_fabric_world_size` GPUs are in, or 0 for all."""
     asked, world = wanted["nccl_fabric_node_count"], wanted["nccl_fabric_world_size"]
     if world:
         each = wanted.get("acceptance_gpu_count") or next((int(g) for g in wanted["nccl_fabric_gpus"] if str(g).isdigit()), 0)
@@ -99,9 +114,11 @@ def count(wanted: Record, most: int, where: str) -> int:
         if world % each or (asked and asked != world // each):
             raise RunError(f"{where}: nccl_fabric_world_size: found {world}, expected a multiple of the {each} GPUs of a node")
         asked = world // each
-    if asked > most:
-        raise RunError(f"{where}: {asked} nodes were asked for and {most} are in the group")
-    return int(asked or most)
+    if asked == 1:
+        raise RunError(
+            f"{where}: one node was asked for (nccl_fabric_node_count, nccl_fabric_world_size), expected at least two in a group"
+        )
+    return int(asked)
 
 
 def complete(items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:

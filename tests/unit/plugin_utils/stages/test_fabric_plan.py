@@ -94,6 +94,25 @@ def test_what_cannot_be_planned_is_refused_before_anything_runs(changes: dict[st
         nccl_fabric.items(NODES, settings(**changes))
 
 
+@pytest.mark.parametrize(
+    ("there", "changes", "refused"),
+    [
+        (["k8s"], {}, None),  # nobody can say which nodes it has: its API's words come with the stage
+        (["k8s/a"], {}, "found 1 node (k8s/a), expected at least two"),
+        (["k8s/a", "k8s/b"], {"nccl_fabric_node_count": 3}, "3 nodes were asked for and 2 are in the group"),
+        (["k8s/a", "k8s/b"], {}, None),
+    ],
+)
+def test_a_cluster_without_enough_nodes_costs_nobody_else_anything(there: list[str], changes: t.Any, refused: str | None) -> None:
+    wanted = {**settings(), "k8s": {**DEFAULTS, "acceptance_realm": "k8s", **changes}}
+    items, notes = nccl_fabric.items({**NODES, **dict.fromkeys(there, "k8s")}, wanted)
+    assert groups(items) == {"nccl_fabric": ("gpu-01", list(NODES)), "nccl_fabric/k8s": ("k8s", there)}
+    assert {i["subject"]["id"] for i in items if i["check"] == "member"} == {*NODES, *there}
+    own = [item.get("refused") for item in items if item["subject"]["id"] == "nccl_fabric/k8s"]
+    assert own and all((refused in said) if refused else said is None for said in own)
+    assert any(refused in note for note in notes) if refused else not notes
+
+
 def test_addresses() -> None:
     seen = ["192.168.7.3", "10.1.30.43", "fd00::3"]
     assert nccl_fabric.address({"acceptance_fabric_address": "ib0.gpu-03"}, seen) == ("ib0.gpu-03", None)

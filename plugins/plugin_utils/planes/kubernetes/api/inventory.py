@@ -80,7 +80,7 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
     try:
         client = connect(of_variables.connection(cluster, variables))
         resource = str(variables.get("acceptance_kube_resource") or of_variables.PodSettings.resource)
-        there = [node for node in nodes(client, "" if asked.names else asked.selector, resource) if not asked.names or node.name in known]
+        there = [node for node in meant(client, asked, resource) if not asked.names or node.name in known]
         lacking = []
         if variables.get("acceptance_gpu_count") != 0:
             lacking = [identity.withdrawn(n.name, n.capacity, n.devices, resource) for n in there if n.capacity != n.devices]
@@ -128,6 +128,17 @@ def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str,
 def unnamed(number: int, found: int) -> list[str]:
     """Stand-ins for expected nodes of which only the number is known."""
     return [f"{UNNAMED}{place}" for place in range(found + 1, number + 1)]
+
+
+def meant(client: Client, asked: Wanted, resource: str) -> t.Iterator[Node]:
+    """The nodes that acceptance_nodes selects, or all where it names them. KubeError names a selector that is none."""
+    try:
+        yield from nodes(client, "" if asked.names else asked.selector, resource)
+    except KubeError as error:
+        if error.reason_code != "bad_spec" or asked.names:
+            raise
+        said = error.reason.removeprefix(f"{client.name}: ")
+        raise KubeError("bad_spec", f"{client.name}: acceptance_nodes: selector {asked.selector!r}: {said}", error.status) from None
 
 
 def nodes(client: Client, selector: str, resource: str) -> t.Iterator[Node]:

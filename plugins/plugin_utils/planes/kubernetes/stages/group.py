@@ -44,6 +44,8 @@ class GroupsOnCluster(StageOnCluster):
         for line in choice.why:
             Display().vv(f"{self.host}: {line}")
         there = {node.name: node for node in self._knowing(inventory.nodes(client, "", pods.resource), pods.resource)}
+        if self.host in self.left:  # the plan could not name its nodes: what is wrong with their selector is said in the API's words
+            any(self._nodes(client, {""}, pods.resource))
         for subject, members in self._groups().items():
             self._one(client, pods, choice, subject, members, there)
 
@@ -75,7 +77,10 @@ class GroupsOnCluster(StageOnCluster):
             self._record(member, {"state": "refused", "reason_code": code, "reason": reason})
         able = [member.partition("/")[2] for member in members if member not in problems]
         refusal = None
-        if len(able) < 2:
+        refused = next((item["refused"] for (_c, _v, s), item in self.planned.items() if s == subject and "refused" in item), None)
+        if refused:
+            refusal = ("member", refused)
+        elif len(able) < 2:
             said = "; ".join(f"{member}: {reason}" for member, (_code, reason) in problems.items())
             refusal = ("member", f"{len(able)} of {len(members)} nodes can take part: {said}")
         devices = self._devices({name: there[name].devices for name in able}, options)

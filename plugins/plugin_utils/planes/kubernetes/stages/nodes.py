@@ -37,6 +37,7 @@ class StageOnCluster(StageOnTarget):
     def __init__(self, *args: t.Any) -> None:
         super().__init__(*args)
         self._known: dict[str, dict[str, int]] = {}
+        self._returned = 0
 
     def run(self) -> dict[str, t.Any]:
         if not self.planned:
@@ -173,7 +174,8 @@ class StageOnCluster(StageOnTarget):
     def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.Node]:
         """Those nodes of the plan that the cluster has; by their names where the plan says them."""
         wanted = inventory.wanted(self.host, self.settings)
-        found = inventory.nodes(client, "" if wanted.names else wanted.selector, resource)
+        found = list(inventory.meant(client, wanted, resource))
+        self._returned = len(found)
         yield from self._knowing((node for node in found if node.name in names), resource)
 
     def _knowing(self, nodes: t.Iterable[inventory.Node], resource: str) -> t.Iterator[inventory.Node]:
@@ -184,6 +186,9 @@ class StageOnCluster(StageOnTarget):
 
     def _absent(self, name: str) -> tuple[str, str]:
         wanted = inventory.wanted(self.host, self.settings)
+        if not name and self._returned:
+            words = f"the cluster could not say which nodes it has when the run was planned; selector {wanted.selector} returns"
+            return "node_absent", f"{words} {self._returned} now: begin a new run"
         if not name:
             return "node_absent", f"selector {wanted.selector} matches no node, and acceptance_nodes expects none by name"
         if name.startswith(inventory.UNNAMED) and wanted.number:
