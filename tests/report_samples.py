@@ -10,7 +10,9 @@ import random
 import types
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import nodes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 
 RUN = "20261121T061718Z-65e3c5"
 PARTS = {"FAIL": 0, "UNKNOWN": 0, "WARN": 0, "KNOWN_FAIL": 0, "SKIPPED": 0, "PASS": 0}
@@ -68,19 +70,22 @@ def plan(nodes: t.Iterable[str], stages: t.Iterable[str], **fields: t.Any) -> di
     }  # fmt: skip
 
 
-def judgement(verdicts: list[dict[str, t.Any]], **fields: t.Any) -> types.SimpleNamespace:
+def judgement(verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[str, t.Any]] = (), **fields: t.Any) -> types.SimpleNamespace:
     """What the verdict engine would hand over, as far as a report reads it."""
+    deciding = {key_of(m): m for m in measurements}
+    simulated = any(of["simulated"] for of in (*verdicts, *deciding.values()))
     counts = {word: sum(v["verdict"] == word for v in verdicts) for word in PARTS}
     accepted = bool(verdicts) and not counts["FAIL"] and not counts["UNKNOWN"]
     coverage = {"planned": len(verdicts), "measured": len(verdicts) - counts["UNKNOWN"], "skipped": 0, "ratio": 1.0, "unknown": []}
     given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
-    return types.SimpleNamespace(**{**given, "drift": {}, "warnings": [], **fields})
+    of = {"nodes": nodes.judged(verdicts), "deciding": deciding, "simulated": simulated, "drift": {}, "warnings": []}
+    return types.SimpleNamespace(**{**given, **of, **fields})
 
 
-def fleet(nodes: int, checks: int, seed: int = 1) -> tuple[dict[str, t.Any], list[dict[str, t.Any]], types.SimpleNamespace]:
-    """`nodes` x `checks` verdicts with a number each: 2 % WARN, 1 % FAIL, some without a value."""
+def fleet(size: int, checks: int, seed: int = 1) -> tuple[dict[str, t.Any], types.SimpleNamespace]:
+    """`size` x `checks` verdicts with a number each: 2 % WARN, 1 % FAIL, some without a value."""
     rng = random.Random(seed)
-    names = [f"node{n:04}" for n in range(1, nodes + 1)]
+    names = [f"node{n:04}" for n in range(1, size + 1)]
     stages = [f"stage{s}" for s in range((checks + 4) // 5)]
     verdicts, measurements = [], []
     for i in range(checks):
@@ -100,10 +105,10 @@ def fleet(nodes: int, checks: int, seed: int = 1) -> tuple[dict[str, t.Any], lis
             verdicts.append(verdict(name, stage, check, word, reason=reason, **expected, **given))
             metrics = {"busbw": {"value": value, "unit": "GB/s"}, "avg_busbw": {"value": 300.0, "unit": "GB/s"}}
             measurements.append(measurement(name, stage, check, metrics=metrics))
-    return plan(names, stages), measurements, judgement(verdicts)
+    return plan(names, stages), judgement(verdicts, measurements)
 
 
-def hostile() -> tuple[dict[str, t.Any], list[dict[str, t.Any]], types.SimpleNamespace]:
+def hostile() -> tuple[dict[str, t.Any], types.SimpleNamespace]:
     """Every text that a node can send is one of HOSTILE, in every place a report shows."""
     words = list(PARTS)
     verdicts, measurements, drift = [], [], {}
@@ -128,17 +133,17 @@ def hostile() -> tuple[dict[str, t.Any], list[dict[str, t.Any]], types.SimpleNam
     of = plan(HOSTILE, ["stack", "nccl_node"], partial=True, left_out=HOSTILE, skipped_stages=["gemm"])
     of["targets"]["idle\x1b[2J<b>"] = {"plane": "ssh"}
     of["sample"] = {"nccl_node": {"seed": 7, "nodes": HOSTILE, "of": 40}}
-    return of, measurements, judgement(verdicts, notes=HOSTILE, drift=drift, why=" ".join(HOSTILE))
+    return of, judgement(verdicts, measurements, notes=HOSTILE, drift=drift, why=" ".join(HOSTILE))
 
 
-def pairs(nodes: int, rails: int = 2, seed: int = 1) -> list[Cell]:
-    """All pairs of `nodes` on each rail: node 3 slow on rail 0, one bad path, one link that broke, one not measured."""
+def pairs(size: int, rails: int = 2, seed: int = 1) -> list[Cell]:
+    """All pairs of `size` nodes on each rail: node 3 slow on rail 0, one bad path, one link that broke, one not measured."""
     rng = random.Random(seed)
     cells = []
     for rail in range(rails):
-        ports = [f"n{n:04}/nic/mlx5_{rail}/1" for n in range(nodes)]
+        ports = [f"n{n:04}/nic/mlx5_{rail}/1" for n in range(size)]
         for i, a in enumerate(ports):
-            for j in range(i + 1, nodes):
+            for j in range(i + 1, size):
                 value = rng.gauss(391, 1)
                 if rail == 0 and 3 in (i, j):
                     value = 190.0

@@ -55,7 +55,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     write_atomically(out / "verdicts.jsonl", verdicts)
     evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
     matrices = {stage.name: stage.pictures(sound, expectations.of_run(inputs)) for stage in stages}
-    made = report.build(written, sound, judgement, matrices, evidence.files)
+    made = report.build(written, judgement, matrices, evidence.files)
     paths = report.write(out, made)
     made["path"] = str(paths[0])
     if planned:

@@ -69,6 +69,7 @@ GIVE_UP = 6  # tests that were asked for again and could not be measured: no mor
 TOLD = 16  # so many cells are listed as evidence, the worst first
 
 Confidence = Literal["convicted", "suspected", "unresolved"]
+Standing = Literal["good", "bad", "unknown"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +92,18 @@ class Cell:
     floor: float | None = None
     directed: bool = False
     rates: tuple[float | None, float | None] = (None, None)
+
+
+def standing(outcome: str, value: float | None, floor: float | None, better: Literal["higher", "lower"]) -> Standing:
+    """Whether a test meets its floor; without a number, or where nobody knows a floor, that is unknown."""
+    if outcome == "failed":
+        return "bad"
+    if outcome != "measured" or value is None or not math.isfinite(value) or floor is None:
+        return "unknown"
+    if better == "lower" and value <= 0:
+        return "unknown"  # no latency is
+    meets = value >= floor if better == "higher" else value <= floor
+    return "good" if meets else "bad"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +197,7 @@ class _Reading:
     def __init__(
         self,
         cells: list[Cell],
-        better: str,
+        better: Literal["higher", "lower"],
         topology: Mapping[str, str],
         unit: str,
     ) -> None:
@@ -264,15 +277,8 @@ class _Reading:
         """Whether a good test between them says anything of the port: not where the other one is slower."""
         return self.rate.get(other, math.inf) >= self.rate.get(port, 0.0)
 
-    def _judge(self, cell: Cell) -> Literal["good", "bad", "unknown"]:
-        if cell.outcome == "failed":
-            return "bad"
-        if cell.outcome != "measured" or cell.value is None or not math.isfinite(cell.value) or cell.floor is None:
-            return "unknown"
-        if self.better == "lower" and cell.value <= 0:
-            return "unknown"  # no latency is
-        meets = cell.value >= cell.floor if self.better == "higher" else cell.value <= cell.floor
-        return "good" if meets else "bad"
+    def _judge(self, cell: Cell) -> Standing:
+        return standing(cell.outcome, cell.value, cell.floor, self.better)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
     expectations,
     hops,
     identity,
+    nodes,
     physics,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
@@ -33,7 +34,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import NodeVerdict, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, well_formed
 
@@ -50,20 +51,23 @@ class Judgement:
     """What a run is worth. `why` is one sentence.
 
     `verdicts` are verdict/v1 of everything, the worst first; `planned` those of the plan's items in its order;
-    `extras` those of what was measured and not planned. `nodes` is the worst verdict of each planned subject. `counts`
-    counts all verdicts. `coverage` is {"planned", "measured" (or not applicable), "skipped", "ratio", "unknown":
-    [text]}. `drift` is {node: deviating facts with their severity}. `warnings` are of the run as a whole, and count as WARN.
+    `extras` those of what was measured and not planned. `nodes` are the verdicts of whole nodes, pairs and groups, the worst first.
+    `deciding` is of each key the measurement that was judged. `counts` counts all verdicts. `coverage` is {"planned", "measured" (or
+    not applicable), "skipped", "ratio", "unknown": [text]}. `drift` is {node: deviating facts with their severity}. `warnings` are of
+    the run as a whole, and count as WARN. `simulated`: whether any number came from a simulated tool.
     """
 
     verdicts: list[Verdict]
     planned: list[Verdict]
     extras: list[Verdict]
-    nodes: dict[str, str]
+    nodes: list[NodeVerdict]
+    deciding: t.Mapping[Key, Record]
     coverage: dict[str, t.Any]
     accepted: bool
     why: str
     counts: dict[str, int]
     partial: bool
+    simulated: bool
     notes: list[str]
     drift: dict[str, list[dict[str, t.Any]]]
     warnings: list[str] = dataclasses.field(default_factory=list)
@@ -210,6 +214,10 @@ class _Court:
                 "series": [],
                 "context": {},
                 "evidence": {},
+                "command": [],
+                "tool_version": None,
+                "duration_s": None,
+                "raw": None,
                 "simulated": record.get("simulated") is True,
             }
         )
@@ -547,16 +555,6 @@ class _Court:
         )
         counts = {word: sum(v["verdict"] == word for v in everything) for word in bands.SEVERITY}
         mine = collections.Counter(v["verdict"] for v in planned)
-        nodes: dict[str, str] = {}
-        # A stage that was skipped takes nothing from one that passed.
-        order = {**bands.SEVERITY, "SKIPPED": -1}
-        for verdict in planned:
-            name, word = verdict["subject"]["id"], verdict["verdict"]
-            nodes[name] = max(nodes.get(name, word), word, key=lambda w: order[w])
-        for verdict in extras:  # what was found of a node beside the plan is the node's all the same
-            name, word = node_of(verdict["subject"]["id"]), verdict["verdict"]
-            if name in nodes:
-                nodes[name] = max(nodes[name], word, key=lambda w: order[w])
         # Who is to blame stands first, whoever found it: a plan has no check of the node that a slow group turns out to have.
         failed = {subjects.bearer(v["subject"]) for v in everything if v["verdict"] == "FAIL"}
         unknown = {subjects.bearer(v["subject"]) for v in planned if v["verdict"] == "UNKNOWN"} - failed
@@ -589,7 +587,8 @@ class _Court:
             verdicts=everything,
             planned=planned,
             extras=extras,
-            nodes=nodes,
+            nodes=nodes.judged(everything),
+            deciding=self.deciding,
             coverage={
                 "planned": len(planned),
                 "measured": done,
@@ -603,6 +602,7 @@ class _Court:
             why=why,
             counts=counts,
             partial=partial,
+            simulated=any(record["simulated"] for attempts in self.records.values() for record in attempts),
             notes=self.notes,
             drift=self.drift,
             warnings=self.warnings,

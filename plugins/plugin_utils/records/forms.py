@@ -96,6 +96,16 @@ class Verdict(t.TypedDict):
     findings: list[str]
 
 
+class NodeVerdict(t.TypedDict):
+    """The verdict of a whole node with its parts, of a pair, a switch or a group, and that of each stage that has one of it."""
+
+    name: str
+    kind: str
+    verdict: str
+    stages: dict[str, str]
+    simulated: bool
+
+
 def number(value: t.Any) -> bool:
     """Whether it is a finite number; true and false are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -14,11 +14,12 @@ import statistics
 import sys
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts
 
 Record = t.Dict[str, t.Any]
+Better = t.Literal["higher", "lower"]
 Grid = t.List[t.List[float | None]]
 
 # Up to so many ports a rail has one cell for each pair; above it blocks of pairs, of which the worst can be opened.
@@ -34,7 +35,7 @@ def build(
     title: str,
     cells: t.Iterable[Cell],
     *,
-    better: str = "higher",
+    better: Better = "higher",
     unit: str = "Gb/s",
     rounds: t.Sequence[Record] = (),
     simulated: bool = False,
@@ -63,7 +64,7 @@ def build(
     }
 
 
-def _badness(cell: Cell, better: str) -> float:
+def _badness(cell: Cell, better: Better) -> float:
     """The more the worse, above 1 what misses its floor: a link that broke before any number, and any number before what was
     not measured."""
     if cell.outcome == "failed":
@@ -74,11 +75,11 @@ def _badness(cell: Cell, better: str) -> float:
     return share if better == "lower" else 1 / share if share > 0 else sys.float_info.max
 
 
-def _misses(cell: Cell, better: str) -> bool:
-    return cell.outcome == "failed" or (cell.floor is not None and _badness(cell, better) > 1)
+def _misses(cell: Cell, better: Better) -> bool:
+    return standing(cell.outcome, cell.value, cell.floor, better) == "bad"
 
 
-def _rail(name: str, tests: dict[tuple[str, str], Cell], better: str) -> Record:
+def _rail(name: str, tests: dict[tuple[str, str], Cell], better: Better) -> Record:
     ports = sorted({port for pair in tests for port in pair})
     nodes = [node_of(port) for port in ports]
     values = [c.value for c in tests.values() if c.outcome == "measured" and c.value is not None]
@@ -138,7 +139,7 @@ def _grid(
     columns: list[str],
     place: dict[str, int],
     tests: t.Mapping[t.Any, Cell],
-    better: str,
+    better: Better,
     row_span: range,
     column_span: range,
 ) -> Record:
@@ -158,7 +159,7 @@ def _grid(
     return {"rows": rows, "columns": columns, "values": values, "floors": floors, "bad": sorted(bad), "unknown": sorted(unknown)}
 
 
-def _worst(rails: dict[str, dict[tuple[str, str], Cell]], better: str) -> list[Record]:
+def _worst(rails: dict[str, dict[tuple[str, str], Cell]], better: Better) -> list[Record]:
     """The worst pairs of all rails: those that miss the floor, the furthest first, then those without a measurement."""
     found = [c for tests in rails.values() for c in tests.values() if c.outcome == "unknown" or _misses(c, better)]
     found.sort(key=lambda c: (-_badness(c, better), c.a, c.b))
@@ -171,7 +172,7 @@ def _worst(rails: dict[str, dict[tuple[str, str], Cell]], better: str) -> list[R
     ]  # fmt: skip
 
 
-def figure(grid: Record, floors: list[float], unit: str, better: str) -> charts.Figure:
+def figure(grid: Record, floors: list[float], unit: str, better: Better) -> charts.Figure:
     """A heat map of a grid, in which bad cells are crossed and unmeasured ones are diamonds. Where the cells of its rail have several
     floors, its colours are shares of each cell's own."""
     values, floor, shown, title = grid["values"], (floors or [1.0])[0], "%{z:.4g}", charts.label(unit)

@@ -17,17 +17,18 @@ import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import write_atomically
 
 Model = t.Dict[str, t.Any]
 Record = t.Dict[str, t.Any]
-# stage, check, variant, subject id
-Key = t.Tuple[str, str, str, str]
 
-ORDER = ("FAIL", "UNKNOWN", "WARN", "KNOWN_FAIL", "SKIPPED", "PASS")
-ABNORMAL = ORDER[:4]
+# The worst first.
+ORDER = tuple(sorted(SEVERITY, key=lambda word: -SEVERITY[word]))
+ABNORMAL = tuple(word for word in ORDER if word not in ("PASS", "SKIPPED"))
 EXPECTATION = ("stage", "check", "metric", "expected", "unit", "floor", "layer", "source", "date", "confidence", "expectation")
 # Metrics that are shown and never gated on: a mean over all sizes says nothing about the plateau.
 UNGATED = ("avg_busbw", "out_of_bounds")
@@ -38,24 +39,19 @@ COMMANDS = 200
 
 def build(
     plan: Record,
-    measurements: list[Record],
-    judgement: t.Any,
+    judgement: Judgement,
     matrices: t.Mapping[str, list[Record]] | None = None,
     files: t.Sequence[Record] = (),
 ) -> Model:
-    """One model (report/v1) from the plan, the measurements of a run and what the verdict engine said of them.
+    """One model (report/v1) from the plan of a run and what the verdict engine said of it.
 
     `matrices` are by stage what report/heatmap.py made of its pair tests; `files` {path, bytes, sha256} of the evidence as it lies
     in the run's folder (integrity.py).
     """
-    latest: dict[Key, Record] = {}
-    for m in measurements:
-        key = (m["stage"], m["check"], m["variant"], m["subject"]["id"])
-        if key not in latest or m["attempt"] >= latest[key]["attempt"]:
-            latest[key] = m
+    judged = judgement.deciding
     verdicts = judgement.verdicts
     stages = [s["name"] for s in plan["stages"]]
-    nodes = _nodes(verdicts, stages, latest)
+    nodes = _nodes(judgement, stages)
     raw = [file for file in files if file["path"].startswith("raw/")]
     return {
         "schema": "report/v1",
@@ -68,53 +64,40 @@ def build(
         "partial": bool(plan["partial"]),
         "left_out": plan["left_out"],
         "skipped_stages": plan["skipped_stages"],
-        "simulated": any(v["simulated"] for v in verdicts) or any(m["simulated"] for m in measurements),
+        "simulated": judgement.simulated,
         "counts": judgement.counts,
         "coverage": judgement.coverage,
         "notes": judgement.notes,
         "nodes": nodes,
         "counted": subjects.counted(n["kind"] for n in nodes),
         "not_measured_by_plan": _without_checks(plan, nodes),
-        "stages": [{**_stage(name, verdicts, latest), "matrices": (matrices or {}).get(name, [])} for name in stages],
+        "stages": [{**_stage(name, verdicts, judged), "matrices": (matrices or {}).get(name, [])} for name in stages],
         "warnings": [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings] + _warnings(verdicts),
         "waivers": [_waiver(v) for v in verdicts if v["verdict"] == "KNOWN_FAIL"],
         "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),
         "sample": plan["sample"],
         "expectations": _expectations(verdicts),
-        "commands": _commands(latest),
-        "versions": _versions(plan, latest),
+        "commands": _commands(judged),
+        "versions": _versions(plan, judged),
         "files": [file for file in files if file not in raw],
         "raw": [{"path": file["path"], "sha256": file["sha256"]} for file in raw],
         "fingerprint": integrity.fingerprint(files),
     }
 
 
-def worst(names: t.Iterable[str]) -> str:
-    """The worst of some verdicts, as people read them; what was skipped takes nothing from what passed."""
-    found = set(names)
-    return next((name for name in ORDER if name in (found - {"SKIPPED"} or found)), "UNKNOWN")
-
-
-def _nodes(verdicts: list[Record], stages: list[str], latest: dict[Key, Record]) -> list[Record]:
+def _nodes(judgement: Judgement, stages: list[str]) -> list[Record]:
     """Every node (and every pair or group, which is nobody's alone) with its verdict by stage, the worst first."""
-    of: dict[str, dict[str, list[Record]]] = {}
-    kinds = {name: kind for kind, name in (subjects.bearer(v["subject"]) for v in verdicts)}
-    for v in verdicts:
-        of.setdefault(node_of(v["subject"]["id"]), {}).setdefault(v["stage"], []).append(v)
-    nodes = []
-    for name, by_stage in of.items():
-        every = [v for found in by_stage.values() for v in found]
-        nodes.append(
-            {
-                "name": name,
-                "kind": kinds[name],
-                "verdict": worst(v["verdict"] for v in every),
-                "stages": {s: worst(v["verdict"] for v in by_stage[s]) if s in by_stage else "" for s in stages},
-                "simulated": any(v["simulated"] for v in every),
-                "findings": _findings(every, latest),
-            }
-        )
-    return sorted(nodes, key=lambda n: (ORDER.index(n["verdict"]), n["name"]))
+    of: dict[str, list[Record]] = {}
+    for v in judgement.verdicts:
+        of.setdefault(node_of(v["subject"]["id"]), []).append(v)
+    return [
+        {
+            **node,
+            "stages": {stage: node["stages"].get(stage, "") for stage in stages},
+            "findings": _findings(of[node["name"]], judgement.deciding),
+        }
+        for node in judgement.nodes
+    ]
 
 
 def _without_checks(plan: Record, nodes: list[Record]) -> list[str]:
@@ -123,13 +106,13 @@ def _without_checks(plan: Record, nodes: list[Record]) -> list[str]:
     return sorted(set(plan["targets"]) - shown)
 
 
-def _findings(verdicts: list[Record], latest: dict[Key, Record]) -> list[Record]:
+def _findings(verdicts: list[Record], judged: t.Mapping[Key, Record]) -> list[Record]:
     """What speaks against a node, worst first; a node repeats the reason of its GPU, which is said once."""
     found: dict[tuple[str, str], Record] = {}
     for v in verdicts:
         if v["verdict"] not in ABNORMAL:
             continue
-        m = latest.get((v["stage"], v["check"], v["variant"], v["subject"]["id"]))
+        m = judged.get(key_of(v))
         one = {k: v[k] for k in ("stage", "check", "variant", "verdict", "reason")}
         one["subject"] = v["subject"]["id"]
         one["evidence"] = _texts(v.get("findings") or [])
@@ -148,12 +131,12 @@ def _texts(items: t.Any) -> list[str]:
     return [str(i.get("text") or i.get("code") or i) if isinstance(i, dict) else str(i) for i in items]
 
 
-def _stage(name: str, verdicts: list[Record], latest: dict[Key, Record]) -> Record:
+def _stage(name: str, verdicts: list[Record], judged: t.Mapping[Key, Record]) -> Record:
     checks: dict[tuple[str, str], Record] = {}
     for v in verdicts:
         if v["stage"] == name:
             group = checks.setdefault((v["check"], v["variant"]), {"check": v["check"], "variant": v["variant"], "rows": []})
-            group["rows"].append(_row(v, latest.get((name, v["check"], v["variant"], v["subject"]["id"]))))
+            group["rows"].append(_row(v, judged.get(key_of(v))))
     for group in checks.values():
         group["rows"].sort(key=lambda r: (ORDER.index(r["verdict"]), r["subject"]))
         group["counts"] = dict(collections.Counter(r["verdict"] for r in group["rows"]))
@@ -243,20 +226,20 @@ def _expectations(verdicts: list[Record]) -> list[Record]:
     return sorted(found.values(), key=lambda e: tuple(str(e[k]) for k in EXPECTATION))
 
 
-def _commands(latest: dict[Key, Record]) -> list[Record]:
+def _commands(judged: t.Mapping[Key, Record]) -> list[Record]:
     """Each distinct command line once, with how many nodes ran it."""
     ran: dict[tuple[str, str], set[str]] = {}
-    for m in latest.values():
+    for m in judged.values():
         if m["command"]:
             ran.setdefault((m["stage"], shlex.join(m["command"])[:2000]), set()).update(subjects.nodes_of(m["subject"]) or {m["target"]})
     found: list[Record] = [{"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()]
     return sorted(found, key=lambda e: (e["stage"], -e["nodes"], e["command"]))[:COMMANDS]
 
 
-def _versions(plan: Record, latest: dict[Key, Record]) -> list[Record]:
+def _versions(plan: Record, judged: t.Mapping[Key, Record]) -> list[Record]:
     """Versions of the tools of each stage, with how many nodes have each, and our own."""
     seen: dict[tuple[str, str], set[str]] = {}
-    for m in latest.values():
+    for m in judged.values():
         if m["tool_version"]:
             seen.setdefault((m["stage"], m["tool_version"]), set()).update(subjects.nodes_of(m["subject"]) or {m["target"]})
     own = {

@@ -18,7 +18,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, Expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
@@ -273,21 +273,13 @@ def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Record]) -> 
         if key in deciding:
             yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
     elif finding.kind == "pair" or (finding.kind == "switch" and convicted):
-        bad = {tuple(map(node_of, (e["a"], e["b"]))) for e in finding.evidence if _bad(e, table.better)}
+        missed = [e for e in finding.evidence if standing(e["outcome"], e["value"], e["floor"], table.better) == "bad"]
+        bad = {tuple(map(node_of, (e["a"], e["b"]))) for e in missed}
         for a, b in sorted(bad):
             variant = directions.with_direction(table.variant, directions.direction_of(a, b)) if table.directed else table.variant
             key = Key("rdma", table.check, variant, pair_of(a, b))
             if key in deciding:
                 yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
-
-
-def _bad(evidence: Record, better: str) -> bool:
-    if evidence["outcome"] != "measured" or evidence["value"] is None:
-        return evidence["outcome"] == "failed"
-    if evidence["floor"] is None:
-        return False
-    missed: bool = evidence["value"] < evidence["floor"] if better == "higher" else evidence["value"] > evidence["floor"]
-    return missed
 
 
 def _both_sides(deciding: t.Mapping[Key, Record], records: t.Iterable[Record]) -> t.Iterator[tuple[Key, Opinion]]:

@@ -67,7 +67,7 @@ def test_measured_in_one_run_and_judged_in_another(tmp_path: t.Any) -> None:
 
     def word(busbw: float) -> str:
         expected = resolve([], files=[str(path)])
-        return verdict.judge({"run_id": RUN, "items": items}, [nccl("n9", busbw)], lambda _node, _target: expected).nodes["n9"]
+        return verdict.judge({"run_id": RUN, "items": items}, [nccl("n9", busbw)], lambda _node, _target: expected).planned[0]["verdict"]
 
     assert word(300.0) == "UNKNOWN", "a proposal is ignored"
     path.write_text(path.read_text().replace("proposed: true\n", ""))

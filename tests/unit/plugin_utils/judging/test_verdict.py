@@ -520,8 +520,9 @@ def stack_of(drivers: dict[str, str], **options: t.Any) -> dict[str, str]:
         for n, d in drivers.items()
     ]
     found = judge([item(n, "stack", "facts") for n in drivers], records, **options)
-    assert set(found.drift) == {n for n, w in found.nodes.items() if w != "PASS"}
-    return found.nodes
+    words = {node["name"]: node["verdict"] for node in found.nodes}
+    assert set(found.drift) == {n for n, w in words.items() if w != "PASS"}
+    return words
 
 
 def test_drift_by_majority_and_by_golden_values() -> None:
@@ -714,8 +715,22 @@ def test_the_headline_names_who_is_to_blame_and_counts_each_kind_as_what_it_is()
 def test_order_and_counts() -> None:
     found = judge([item("n1"), item("n2"), item("n3")], [nccl("n1"), nccl("n2", 100.0)])
     assert [v["verdict"] for v in found.verdicts] == ["FAIL", "UNKNOWN", "PASS"]
-    assert found.nodes == {"n1": "PASS", "n2": "FAIL", "n3": "UNKNOWN"}
+    assert [(node["name"], node["verdict"]) for node in found.nodes] == [("n2", "FAIL"), ("n3", "UNKNOWN"), ("n1", "PASS")]
     assert found.counts == {"PASS": 1, "SKIPPED": 0, "WARN": 0, "KNOWN_FAIL": 0, "UNKNOWN": 1, "FAIL": 1}
+
+
+def test_a_nodes_verdict_is_the_worst_of_all_its_stages_and_parts() -> None:
+    waiver = [{"subject": "n1", "stage": "nccl_node", "ticket": "T-1", "expires": "2027-01-01"}]
+    health = record("n1", "stack", "health", context={"condition": True, "findings": [{"code": "firmware", "text": "old"}]})
+    skipped = failed("n1", "no_gpu_expected", "not_applicable", stage="gemm", check="bf16")
+    items = [item("n1"), item("n1", "stack", "health"), item("n1", "gemm", "bf16"), item("n2")]
+    part = gemm("n2/gpu/A", 100.0)
+    found = judge(items, [nccl("n1", 100.0), health, skipped, nccl("n2"), part], waivers=waiver)
+    first, second = found.nodes
+    assert (first["name"], first["verdict"], first["stages"]) == ("n2", "FAIL", {"gemm": "FAIL", "nccl_node": "PASS"})
+    # A known failure outranks a WARN, and what was skipped takes nothing from what passed.
+    words = {"nccl_node": "KNOWN_FAIL", "stack": "WARN", "gemm": "SKIPPED"}
+    assert (second["name"], second["verdict"], second["stages"]) == ("n1", "KNOWN_FAIL", words)
 
 
 def test_simulated_is_stamped() -> None:

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import 
 def build(verdicts: list[dict[str, t.Any]], measurements: t.Any = (), **plan: t.Any) -> dict[str, t.Any]:
     names = sorted({v["subject"]["id"].split("/")[0] for v in verdicts})
     stages = sorted({v["stage"] for v in verdicts})
-    return report.build(samples.plan(names, stages, **plan), list(measurements), samples.judgement(verdicts))
+    return report.build(samples.plan(names, stages, **plan), samples.judgement(verdicts, measurements))
 
 
 def test_the_worst_nodes_come_first_and_show_their_worst_stage() -> None:
@@ -81,16 +81,25 @@ def test_a_group_shows_what_it_measured_at_each_size(tmp_path: pathlib.Path) -> 
 def test_a_target_without_any_check_is_named() -> None:
     plan = samples.plan(["a", "b", "cluster"], ["stack"])
     verdicts = [samples.verdict("a", "stack", "facts"), samples.verdict("cluster/n1", "stack", "facts")]
-    assert report.build(plan, [], samples.judgement(verdicts))["not_measured_by_plan"] == ["b"]
+    assert report.build(plan, samples.judgement(verdicts))["not_measured_by_plan"] == ["b"]
 
 
-def test_the_latest_attempt_is_shown_and_all_raw_files_are_bound() -> None:
-    first = samples.measurement("a", "gemm", "bf16", duration_s=1.0, raw="raw/1.txt", raw_sha256="1" * 64)
+def test_the_report_shows_the_judged_verdicts_and_makes_none() -> None:
+    verdicts = [samples.verdict("a", "stack", "facts", "WARN"), samples.verdict("a", "gemm", "bf16", "KNOWN_FAIL", attempt=1)]
+    judged = samples.judgement(verdicts, [samples.measurement("a", "gemm", "bf16", duration_s=1.0)])
+    made = report.build(samples.plan(["a"], ["stack", "gemm"]), judged)
+    assert made["nodes"][0]["verdict"] == "KNOWN_FAIL"
+    judged.nodes[0]["verdict"], judged.nodes[0]["stages"] = "PASS", {"stack": "FAIL"}
+    (shown,) = report.build(samples.plan(["a"], ["stack", "gemm"]), judged)["nodes"]
+    assert (shown["verdict"], shown["stages"]) == ("PASS", {"stack": "FAIL", "gemm": ""})
+
+
+def test_the_attempt_that_counts_is_shown_and_all_raw_files_are_bound() -> None:
     second = samples.measurement("a", "gemm", "bf16", duration_s=2.0, raw="raw/2.txt", raw_sha256="2" * 64, attempt=2)
     # What lies there now, not what the measurements say of it.
     files = [{"path": path, "bytes": None, "sha256": n * 64} for path, n in (("plan.json", "0"), ("raw/1.txt", "3"), ("raw/2.txt", "2"))]
     verdicts = [samples.verdict("a", "gemm", "bf16")]
-    made = report.build(samples.plan(["a"], ["gemm"]), [second, first], samples.judgement(verdicts), files=files)
+    made = report.build(samples.plan(["a"], ["gemm"]), samples.judgement(verdicts, [second]), files=files)
     assert made["stages"][0]["checks"][0]["rows"][0]["duration_s"] == 2.0
     listed = f"{'0' * 64}  plan.json\n{'3' * 64}  raw/1.txt\n{'2' * 64}  raw/2.txt\n"
     assert made["fingerprint"] == hashlib.sha256(listed.encode()).hexdigest()
@@ -101,7 +110,7 @@ def test_drift_is_one_row_for_each_deviating_value_with_both_sides() -> None:
     item = {"item": "driver", "found": "570", "expected": "580", "basis": "majority", "agree": 5, "of": 7, "severity": "fail"}
     drift = {n: [{**item, "agreeing": ["c", "d"], "differing": ["a", "b"]}] for n in ("a", "b")}
     verdicts = [samples.verdict("a", "stack", "facts", "FAIL", simulated=True)]
-    made = report.build(samples.plan(["a"], ["stack"]), [], samples.judgement(verdicts, drift=drift))
+    made = report.build(samples.plan(["a"], ["stack"]), samples.judgement(verdicts, drift=drift))
     assert [(d["item"], d["differing"], d["agreeing"], d["simulated"]) for d in made["drift"]] == [("driver", ["a", "b"], ["c", "d"], True)]
 
 
@@ -146,7 +155,7 @@ def test_without_plotly_the_report_has_its_tables_and_says_what_to_install(monke
 
 
 def test_an_empty_run_has_a_report() -> None:
-    made = report.build(samples.plan([], []), [], samples.judgement([], why="the plan is empty"))
+    made = report.build(samples.plan([], []), samples.judgement([], why="the plan is empty"))
     assert "NOT ACCEPTED" in page.render(made)
 
 

@@ -209,4 +209,5 @@ def test_a_finding_is_a_fail_of_its_node_and_a_member_without_numbers_a_pass(act
     judged = verdict.judge(plan, records, lambda *_who: expectations.Expectations([]), stages=[nccl_fabric.STAGE])
     said = {(v["subject"]["id"], v["check"]): (v["verdict"], v["reason_code"]) for v in judged.verdicts}
     assert said[("gpu-04", "localise")] == ("FAIL", "localised") and said[("gpu-04", "member")][0] == "PASS"
-    assert judged.nodes["gpu-04"] == "FAIL" and judged.nodes["gpu-03"] == "PASS" and not judged.accepted
+    words = {node["name"]: node["verdict"] for node in judged.nodes}
+    assert words["gpu-04"] == "FAIL" and words["gpu-03"] == "PASS" and not judged.accepted

@@ -248,7 +248,7 @@ def test_the_heat_map_is_in_the_report() -> None:
         "stages": [{"name": "rdma", "role": "r"}], "targets": {n: {"plane": "ssh"} for n in nodes()}, "items": [], "sample": {},
         "collection_version": "1", "ansible_version": "1", "python_version": "3",
     }  # fmt: skip
-    text = page.render(report.build(plan, records, judge(records), matrices))
+    text = page.render(report.build(plan, judge(records), matrices))
     assert "Rail 0" in text and "Timetable: 1 rounds" in text
 
 

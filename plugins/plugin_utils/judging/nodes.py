@@ -1,0 +1,36 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The verdict of a whole node: of everything that was said of it and of its parts the worst.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import NodeVerdict
+
+# A stage that was skipped takes nothing from one that passed.
+_ORDER = {**SEVERITY, "SKIPPED": -1}
+
+
+def judged(verdicts: t.Iterable[dict[str, t.Any]]) -> list[NodeVerdict]:
+    """Every node, and every pair and group, which is nobody's alone, the worst first. What was found of a node beside the plan is the
+    node's all the same."""
+    found: dict[str, NodeVerdict] = {}
+    for verdict in verdicts:
+        kind, name = subjects.bearer(verdict["subject"])
+        word, stage = verdict["verdict"], verdict["stage"]
+        node = found.setdefault(name, NodeVerdict(name=name, kind=kind, verdict=word, stages={}, simulated=False))
+        node["verdict"] = _worse(node["verdict"], word)
+        node["stages"][stage] = _worse(node["stages"].get(stage, word), word)
+        node["simulated"] = node["simulated"] or verdict["simulated"]
+    return sorted(found.values(), key=lambda node: (-SEVERITY[node["verdict"]], node["name"]))
+
+
+def _worse(one: str, other: str) -> str:
+    return max(one, other, key=_ORDER.__getitem__)
