@@ -46,18 +46,18 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             reason = f"{argv[0]} ended with status {result.rc}: {_last_words(result)}"
             yield observation.failed(check, "tool_failed", reason, **common)
         else:
-            metrics, wrong = read(result.out, params["metrics"])
+            metrics, wrong = read(result.out, params["metrics"], result.err)
             if wrong:
                 yield observation.failed(check, "bad_output", wrong, **common)
             else:
                 yield observation.measured(check, metrics=metrics, **common)
 
 
-def read(text: str, wanted: list[dict[str, t.Any]]) -> tuple[dict[str, t.Any], str | None]:
+def read(text: str, wanted: list[dict[str, t.Any]], errors: str = "") -> tuple[dict[str, t.Any], str | None]:
     """The metrics in a tool's output, or what is wrong with it.
 
     Each of `wanted` is {"name", "unit", "regex"} with one group around the number, or {"name", "unit", "json"} with the
-    key in the one JSON object that the tool prints.
+    key in the one JSON object that the tool prints. Some tools print their numbers where errors go (dd): `errors` is searched too.
     """
     metrics = {}
     for metric in wanted:
@@ -68,7 +68,7 @@ def read(text: str, wanted: list[dict[str, t.Any]]) -> tuple[dict[str, t.Any], s
                 return {}, f"{metric['name']}: no number {metric['json']!r} in the JSON that the tool printed"
         else:
             try:
-                found = re.findall(metric["regex"], text, re.MULTILINE)
+                found = [one for words in (text, errors) for one in re.findall(metric["regex"], words, re.MULTILINE)]
             except re.error as error:
                 return {}, f"{metric['name']}: regex: found {metric['regex']!r}, expected a regular expression: {error}"
             if len(found) != 1:

@@ -60,5 +60,10 @@ class Interface:
             )
 
     @property
+    def known(self) -> set[str]:
+        """Its variables. Those without a spec are the play's alone: a plan is for everybody, and nobody says that they are no secrets."""
+        return {*self.options, *(name for name in self.defaults if name.startswith(self.prefix))}
+
+    @property
     def prefix(self) -> str:
         return "acceptance_" if self.name == COMMON else f"{self.name}_"

@@ -123,16 +123,16 @@ class Planner:
             validated = ArgumentSpecValidator(role.options).validate({k: v for k, v in values.items() if v is not None})
             if validated.error_messages:
                 raise PlanError(f"{host}: {'; '.join(validated.error_messages)}")
-            unknown = [k for k in own if k.startswith(role.prefix) and k not in role.options and role.options]
+            unknown = [k for k in own if k.startswith(role.prefix) and k not in role.known]
             if role.name == COMMON and unknown:
                 raise PlanError(
                     f"{host}: unknown variable {sorted(unknown)[0]}; expected one of {', '.join(sorted(role.options))}"
                 )
             # rdma_ports_network begins like a variable of the stage rdma.
-            unknown = sorted(k for k in unknown if not any(k in other.options for other in roles))
+            unknown = sorted(k for k in unknown if not any(k in other.known for other in roles))
             if unknown:
-                near = difflib.get_close_matches(unknown[0], role.options, 3)
-                expected = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(sorted(role.options))}"
+                near = difflib.get_close_matches(unknown[0], role.known, 3)
+                expected = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(sorted(role.known))}"
                 raise PlanError(f"{host}: unknown variable {unknown[0]} of stage {role.name}; {expected}")
             settled.update(values)
             settled.update(validated.validated_parameters)

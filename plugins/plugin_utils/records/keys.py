@@ -47,3 +47,9 @@ def kind_of(subject: str) -> str:
 def pair_of(a: str, b: str) -> str:
     """The id of a pair."""
     return "|".join(sorted((a, b)))
+
+
+def ends_of(pair: str) -> tuple[str, str]:
+    """The two ends of a pair's id."""
+    first, _bar, second = pair.partition("|")
+    return first, second

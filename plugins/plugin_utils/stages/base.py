@@ -47,6 +47,13 @@ def nothing_asked() -> Record:
     return {"state": "done", "end": "done", "observations": [observation.measured(TIMETABLE, context={"note": said})]}
 
 
+def settings_of(plan: Record, target: str) -> Record:
+    """What the plan has settled for a target: the variables of its stages that have an argument spec."""
+    kept = plan["settings"]
+    found: Record = kept["sets"][kept["of"][target]]
+    return found
+
+
 class Stage:
     """The description of one stage. Attributes and methods are what it may say of itself; what it does not say holds as here."""
 

@@ -18,7 +18,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of, pair_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import ends_of, key_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
@@ -231,7 +231,7 @@ def _human(seconds: float) -> str:
 
 def complete(items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
     """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too."""
-    needed = {node for key in pairs_left(left) for node in key.subject.split("|")}
+    needed = {node for key in pairs_left(left) for node in ends_of(key.subject)}
     return {key_of(item) for item in items if item["check"] == TIMETABLE and item["subject"]["id"] in needed}
 
 
@@ -278,7 +278,7 @@ def _rounds_again(pairs: list[str], nodes: dict[str, str]) -> list[list[tuple[st
     rounds: list[list[tuple[str, str, str]]] = []
     free: dict[str, int] = {}
     for subject in pairs:
-        first, second = subject.split("|")
+        first, second = ends_of(subject)
         if first in nodes and second in nodes:
             number = max(free.get(first, 0), free.get(second, 0))
             while len(rounds) <= number:

@@ -43,3 +43,11 @@ def test_only_where_no_number_is_asked_for_it_needs_none() -> None:
     assert found["metrics"]["bandwidth"]["value"] == 512 and found["context"] == {"size": "1G"}
     assert measure(["true"])["context"] == {"size": "1G", "condition": True}
     assert measure(["false"])["reason_code"] == "tool_failed"
+
+
+def test_a_number_may_stand_where_errors_go_but_once() -> None:
+    found = measure(["sh", "-c", "echo bw=512 >&2"], by("bw=([0-9]+)"))
+    assert found["metrics"]["bandwidth"]["value"] == 512
+    assert measure(["sh", "-c", "echo bw=512; echo bw=512 >&2"], by("bw=([0-9]+)"))["reason_code"] == "bad_output"
+    # The two are not one text: what ends one does not begin a number of the other.
+    assert measure(["sh", "-c", "printf bw=5; printf 12 >&2"], by("bw=([0-9]+)"))["metrics"]["bandwidth"]["value"] == 5
