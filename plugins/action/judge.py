@@ -16,12 +16,16 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 
 class ActionModule(ActionBase):
     _requires_connection = False
+    _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
+        planned = task_vars.get("acceptance_run")
+        if planned and not planned.get("run_id"):
+            return {"skipped": True, "changed": False, "skip_reason": "check mode: there is no run to judge"}
         try:
-            result = conclude.judge(self._task.args, self._task.play, self._loader, task_vars)
+            result = conclude.judge(self._task.args, self._task.play, self._loader, task_vars, check=self._task.check_mode)
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:
@@ -30,4 +34,5 @@ class ActionModule(ActionBase):
             Display().display(line, color=colour)
         for line in conclude.left_behind(task_vars):
             Display().warning(line)
-        return {"changed": False, "failed": not result["accepted"], "msg": result["why"], **result}
+        refused = not result["accepted"] and self._task.args.get("refuse") != "play"
+        return {"changed": False, "failed": refused, "msg": result["last"], **result}

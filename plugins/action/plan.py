@@ -18,12 +18,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 
 class ActionModule(ActionBase):
     _requires_connection = False
+    _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         try:
-            planned, lines = planning.prepare(self._task.args, self._task.play, self._loader, task_vars, controller=os.getppid())
+            planned, lines = planning.prepare(
+                self._task.args, self._task.play, self._loader, task_vars, controller=os.getppid(), check=self._task.check_mode
+            )
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:

@@ -35,8 +35,8 @@ import typing as t
 
 from ansible import context
 from ansible.errors import AnsibleLookupError
-from ansible.inventory.manager import InventoryManager
 from ansible.plugins.lookup import LookupBase
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import pattern as patterns
 
 
 class LookupModule(LookupBase):
@@ -53,17 +53,7 @@ class LookupModule(LookupBase):
             raise AnsibleLookupError(
                 f"--skip-tags {','.join(sorted(skipped))} would skip the plan and the verdict; name the stages to skip"
             )
-        if not self._matches(pattern, (variables or {}).get("groups") or {}, arguments.get("subset")):
+        if not patterns.hosts(pattern, (variables or {}).get("groups") or {}, arguments.get("subset"), self._loader):
             limit = f" within --limit {arguments['subset']}" if arguments.get("subset") else ""
             raise AnsibleLookupError(f"no host matches {pattern!r}{limit}: nothing to accept")
         return [pattern]
-
-    def _matches(self, pattern: t.Any, groups: dict[str, list[str]], limit: str | None) -> bool:
-        """Whether any host is left; the inventory itself is not within a lookup's reach at this point."""
-        inventory = InventoryManager(loader=self._loader, parse=False)
-        for group, hosts in groups.items():
-            inventory.add_group(group)
-            for host in hosts:
-                inventory.add_host(host, group=group)
-        inventory.subset(limit)
-        return bool(inventory.list_hosts(pattern))

@@ -21,11 +21,18 @@ options:
     description: Folder of all runs.
     type: str
     required: true
+  refuse:
+    description:
+      - Where a fleet that is not accepted fails. V(here) is this task, and so the first host of the play.
+      - With V(play) the task is well, and a play after it over the hosts in RV(refused) must fail them, as the acceptance playbooks do.
+    type: str
+    choices: [here, play]
+    default: here
 attributes:
   check_mode:
     description: Can run in check mode.
     support: full
-    details: A run in check mode has measured nothing and is not accepted.
+    details: The run is judged and shown, and nothing is written.
   diff_mode:
     description: Returns what changed.
     support: none
@@ -46,6 +53,15 @@ accepted:
   type: bool
 why:
   description: The same in one sentence.
+  returned: always
+  type: str
+refused:
+  description: The inventory hosts that are not accepted; a cluster is one if any of its nodes is not.
+  returned: always
+  type: list
+  elements: str
+last:
+  description: What was decided and where the report is, in one line.
   returned: always
   type: str
 counts:

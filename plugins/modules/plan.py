@@ -40,10 +40,11 @@ attributes:
   check_mode:
     description: Can run in check mode.
     support: full
-    details: The plan is written, and says that nothing was measured.
+    details: The plan is made and shown as always, and nothing is written; there is no run then.
   diff_mode:
     description: Returns what changed.
-    support: none
+    support: partial
+    details: In check mode each check that would be measured.
 """
 
 EXAMPLES = r"""
@@ -57,7 +58,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 run_id:
-  description: The run.
+  description: The run; empty in check mode.
   returned: success
   type: str
 results_dir:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import pathlib
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, unheeded, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, refused, unheeded, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
@@ -25,13 +27,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 
-def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Judge the run of this play, or an old one by its id with today's expectations."""
+def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], check: bool = False) -> dict[str, t.Any]:
+    """Judge the run of this play, or an old one by its id with today's expectations. In check mode nothing is written."""
     planned = task_vars.get("acceptance_run")
     if planned and planned.get("run_id"):
         run = Run(planned["results_dir"], planned["run_id"])
         if planned.get("detached"):
-            return _detached(run)
+            return _detached(run, list(run.plan()["targets"]))
         written = run.plan()
         inputs = written["judging"]
     else:
@@ -50,27 +52,37 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     judgement.notes += evidence.notes + inputs["notes"]
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
-    out.mkdir(parents=True, exist_ok=True)
     verdicts = "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts)
-    write_atomically(out / "verdicts.jsonl", verdicts)
     evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
     matrices = {stage.name: stage.pictures(sound, expectations.of_run(inputs)) for stage in stages}
     made = report.build(written, judgement, matrices, evidence.files)
-    paths = report.write(out, made)
-    made["path"] = str(paths[0])
-    if planned:
+    paths: list[pathlib.Path] = []
+    if not check:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / "verdicts.jsonl", verdicts)
+        paths = report.write(out, made)
+    if planned and not check:
         run.clear_todo()
         run.release()
-    lines = terminal.coloured(made)
+    word = "ACCEPTED" if judgement.accepted else "NOT ACCEPTED"
+    last = f"{word}, report: {_near(paths[0])}" if paths else f"{word}; check mode, nothing was written"
+    run_level = bool(evidence.changed or (judgement.warnings and inputs["warn"] != "accept"))
     return {
         "accepted": judgement.accepted,
-        "why": f"{'ACCEPTED' if judgement.accepted else 'NOT ACCEPTED'}: {judgement.why}",
+        "why": f"{word}: {judgement.why}",
+        "last": last,
+        "refused": refused.targets(written, judgement, inputs["warn"], whole=run_level),
         "run_id": run.id,
         "counts": judgement.counts,
         "coverage": {k: v for k, v in judgement.coverage.items() if k != "unknown"},
         "report": [str(p) for p in paths],
-        "lines": lines,
+        "lines": [*terminal.coloured(made), (last, "green" if judgement.accepted else "red")],
     }
+
+
+def _near(path: pathlib.Path) -> str:
+    """A path as short as it can be said from here."""
+    return min(str(path), os.path.relpath(path), key=len)
 
 
 def left_behind(task_vars: dict[str, t.Any]) -> t.Iterator[str]:
@@ -86,7 +98,7 @@ def left_behind(task_vars: dict[str, t.Any]) -> t.Iterator[str]:
         folder.rmdir()
 
 
-def _detached(run: Run) -> dict[str, t.Any]:
+def _detached(run: Run, targets: list[str]) -> dict[str, t.Any]:
     """A run whose pods work on without us is not judged, and so not accepted."""
     records = sorted((run.dir / "detached").glob("*.json"))
     nodes = sum(len(json.loads(path.read_text(encoding="utf-8"))["nodes"]) for path in records)
@@ -95,7 +107,11 @@ def _detached(run: Run) -> dict[str, t.Any]:
         f"DETACHED: run {run.id} works on {nodes} nodes by itself and is not judged. Look: playbooks/status.yml -e run_id={run.id}; "
         f"collect and judge: playbooks/resume.yml -e run_id={run.id}; give up: playbooks/cleanup.yml -e run_id={run.id}"
     )
-    return {"accepted": False, "why": why, "run_id": run.id, "detached": nodes, "lines": [(why, "yellow")]}
+    last = "DETACHED: nothing is accepted before it is judged"
+    return {
+        "accepted": False, "why": why, "last": last, "refused": targets, "run_id": run.id, "detached": nodes,
+        "lines": [(why, "yellow")],
+    }  # fmt: skip
 
 
 def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], written: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -57,7 +57,8 @@ class StageAction(ActionBase):
         if not planned:
             return dict(self._execute_module(task_vars=task_vars))
         try:
-            return self._on(planned, task_vars).run()
+            stage = self._on(planned, task_vars)
+            return stage.in_check_mode() if self._task.check_mode else stage.run()
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:

@@ -20,6 +20,7 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
@@ -99,6 +100,14 @@ class StageOnTarget:
 
     def run(self) -> dict[str, t.Any]:
         raise NotImplementedError
+
+    def in_check_mode(self) -> dict[str, t.Any]:
+        """A task that is in check mode within a run that is not, as a team's own may be: it measures nothing, and its checks say so."""
+        if not self.planned or self.phase == "start":
+            return {"skipped": True, "changed": False, "skip_reason": "nothing to say in check mode"}
+        measurements = interpret({"state": "check_mode"}, self.completer)
+        self.keep(measurements)
+        return self.result(measurements)
 
     def args(self) -> dict[str, t.Any]:
         """The module's arguments: what the task gives; else what a stage between nodes works out; else the variable of the

@@ -14,9 +14,9 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 
 
-def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[str]:
-    """The plan in a few lines for people."""
-    lines = [f"run {plan['run_id']}: {len(plan['items'])} checks on {len(plan['targets'])} hosts"]
+def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]], what: str) -> list[str]:
+    """The plan in a few lines for people, that begin with `what` it is."""
+    lines = [f"{what}: {len(plan['items'])} checks on {len(plan['targets'])} hosts"]
     total = 0.0
     left = sum(len(checks_left) for stages in todo.values() for checks_left in stages.values())
     if left != len(plan["items"]):
@@ -42,3 +42,13 @@ def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> list[s
             + (f" and stages {', '.join(plan['skipped_stages'])}" if plan["skipped_stages"] else "")
         )
     return lines + [f"note: {note}" for note in plan["notes"]]
+
+
+def listed(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]]) -> str:
+    """Each check that is left, in a line of its own, in the order of the stages."""
+    return "".join(
+        f"{stage['name']}: {item['subject']['id']}: {item['check']} {item['variant']}".rstrip() + "\n"
+        for stage in plan["stages"]
+        for stages in todo.values()
+        for item in stages.get(stage["name"], ())
+    )

@@ -12,6 +12,7 @@ import json
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, inputs, kept, todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
@@ -20,22 +21,34 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, new_run_id, write_atomically
 
 Record = dict[str, t.Any]
+# The stages of a run that is none.
+NOTHING = collection.ROOT / "roles/common/tasks/nothing.yml"
+# A run, its plan, its stages, the settings of each host, and notes for people.
+Begun = tuple[Run, Record, list[Interface], dict[str, Record], list[str]]
 
 
-def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, controller: int) -> tuple[Record, list[str]]:
-    """Make or reopen a run; returns what the stages need to know, and lines for people."""
+def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, controller: int, check: bool = False) -> tuple[Record, list[str]]:
+    """Make or reopen a run; returns what the stages need to know, and lines for people. In check mode nothing is written: the same
+    plan, and no run."""
     measurement.require()
     planner = Planner(play, loader, task_vars)
     begin = _reopened if args["mode"] == "resume" else _made
-    run, written, stages, settings, notes = begin(args, planner, controller)
+    run, written, stages, settings, notes = begin(args, planner, controller, check)
     detach = detached(stages, settings)
-    measurements, wrong = run.journal.read()
+    measurements, wrong = run.journal.read() if run.dir.exists() else ([], [])
     left = todo.remaining(written, measurements, [stage.stage for stage in stages])
     here = {target: left[target] for target in left if target in set(planner.hosts)}
+    if check:
+        begun = "resumed" if args["mode"] == "resume" else "begun"
+        lines = estimate.summary(written, left, f"check mode, nothing is measured and no run is {begun}")
+        lines += [f"note: {note}" for note in notes + wrong + planner.questions]
+        diff = {"before": "", "after": estimate.listed(written, here), "before_header": "nothing", "after_header": "what would be measured"}
+        said = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
+        return {**said, "changed": bool(here), "diff": diff}, lines
     _assign(run, here, stages, settings)
     long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in here)]
     these = [{**stage.entry, "tags": tags_of(stage.name)} for stage in stages]
-    lines = estimate.summary(written, left) + [f"note: {note}" for note in notes + wrong]
+    lines = estimate.summary(written, left, f"run {run.id}") + [f"note: {note}" for note in notes + wrong]
     tasks = run.include([todo.task_of(stage) for stage in todo.phases(these, here, long)])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,
@@ -43,28 +56,31 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
     return planned, lines
 
 
-def _made(args: Record, planner: Planner, controller: int) -> tuple[Run, Record, list[Interface], dict[str, Record], list[str]]:
+def _made(args: Record, planner: Planner, controller: int, check: bool) -> Begun:
     run = Run(str(args["results_dir"]), new_run_id())
     written, stages, settings = planner.build(run.id, args["stages"])
     written["judging"] = inputs.judging_inputs(planner, settings)
     written["judging"]["notes"] += inputs.without_effect(written, settings)
     detached(stages, settings)  # refused before anything is written
-    run.make()
-    run.claim(controller)
-    write_atomically(run.dir / "plan.json", dump(written))
+    if not check:
+        run.make()
+        run.claim(controller)
+        write_atomically(run.dir / "plan.json", dump(written))
     return run, written, stages, settings, list(written["judging"]["notes"])
 
 
-def _reopened(args: Record, planner: Planner, controller: int) -> tuple[Run, Record, list[Interface], dict[str, Record], list[str]]:
+def _reopened(args: Record, planner: Planner, controller: int, check: bool) -> Begun:
     """What a run measures stands in its plan, and is not asked of today's inventory."""
     run = Run.open(str(args["results_dir"]), str(args["run_id"]))
     written = run.plan()
-    run.claim(controller, bool(boolean(args.get("take_over") or False)))
-    notes = run.journal.repair()
+    if not check:
+        run.claim(controller, bool(boolean(args.get("take_over") or False)))
+    notes = [] if check else run.journal.repair()
     records, _notes, chain = run.journal.examine()
     broken = integrity.broken_chain(written, records, chain)
     if broken:
-        run.clear_todo()
+        if not check:
+            run.clear_todo()
         raise RunError(f"run {run.id}: {broken}: it cannot be accepted any more; begin a new run")
     stages, _skipped = planner.stages(written["stages"])
     settings, differs = kept.settings(written, planner, stages)

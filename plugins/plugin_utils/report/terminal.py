@@ -55,8 +55,6 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
         (f"{counts or 'no verdict'}; {coverage['measured']} of {coverage['planned']} planned checks measured", None),
         (f"{word}: {_line(model['why'])}", "green" if model["accepted"] else "red"),
     ]
-    if model.get("path"):
-        lines.append((f"report: {_line(model['path'])}", None))
     return lines
 
 

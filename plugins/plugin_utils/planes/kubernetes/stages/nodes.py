@@ -55,8 +55,6 @@ class StageOnCluster(StageOnTarget):
         try:
             if lost:
                 self._give_up({"lost": lost})
-            elif self.action._task.check_mode:
-                self._give_up({"state": "check_mode"})
             else:
                 self._measure()
         except KubeError as error:

@@ -1,0 +1,32 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which inventory hosts are not accepted: what Ansible's own summary shows as failed.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import Judgement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+
+Record = dict[str, t.Any]
+
+
+def targets(plan: Record, judgement: Judgement, warn: str = "accept", whole: bool = False) -> list[str]:
+    """Of a run that is not accepted: the targets of each node that something bad was said of, in the order of the plan. A pair or a
+    group that nobody else is to blame for is all of its nodes. All targets where it is refused as a `whole`, or where no node is to blame.
+    """
+    if judgement.accepted:
+        return []
+    every = list(plan["targets"])
+    target_of = {item["subject"]["id"]: item["target"] for item in plan["items"] if item["subject"]["kind"] == "node"}
+    bad = [v for v in judgement.verdicts if v["verdict"] == "FAIL"] + [v for v in judgement.planned if v["verdict"] == "UNKNOWN"]
+    if warn != "accept":
+        bad += [v for v in judgement.verdicts if v["verdict"] == "WARN"]
+    blamed = {node for v in bad for node in subjects.nodes_of(v["subject"])}
+    found = {target_of.get(node, node.split("/", 1)[0]) for node in blamed}
+    return [target for target in every if target in found] if found & set(every) and not whole else every

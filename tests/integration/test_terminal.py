@@ -1,0 +1,112 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What stands on the terminal at the end of a run over simulated hosts of this machine, and what check mode leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import typing as t
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# A healthy host comes first: it carried the failure of all others once. h100-03 has a slow GPU, h200-04 a cut output.
+FEW = "h100-01,h100-02,h100-03,h200-04"
+# Without six identical neighbours the slow GPU still fails beside its siblings.
+STAGES = ("--tags", "nccl_node,gemm")
+
+
+class Done(t.NamedTuple):
+    status: int
+    output: str
+
+    def recap(self) -> dict[str, int]:
+        """By host how often it failed."""
+        lines = self.output.partition("PLAY RECAP")[2].splitlines()
+        return {found[1]: int(found[2]) for line in lines if (found := re.match(r"(\S+) +: .*failed=(\d+)", line))}
+
+
+def play(results: pathlib.Path, *arguments: str, playbook: str = "acceptance.yml", **variables: t.Any) -> Done:
+    command = [str(pathlib.Path(sys.executable).with_name("ansible-playbook")), playbook, "-i", "inventories/demo", *arguments]
+    places = {"acceptance_results_dir": str(results), "acceptance_state_dir": f"{results}-state/{{{{ inventory_hostname }}}}"}
+    values = json.dumps({**places, **variables})
+    done = subprocess.run(
+        [*command, "-e", values], cwd=ROOT, env={**os.environ, "ANSIBLE_NOCOLOR": "1", "COLUMNS": "120"}, check=False, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=300,
+    )  # fmt: skip
+    assert "Traceback" not in done.stdout
+    return Done(done.returncode, done.stdout)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture(scope="module")
+def refused(results: pathlib.Path) -> Done:
+    return play(results, "--limit", FEW, *STAGES)
+
+
+def test_who_is_not_accepted_has_failed_and_nobody_else(refused: Done) -> None:
+    assert refused.status == 2
+    assert refused.recap() == {"h100-01": 0, "h100-02": 0, "h100-03": 1, "h200-04": 1}, refused.output[-3000:]
+
+
+def test_one_short_line_is_the_last_word(refused: Done) -> None:
+    """After the table: nothing but each failed host, and what was decided with where the report is."""
+    _before, _banner, after = refused.output.partition("PLAY [Fail the hosts")
+    assert "NOT ACCEPTED, report: " in after and "report.html" in after
+    assert not {"counts", "coverage", "run_id", "report.json", "report.prom", "PASS:"} & set(re.split(r"[\s']+", after))
+
+
+def test_judged_again_it_is_the_same(refused: Done, results: pathlib.Path) -> None:
+    (run,) = (path.parent.name for path in results.glob("*/plan.json"))
+    again = play(results, "-e", f"run_id={run}", playbook="playbooks/judge.yml")
+    assert again.status == 2 and {host for host, failed in again.recap().items() if failed} == {"h100-03", "h200-04"}
+    assert len(list(results.glob("*/judged/*/report.html"))) == 1
+    looked = play(results, "-e", f"run_id={run}", "--check", playbook="playbooks/judge.yml")
+    assert looked.status == 2 and "nothing was written" in looked.output
+    assert len(list(results.glob("*/judged/*"))) == 1
+
+
+def test_an_accepted_fleet_fails_nobody(results: pathlib.Path) -> None:
+    done = play(results, "--limit", "h100-01", *STAGES)
+    assert done.status == 0 and done.recap() == {"h100-01": 0}, done.output[-3000:]
+    assert "ACCEPTED, report: " in done.output and "skipping: no hosts matched" in done.output
+
+
+def test_a_run_that_is_refused_for_what_no_host_did_fails_all(results: pathlib.Path) -> None:
+    """A floor of the user's that nothing was held to, where warnings refuse."""
+    mistaken = {
+        "id": "mine", "match": {"stage": "gemm", "check": "bf16", "gpu": "NVIDIA H100 80 GB HBM3"}, "metric": "tflops", "value": 600,
+        "unit": "TFLOPS", "source": "test", "date": "2026-11", "confidence": "measured",
+    }  # fmt: skip
+    done = play(
+        results, "--limit", "h100-01,h100-02", "--tags", "gemm", acceptance_expectations=[mistaken], acceptance_warn="refuse"
+    )  # fmt: skip
+    assert done.status == 2 and done.recap() == {"h100-01": 1, "h100-02": 1}, done.output[-3000:]
+
+
+@pytest.mark.parametrize("diff", [(), ("--diff",)])
+def test_check_mode_shows_the_plan_and_is_no_run(tmp_path: pathlib.Path, diff: tuple[str, ...]) -> None:
+    done = play(tmp_path / "results", "--limit", FEW, "--check", *diff)
+    assert done.status == 0 and "NOT ACCEPTED" not in done.output and not any(done.recap().values()), done.output[-3000:]
+    assert "check mode, nothing is measured and no run is begun: 24 checks on 4 hosts" in done.output
+    assert ("+gemm: h100-03: bf16 mode=alone" in done.output) == bool(diff)
+    assert not (tmp_path / "results").exists()
+
+
+def test_check_mode_of_a_resume_says_what_is_left(refused: Done, results: pathlib.Path) -> None:
+    run = min(path.parent for path in results.glob("*/plan.json"))
+    before = {path: path.stat().st_mtime_ns for path in sorted(run.rglob("*"))}
+    done = play(results, "--limit", FEW, "--check", "--diff", "-e", f"run_id={run.name}", playbook="playbooks/resume.yml")
+    assert done.status == 0 and "no run is resumed" in done.output and "+nccl_node: h200-04: all_reduce" in done.output
+    assert before == {path: path.stat().st_mtime_ns for path in sorted(run.rglob("*"))}
