@@ -78,7 +78,7 @@ def judgement(verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[st
     accepted = bool(verdicts) and not counts["FAIL"] and not counts["UNKNOWN"]
     coverage = {"planned": len(verdicts), "measured": len(verdicts) - counts["UNKNOWN"], "skipped": 0, "ratio": 1.0, "unknown": []}
     given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
-    of = {"nodes": nodes.judged(verdicts), "deciding": deciding, "simulated": simulated, "drift": {}, "warnings": []}
+    of = {"nodes": nodes.judged(verdicts), "deciding": deciding, "simulated": simulated, "drift": {}, "warnings": [], "tables": {}}
     return types.SimpleNamespace(**{**given, **of, **fields})
 
 

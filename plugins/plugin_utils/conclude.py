@@ -22,8 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import terminal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 
@@ -54,13 +53,12 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     verdicts = "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts)
     evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
-    matrices = {stage.name: stage.pictures(sound, expectations.of_run(inputs)) for stage in stages}
-    made = report.build(written, judgement, matrices, evidence.files)
+    made = model.build(written, judgement, evidence.files)
     paths: list[pathlib.Path] = []
     if not check:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "verdicts.jsonl", verdicts)
-        paths = report.write(out, made)
+        paths = files.write(out, made)
     if planned and not check:
         run.clear_todo()
         run.release()

@@ -13,7 +13,8 @@ import zlib
 
 import pytest
 import report_samples as samples
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, model, page
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model, page
 from rigs.browser import Browser, executable
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(not executable(), reason="no chromium here: apt-get install chromium")]
@@ -47,9 +48,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
         made[name] = folder / f"{name}.html"
         made[name].write_text(page.render(model.build(*run)), encoding="utf-8")
     rounds = [{"round": i, "pairs": 6, "started_at": None, "seconds": 5.0, "slowest": samples.HOSTILE[0]} for i in range(11)]
-    matrices = [heatmap.build(f"{n} nodes", samples.pairs(n), rounds=rounds, simulated=n == 12) for n in (12, 100, 300)]
+    tables = [Table("", f"{n} nodes", "", samples.pairs(n), "higher", "Gb/s", n == 12, rounds=rounds) for n in (12, 100, 300)]
     made["pairs"] = folder / "pairs.html"
-    made["pairs"].write_text(page.render(model.build(*samples.fleet(12, 1), matrices={"stage0": matrices})), encoding="utf-8")
+    plan, judged = samples.fleet(12, 1)
+    judged.tables["stage0"] = tables
+    made["pairs"].write_text(page.render(model.build(plan, judged)), encoding="utf-8")
     return made
 
 

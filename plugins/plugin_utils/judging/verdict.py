@@ -31,6 +31,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
@@ -54,7 +55,8 @@ class Judgement:
     `extras` those of what was measured and not planned. `nodes` are the verdicts of whole nodes, pairs and groups, the worst first.
     `deciding` is of each key the measurement that was judged. `counts` counts all verdicts. `coverage` is {"planned", "measured" (or
     not applicable), "skipped", "ratio", "unknown": [text]}. `drift` is {node: deviating facts with their severity}. `warnings` are of
-    the run as a whole, and count as WARN. `simulated`: whether any number came from a simulated tool.
+    the run as a whole, and count as WARN. `simulated`: whether any number came from a simulated tool. `tables` are by stage those of
+    its pairs.
     """
 
     verdicts: list[Verdict]
@@ -71,6 +73,7 @@ class Judgement:
     notes: list[str]
     drift: dict[str, list[dict[str, t.Any]]]
     warnings: list[str] = dataclasses.field(default_factory=list)
+    tables: dict[str, list[Table]] = dataclasses.field(default_factory=dict)
 
 
 def judge(
@@ -122,8 +125,10 @@ class Stage(t.Protocol):
     name: str
     conditions: frozenset[str]
 
+    def tables(self, records: list[Record], expected: t.Callable[[str, str], Expectations]) -> list[Table]: ...
+
     def opinions(
-        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: t.Callable[[str, str], Expectations]
+        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: t.Callable[[str, str], Expectations], tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion]]: ...
 
 
@@ -154,6 +159,7 @@ class _Court:
         self.changed: t.Sequence[str] = ()
         self.notes: list[str] = list(plan.get("notes") or [])
         self.drift: dict[str, list[dict[str, t.Any]]] = {}
+        self.tables: dict[str, list[Table]] = {}
         self.records: dict[Key, list[Record]] = collections.defaultdict(list)
         self.deciding: dict[Key, Record] = {}
         self.parts: dict[Key, list[Key]] = collections.defaultdict(list)
@@ -240,7 +246,8 @@ class _Court:
             opinions[key].append(opinion)
         everything = [record for attempts in self.records.values() for record in attempts]
         for stage in self.stages.values():
-            for key, opinion in stage.opinions(self.deciding, everything, self.expected):
+            tables = self.tables[stage.name] = stage.tables(everything, self.expected)
+            for key, opinion in stage.opinions(self.deciding, everything, self.expected, tables):
                 opinions[key].append(opinion)
         settled: dict[Key, Opinion] = {}
         for key in sorted(opinions, key=lambda key: key in self.parts):  # parts before what they are parts of
@@ -606,6 +613,7 @@ class _Court:
             notes=self.notes,
             drift=self.drift,
             warnings=self.warnings,
+            tables=self.tables,
         )
 
     def _done(self, verdict: Verdict) -> bool:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import number, plain
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.model import ORDER
 
 Record = t.Dict[str, t.Any]
 Figure = t.Dict[str, t.Any]
@@ -109,7 +109,7 @@ def histogram(rows: list[Record]) -> Figure:
     figure = bars(bins(values), floors, unit, "subjects", top=0.76)
     layout = figure["layout"]
     for of, dots in _traces([r for r in rows if r["verdict"] != "PASS"], word):
-        level = [ORDER.index(r["verdict"]) for r in of][:OUTLIERS]
+        level = [WORST_FIRST.index(r["verdict"]) for r in of][:OUTLIERS]
         x = [layout["xaxis"]["range"][0] if r["value"] is None else r["value"] for r in of[:OUTLIERS]]
         figure["data"].append({**dots, "text": dots["text"][:OUTLIERS], "x": x, "y": level, "yaxis": "y2", "cliponaxis": False})
     layout["yaxis2"] = {"domain": [0.8, 1], "range": [4.6, -0.6], "visible": False}
@@ -158,7 +158,7 @@ def _unit(rows: list[Record]) -> str:
 
 def _traces(rows: list[Record], word: str) -> t.Iterator[tuple[list[Record], Figure]]:
     """The rows of each verdict, and how they are drawn: the worst last, so that nothing lies over it."""
-    for verdict in reversed(ORDER):
+    for verdict in reversed(WORST_FIRST):
         for simulated in (False, True):
             of = [r for r in rows if r["verdict"] == verdict and r["simulated"] == simulated]
             if not of:
@@ -173,7 +173,7 @@ def _traces(rows: list[Record], word: str) -> t.Iterator[tuple[list[Record], Fig
                     # Hollow is simulated; the word says it too.
                     "name": verdict + (" (simulated)" if simulated else ""),
                     "meta": verdict,
-                    "legendrank": ORDER.index(verdict),
+                    "legendrank": WORST_FIRST.index(verdict),
                     "marker": {"symbol": f"{symbol}-open" if simulated else symbol, "size": size, "line": {"width": 2 * simulated}},
                     "text": [_hover(r, word) for r in of],
                     "hovertemplate": "%{text}<extra></extra>",

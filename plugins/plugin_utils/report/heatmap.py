@@ -15,6 +15,7 @@ import sys
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts
 
@@ -29,6 +30,13 @@ OPEN = 24
 WORST = 50
 # Vermilion under the floor and blue above it, which colour-blind people tell apart; bad cells have a mark besides.
 COLOURS = ("#8c1d04", "#d1501f", "#f3b48f", "#f4f2ee", "#a9c8e2", "#2f6da3")
+
+
+def of_table(table: Table) -> Record:
+    """What the page and report.json show of a table of the judge's."""
+    return build(
+        table.title, table.cells, better=table.better, unit=table.unit, rounds=table.rounds, simulated=table.simulated,
+    )  # fmt: skip
 
 
 def build(

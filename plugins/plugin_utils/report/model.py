@@ -10,25 +10,21 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
-import hashlib
-import pathlib
 import shlex
 import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
 
 Model = t.Dict[str, t.Any]
 Record = t.Dict[str, t.Any]
 
-# The worst first.
-ORDER = tuple(sorted(SEVERITY, key=lambda word: -SEVERITY[word]))
-ABNORMAL = tuple(word for word in ORDER if word not in ("PASS", "SKIPPED"))
+ABNORMAL = tuple(word for word in WORST_FIRST if word not in ("PASS", "SKIPPED"))
 EXPECTATION = ("stage", "check", "metric", "expected", "unit", "floor", "layer", "source", "date", "confidence", "expectation")
 # Metrics that are shown and never gated on: a mean over all sizes says nothing about the plateau.
 UNGATED = ("avg_busbw", "out_of_bounds")
@@ -40,18 +36,17 @@ COMMANDS = 200
 def build(
     plan: Record,
     judgement: Judgement,
-    matrices: t.Mapping[str, list[Record]] | None = None,
     files: t.Sequence[Record] = (),
 ) -> Model:
     """One model (report/v1) from the plan of a run and what the verdict engine said of it.
 
-    `matrices` are by stage what report/heatmap.py made of its pair tests; `files` {path, bytes, sha256} of the evidence as it lies
-    in the run's folder (integrity.py).
+    `files` are {path, bytes, sha256} of the evidence as it lies in the run's folder (integrity.py).
     """
     judged = judgement.deciding
     verdicts = judgement.verdicts
     stages = [s["name"] for s in plan["stages"]]
     nodes = _nodes(judgement, stages)
+    drawn = {name: [heatmap.of_table(table) for table in tables if table.cells] for name, tables in judgement.tables.items()}
     raw = [file for file in files if file["path"].startswith("raw/")]
     return {
         "schema": "report/v1",
@@ -71,7 +66,7 @@ def build(
         "nodes": nodes,
         "counted": subjects.counted(n["kind"] for n in nodes),
         "not_measured_by_plan": _without_checks(plan, nodes),
-        "stages": [{**_stage(name, verdicts, judged), "matrices": (matrices or {}).get(name, [])} for name in stages],
+        "stages": [{**_stage(name, verdicts, judged), "matrices": drawn.get(name, [])} for name in stages],
         "warnings": [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings] + _warnings(verdicts),
         "waivers": [_waiver(v) for v in verdicts if v["verdict"] == "KNOWN_FAIL"],
         "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),
@@ -122,7 +117,7 @@ def _findings(verdicts: list[Record], judged: t.Mapping[Key, Record]) -> list[Re
         # Of two with one reason the one that has the tool's output says more.
         if before is None or (not before["raw"] and one["raw"]):
             found[v["stage"], v["reason"]] = one
-    return sorted(found.values(), key=lambda f: ORDER.index(f["verdict"]))
+    return sorted(found.values(), key=lambda f: WORST_FIRST.index(f["verdict"]))
 
 
 def _texts(items: t.Any) -> list[str]:
@@ -138,7 +133,7 @@ def _stage(name: str, verdicts: list[Record], judged: t.Mapping[Key, Record]) ->
             group = checks.setdefault((v["check"], v["variant"]), {"check": v["check"], "variant": v["variant"], "rows": []})
             group["rows"].append(_row(v, judged.get(key_of(v))))
     for group in checks.values():
-        group["rows"].sort(key=lambda r: (ORDER.index(r["verdict"]), r["subject"]))
+        group["rows"].sort(key=lambda r: (WORST_FIRST.index(r["verdict"]), r["subject"]))
         group["counts"] = dict(collections.Counter(r["verdict"] for r in group["rows"]))
         group["summary"] = _summary(group["rows"])
     return {"name": name, "checks": [checks[key] for key in sorted(checks)]}
@@ -251,23 +246,3 @@ def _versions(plan: Record, judged: t.Mapping[Key, Record]) -> list[Record]:
         *({"name": name, "version": version, "nodes": None} for name, version in own.items()),
         *({"name": stage, "version": version, "nodes": len(on)} for (stage, version), on in sorted(seen.items())),
     ]
-
-
-def write(out: pathlib.Path, model: Model) -> list[pathlib.Path]:
-    """All formats into `out`, each whole or not at all; returns their paths, the page for people first."""
-    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, page
-
-    made = {
-        "report.html": page.render,
-        "report.md": formats.markdown,
-        "report.json": formats.as_json,
-        "report.junit.xml": formats.junit,
-        "report.prom": formats.prometheus,
-    }
-    digests = []
-    for name, make in made.items():
-        text = make(model)
-        write_atomically(out / name, text)
-        digests.append(f"{hashlib.sha256(text.encode()).hexdigest()}  {name}\n")
-    write_atomically(out / integrity.LISTED, "".join(digests))
-    return [out / name for name in made]

@@ -16,6 +16,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 
 if t.TYPE_CHECKING:
@@ -117,11 +118,13 @@ class Stage:
         """Of a stage that walks timetables: the options by which a pod finds the ports of its own network."""
         return {}
 
-    def opinions(self, deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
-        """What its measurements say together, besides what each says of itself. `deciding` is the attempt that counts of each key,
-        `records` are all, those of one key in the order of their attempts."""
-        return iter(())
-
-    def pictures(self, records: list[Record], expected: Expected) -> list[Record]:
-        """Matrices for the report, as report/heatmap.py makes them."""
+    def tables(self, records: list[Record], expected: Expected) -> list[Table]:
+        """The tables of tests between pairs, made once for the opinions and for the report, which draws them."""
         return []
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        """What its measurements say together, besides what each says of itself. `deciding` is the attempt that counts of each key,
+        `records` are all, those of one key in the order of their attempts, `tables` what it made of them."""
+        return iter(())

@@ -471,10 +471,13 @@ class Rdma(base.Stage):
     def own_ports(self, settings: Record) -> Record:
         return rdma_ports.options(settings)
 
+    def tables(self, records: list[Record], expected: base.Expected) -> list[base.Table]:
+        return rdma_matrix.tables(records, expected)
+
     def opinions(
-        self, deciding: t.Mapping[base.Key, Record], records: list[Record], expected: base.Expected
+        self, deciding: t.Mapping[base.Key, Record], records: list[Record], expected: base.Expected, tables: list[base.Table]
     ) -> t.Iterator[tuple[base.Key, base.Opinion]]:
-        return rdma_matrix.opinions(deciding, records, expected)
+        return rdma_matrix.opinions(deciding, records, expected, tables)
 
 
 STAGE = Rdma()

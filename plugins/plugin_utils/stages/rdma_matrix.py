@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the measurements of the stages `rdma_ports`, `rdma` and `rdma_again` say together, of pairs, ports, nodes and paths.
+"""What the measurements of the stages `rdma` and `rdma_again` say together, of pairs, ports, nodes and paths.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import ipaddress
 import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, Expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix, standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 
 Record = t.Dict[str, t.Any]
@@ -31,29 +30,6 @@ Expected = t.Callable[[str, str], Expectations]
 
 # From so many values on their median says what a pair should give, where no expectation does.
 ENOUGH = 6
-# So many nodes, and most of them alike, say how the rails of the others should be.
-MAJORITY = 3
-
-
-@dataclasses.dataclass
-class Table:
-    """One kind of test in one realm, the name of a cluster or empty for machines behind SSH: the cells of its matrix, each
-    with the floor that is known of it. `directed`: each direction of a pair has a cell; `variant` is that of both."""
-
-    realm: str
-    check: str
-    variant: str
-    cells: list[Cell]
-    better: t.Literal["higher", "lower"]
-    unit: str
-    simulated: bool
-    directed: bool
-
-    def diagnose(self) -> Diagnosis | None:
-        """Who is bad; None where nothing says what is good."""
-        if all(cell.floor is None for cell in self.cells):
-            return None
-        return diagnose_matrix(self.cells, better=self.better, unit=self.unit)
 
 
 def tables(records: t.Sequence[Record], expected: Expected) -> list[Table]:
@@ -67,14 +43,17 @@ def tables(records: t.Sequence[Record], expected: Expected) -> list[Table]:
             for row in sides(record, "client"):
                 again[_realm(record), row["check"], directions.without_direction(row["variant"])].append((record, row))
     ports = _ports_of(records)
-    return [_table(*key, found, again[key], ports, expected) for key, found in sorted(pairs.items())]
+    made = [_table(*key, found, again[key], ports, expected) for key, found in sorted(pairs.items())]
+    for table in made:
+        table.rounds = _rounds(records, table)
+    return made
 
 
 def _ports_of(records: t.Iterable[Record]) -> dict[str, Record]:
     """By its id what the stage `rdma_ports` saw of each port, at last."""
     found = {}
     for record in sorted((r for r in records if r.get("stage") == "rdma_ports" and r["outcome"] == "measured"), key=lambda r: r["attempt"]):
-        for port in _hardware(record)[1]:
+        for port in rdma_rails.hardware(record)[1]:
             found[f"{record['subject']['id']}/nic/{port['device']}/{port.get('port')}"] = port
     return found
 
@@ -211,20 +190,6 @@ def _floor(record: Record, expected: Expectations, metric: str, unit: str) -> fl
     return None
 
 
-def pictures(records: list[Record], expected: Expected) -> dict[str, list[Record]]:
-    """By stage what report/heatmap.py makes of its tables."""
-    found = []
-    for table in tables(records, expected):
-        if table.cells:
-            found.append(
-                heatmap.build(
-                    " ".join(filter(None, (table.realm, table.check, table.variant))), table.cells,
-                    better=table.better, unit=table.unit, rounds=_rounds(records, table), simulated=table.simulated,
-                )
-            )  # fmt: skip
-    return {"rdma": found}
-
-
 def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
     """The timetable as it was walked, by the clocks of the nodes."""
     by_round: dict[int, list[Record]] = collections.defaultdict(list)
@@ -248,15 +213,16 @@ def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
 # Opinions ------------------------------------------------------------------------------------------------------------
 
 
-def opinions(deciding: t.Mapping[Key, Record], records: t.Sequence[Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
+def opinions(
+    deciding: t.Mapping[Key, Record], records: t.Sequence[Record], expected: Expected, made: t.Iterable[Table]
+) -> t.Iterator[tuple[Key, Opinion]]:
     """What the verdict engine adds to what each measurement says of itself. `deciding` is the attempt that counts of each key,
-    `records` are all, those of one key in the order of their attempts."""
+    `records` are all, those of one key in the order of their attempts, `made` the tables of them."""
     ports = _ports_of(records)
-    yield from _ports(deciding)
     yield from _both_sides(deciding, records)
     yield from _unlike_rails(deciding, ports, expected)
     yield from _unmeasured_ports(deciding, records, ports)
-    for table in tables(records, expected):
+    for table in made:
         found = table.diagnose()
         for finding in found.findings if found else ():
             yield from _finding(table, finding, deciding)
@@ -372,143 +338,3 @@ def _unmeasured_ports(
         if key in deciding:
             text = f"{len(alone[node])} of its rails met nobody and were not measured: {', '.join(sorted(alone[node])[:4])}"
             yield key, Opinion("UNKNOWN", text, "incomplete")
-
-
-# Ports of several nodes ----------------------------------------------------------------------------------------------
-
-
-def _ports(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
-    """What only shows beside other nodes: an identity that stands twice, and rails, MTU and firmware unlike most."""
-    nodes = {k: r for k, r in deciding.items() if k[0] == "rdma_ports" and r["outcome"] == "measured"}
-    owners: dict[str, list[tuple[Key, str]]] = collections.defaultdict(list)
-    for key, record in nodes.items():
-        devices, ports = _hardware(record)
-        for name, device in devices.items():
-            if str(device.get("guid") or "").strip("0:"):
-                owners[f"GUID {device['guid']}"].append((key, name))
-        for port in ports:
-            for address in {str(g.get("address")) for g in _dicts(port.get("gids")) if g.get("type") != "RoCE v1"}:
-                owners[f"GID {address}"].append((key, f"{port['device']} port {port.get('port')}"))
-    for identity, of in owners.items():
-        if len(of) > 1:
-            told = ", ".join(f"{key[3]} {what}" for key, what in of[:4])
-            for key in {key for key, _what in of}:
-                yield key, Opinion("FAIL", f"{identity} stands twice: {told}", "duplicate_identity")
-    yield from _unlike(nodes, "rail_order", "FAIL", _network)
-    yield from _unlike(nodes, "mtu", "FAIL", lambda port, _device: f"MTU {port['mtu']}" if port.get("mtu") else None)
-    yield from _unlike(nodes, "firmware", "WARN", _firmware)
-    yield from _unlike(nodes, "link_slow", "WARN", _link)
-    yield from _slow(nodes)
-    yield from _counts(nodes)
-
-
-def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
-    """Ports slower than the same rail elsewhere, unless the inventory says how fast they should be, which the probe has looked at.
-
-    Slower than most is a FAIL. Where most are as slow, or there is no most, a port whose very board runs faster elsewhere is UNKNOWN:
-    one of them is not what it should be, and nobody says which. A port that says that it can do more is worth a look.
-    """
-    by_rail: dict[int, dict[Key, tuple[float, Record, str]]] = collections.defaultdict(dict)
-    for key, record in nodes.items():
-        devices, ports = _hardware(record)
-        for rail, port in enumerate(ports):
-            rate = port.get("rate_gbps")
-            if port.get("state") == "ACTIVE" and number(rate):
-                board = str(devices[str(port["device"])].get("board"))
-                by_rail[rail][key] = (float(t.cast(float, rate)), port, board)
-    for rail, found in by_rail.items():
-        usual, agree = collections.Counter(rate for rate, _port, _board in found.values()).most_common(1)[0]
-        for key, (rate, port, board) in found.items():
-            best, who = max((r, k[3]) for k, (r, _port, b) in found.items() if b == board)
-            most = port.get("most_gbps") if number(port.get("most_gbps")) else None
-            said = f"rail {rail} ({port['device']} port {port.get('port')}) runs at {rate:g} Gb/s"
-            if _wanted(nodes[key], "gbps"):
-                continue
-            if _enough(agree, len(found)) and rate < usual:
-                yield key, Opinion("FAIL", f"{said}, {agree} of {len(found)} nodes at {usual:g}", "link_slow")
-            elif rate < best and most != rate:
-                text = f"{said}, the same board at {best:g} on {who}; rdma_ports_gbps says which is right"
-                yield key, Opinion("UNKNOWN", text, "link_slow")
-            elif most is not None and rate < most:
-                yield key, Opinion("WARN", f"{said}, and can do {most:g}; rdma_ports_gbps says which is right", "link_slow")
-
-
-def _counts(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
-    """Numbers of rails that differ, of nodes of which the inventory does not say how many they should have."""
-    counts = {key: len(_hardware(record)[1]) for key, record in nodes.items()}
-    if len(set(counts.values())) < 2:
-        return
-    usual, agree = collections.Counter(counts.values()).most_common(1)[0]
-    others = ", ".join(f"{key[3]} has {here}" for key, here in list(counts.items())[:4])
-    for key, here in counts.items():
-        if _wanted(nodes[key], "rails"):
-            continue
-        if not _enough(agree, len(counts)):
-            text = f"{here} rails, and the nodes differ without a most ({others}); rdma_ports_rails says what is right"
-            yield key, Opinion("UNKNOWN", text, "rail_order")
-        elif here != usual:
-            yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(counts)} nodes have {usual}", "rail_order")
-
-
-def _wanted(record: Record, name: str) -> t.Any:
-    """What the inventory says that a node should have."""
-    wanted = record["context"].get("wanted")
-    return wanted.get(name) if isinstance(wanted, dict) else None
-
-
-def _link(port: Record, _device: Record) -> str | None:
-    """Rate, lanes and speed of each."""
-    if port.get("state") != "ACTIVE" or not number(port.get("rate_gbps")):
-        return None
-    return f"a link of {port['rate_gbps']:g} Gb/s ({port.get('width')} lanes of {port.get('speed')})"
-
-
-def _network(port: Record, _device: Record) -> str | None:
-    """The network that a rail is in."""
-    gid = port.get("gid")
-    try:
-        address, prefix = (gid["address"], int(port["prefix"])) if isinstance(gid, dict) else ("", 0)
-        return f"network {ipaddress.IPv4Network((address, prefix), strict=False)}" if address else None
-    except (KeyError, TypeError, ValueError):  # no IPv4 address with a prefix
-        return None
-
-
-def _firmware(_port: Record, device: Record) -> str | None:
-    return f"firmware {device['firmware']} of board {device.get('board')}" if device.get("firmware") else None
-
-
-def _dicts(value: t.Any) -> list[Record]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _hardware(record: Record) -> tuple[dict[str, Record], list[Record]]:
-    """Devices by name, and the ports of those in the order of the rails."""
-    devices = {str(d.get("device")): d for d in _dicts(record["context"].get("devices"))}
-    return devices, [p for p in _dicts(record["context"].get("ports")) if str(p.get("device")) in devices]
-
-
-def _unlike(
-    nodes: t.Mapping[Key, Record], code: str, verdict: str, of: t.Callable[[Record, Record], str | None]
-) -> t.Iterator[tuple[Key, Opinion]]:
-    """Rails that differ from the same rail of most nodes."""
-    by_rail: dict[int, dict[Key, tuple[str, str]]] = collections.defaultdict(dict)
-    for key, record in nodes.items():
-        if code == "link_slow" and _wanted(record, "gbps"):
-            continue  # the inventory says how fast it is
-        devices, ports = _hardware(record)
-        for rail, port in enumerate(ports):
-            value = of(port, devices[str(port["device"])])
-            if value is not None:
-                by_rail[rail][key] = (value, f"{port['device']} port {port.get('port')}")
-    for rail, found in by_rail.items():
-        usual, agree = collections.Counter(value for value, _where in found.values()).most_common(1)[0]
-        if not _enough(agree, len(found)):
-            continue
-        for key, (value, where) in found.items():
-            if value != usual:
-                text = f"rail {rail} ({where}) has {value}, {agree} of {len(found)} nodes have {usual}"
-                yield key, Opinion(verdict, text, code)
-
-
-def _enough(agree: int, of: int) -> bool:
-    return of >= MAJORITY and 2 * agree > of

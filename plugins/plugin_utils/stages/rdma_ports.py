@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_rails
 
 Record = t.Dict[str, t.Any]
 DEVICES = "/dev/infiniband"
@@ -18,13 +18,18 @@ DEVICES = "/dev/infiniband"
 OPTIONS = ("devices", "port", "network", "gid_index", "roce_version", "address_family", "link_local")
 
 
-class RdmaPorts(Stage):
+class RdmaPorts(base.Stage):
     name = "rdma_ports"
     role = "gpufleet.acceptance.rdma_ports"
     conditions = frozenset({"ports"})
 
     def pods(self, settings: Record) -> Record:
         return pods(settings)
+
+    def opinions(
+        self, deciding: t.Mapping[base.Key, Record], records: list[Record], expected: base.Expected, tables: list[base.Table]
+    ) -> t.Iterator[tuple[base.Key, base.Opinion]]:
+        return rdma_rails.opinions(deciding)
 
 
 def options(settings: Record) -> Record:

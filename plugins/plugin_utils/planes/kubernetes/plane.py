@@ -11,6 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, GROUP, MANIFEST, ROUNDS, Stage
 
 
@@ -67,12 +68,6 @@ class Kubernetes(base.Plane):
         }
         works = base.stages.of(task_vars["acceptance_stage"]).works
         return how[works](action, planned, task_vars, self.name)
-
-
-def asks_for_devices(stage: Stage, settings: t.Mapping[str, t.Any]) -> bool:
-    """Whether the pods of a stage hold the devices of their nodes: as `acceptance_kube_gpu_stages` says, else as the stage does."""
-    named = settings.get("acceptance_kube_gpu_stages")
-    return stage.devices if named is None else stage.name in named
 
 
 PLANE = Kubernetes()

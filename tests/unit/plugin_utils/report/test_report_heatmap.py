@@ -11,6 +11,7 @@ import dataclasses
 import pytest
 import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, heatmap, model, page
 
 
@@ -108,8 +109,10 @@ def test_figures_are_what_plotly_takes() -> None:
 
 def test_the_page_and_the_json_show_them() -> None:
     rounds = [{"round": 1, "pairs": 6, "started_at": None, "seconds": 5.2, "slowest": "<i>a</i>"}]
-    matrix = heatmap.build("read_bw <script>", samples.pairs(12), rounds=rounds, simulated=True)
-    made = model.build(*samples.fleet(12, 1), matrices={"stage0": [matrix]})
+    table = Table("", "read_bw", "<script>", samples.pairs(12), "higher", "Gb/s", rounds=rounds, simulated=True)
+    plan, judged = samples.fleet(12, 1)
+    judged.tables["stage0"] = [table]
+    made = model.build(plan, judged)
     text = page.render(made)
     assert "read_bw &lt;script&gt;" in text
     assert "&lt;b&gt;partner never came&lt;/b&gt;" in text

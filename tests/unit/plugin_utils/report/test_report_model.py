@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 import report_samples as samples
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, page, terminal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, formats, page, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 
 
@@ -70,7 +70,7 @@ def test_a_group_shows_what_it_measured_at_each_size(tmp_path: pathlib.Path) -> 
     made = build([verdict], [measured])
     (shown,) = made["stages"][0]["checks"][0]["rows"]
     assert shown["sweep"] == {"world_size": 16, "rows": [{"size": 8388608, "time_us": 98.53, "algbw": 85.14, "busbw": 159.64}]}
-    report.write(tmp_path, made)
+    files.write(tmp_path, made)
     text = (tmp_path / "report.md").read_text()
     assert "| world size | message size (B) | time (us) | algbw (GB/s) | busbw (GB/s) |" in text
     assert "| 16 | 8388608 | 98.53 | 85.14 | 159.6 |" in text
@@ -97,12 +97,12 @@ def test_the_report_shows_the_judged_verdicts_and_makes_none() -> None:
 def test_the_attempt_that_counts_is_shown_and_all_raw_files_are_bound() -> None:
     second = samples.measurement("a", "gemm", "bf16", duration_s=2.0, raw="raw/2.txt", raw_sha256="2" * 64, attempt=2)
     # What lies there now, not what the measurements say of it.
-    files = [{"path": path, "bytes": None, "sha256": n * 64} for path, n in (("plan.json", "0"), ("raw/1.txt", "3"), ("raw/2.txt", "2"))]
+    listed = [{"path": path, "bytes": None, "sha256": n * 64} for path, n in (("plan.json", "0"), ("raw/1.txt", "3"), ("raw/2.txt", "2"))]
     verdicts = [samples.verdict("a", "gemm", "bf16")]
-    made = report.build(samples.plan(["a"], ["gemm"]), samples.judgement(verdicts, [second]), files=files)
+    made = report.build(samples.plan(["a"], ["gemm"]), samples.judgement(verdicts, [second]), listed)
     assert made["stages"][0]["checks"][0]["rows"][0]["duration_s"] == 2.0
-    listed = f"{'0' * 64}  plan.json\n{'3' * 64}  raw/1.txt\n{'2' * 64}  raw/2.txt\n"
-    assert made["fingerprint"] == hashlib.sha256(listed.encode()).hexdigest()
+    lines = f"{'0' * 64}  plan.json\n{'3' * 64}  raw/1.txt\n{'2' * 64}  raw/2.txt\n"
+    assert made["fingerprint"] == hashlib.sha256(lines.encode()).hexdigest()
     assert [f["path"] for f in made["files"]] == ["plan.json"] and [f["path"] for f in made["raw"]] == ["raw/1.txt", "raw/2.txt"]
 
 
@@ -131,7 +131,7 @@ def test_an_expectation_that_differs_between_hosts_is_two() -> None:
 def test_every_format_is_written_whole_and_says_the_same(tmp_path: pathlib.Path, accepted: bool, word: str) -> None:
     verdicts = [samples.verdict("a", "stack", "facts", "PASS" if accepted else "FAIL")]
     made = build(verdicts, [samples.measurement("a", "stack", "facts")])
-    paths = report.write(tmp_path, made)
+    paths = files.write(tmp_path, made)
     listed = dict(reversed(line.split("  ")) for line in (tmp_path / "report.sha256").read_text().splitlines())
     assert listed == {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in tmp_path.iterdir() if p.name != "report.sha256"}
     assert [p.name for p in paths] == ["report.html", "report.md", "report.json", "report.junit.xml", "report.prom"]
@@ -162,7 +162,7 @@ def test_an_empty_run_has_a_report() -> None:
 def test_two_thousand_nodes_make_a_page_of_a_few_megabytes(tmp_path: pathlib.Path) -> None:
     run = samples.fleet(2000, 20)
     made = report.build(*run)
-    paths = report.write(tmp_path, made)
+    paths = files.write(tmp_path, made)
     lines = terminal.coloured(made, 120)
     assert paths[0].stat().st_size < 9e6
     assert len(lines) < 500

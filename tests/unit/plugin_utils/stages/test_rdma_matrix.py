@@ -14,8 +14,8 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_matrix, registry
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +93,8 @@ def run(
 def judge(records: list[Record]) -> verdict.Judgement:
     items = [{**{k: r[k] for k in ("stage", "check", "variant", "target")}, "subject": r["subject"]} for r in records]
     plan = {"run_id": RUN, "items": items, "partial": False, "notes": []}
-    return verdict.judge(plan, records, lambda _node, _target: SHIPPED, stages=registry.shipped().values())
+    stages = [registry.shipped()[name] for name in dict.fromkeys(r["stage"] for r in records)]  # what did not run has no say
+    return verdict.judge(plan, records, lambda _node, _target: SHIPPED, stages=stages)
 
 
 def words(judgement: verdict.Judgement, stage: str = "rdma") -> dict[str, str]:
@@ -239,16 +240,17 @@ def test_a_server_without_a_timetable() -> None:
 
 def test_the_heat_map_is_in_the_report() -> None:
     records = run(lambda a, b: 100.0 if "n2" in (a, b) else 388.0, nodes())
-    matrices = rdma_matrix.pictures(records, lambda _n, _t: SHIPPED)
-    (matrix,) = matrices["rdma"]
-    assert (matrix["rails"][0]["tests"], matrix["rails"][0]["below"], len(matrix["worst"])) == (30, 10, 10)
-    assert matrix["directed"] and matrix["title"] == f"{CHECK} {VARIANT}"
+    judged = judge(records)
     plan = {
         "run_id": RUN, "created_at": observation.utc(), "mode": "run", "partial": False, "left_out": [], "skipped_stages": [], "notes": [],
         "stages": [{"name": "rdma", "role": "r"}], "targets": {n: {"plane": "ssh"} for n in nodes()}, "items": [], "sample": {},
         "collection_version": "1", "ansible_version": "1", "python_version": "3",
     }  # fmt: skip
-    text = page.render(report.build(plan, judge(records), matrices))
+    model = report.build(plan, judged)
+    (matrix,) = model["stages"][0]["matrices"]
+    assert (matrix["rails"][0]["tests"], matrix["rails"][0]["below"], len(matrix["worst"])) == (30, 10, 10)
+    assert matrix["directed"] and matrix["title"] == f"{CHECK} {VARIANT}"
+    text = page.render(model)
     assert "Rail 0" in text and "Timetable: 1 rounds" in text
 
 
@@ -471,7 +473,7 @@ def test_no_order_of_the_journal_decides(seed: int) -> None:
         assert order == {json.dumps([v["subject"], v["stage"], v["variant"]]): v for v in first.planned}
         assert again.verdicts == first.verdicts
         assert (again.accepted, again.why, again.counts, again.nodes) == (first.accepted, first.why, first.counts, first.nodes)
-        assert rdma_matrix.pictures(records, lambda _n, _t: SHIPPED) == rdma_matrix.pictures(records[::-1], lambda _n, _t: SHIPPED)
+        assert again.tables == first.tables
 
 
 def paths(value: t.Any, path: tuple[t.Any, ...] = ()) -> t.Iterator[tuple[t.Any, ...]]:
@@ -496,4 +498,4 @@ def test_whatever_a_node_says_there_is_a_verdict(place: tuple[int, tuple[t.Any, 
     inside[path[-1]] = value
     found = judge(records)
     assert len(found.planned) == len(BASE)
-    rdma_matrix.pictures([r for r in records if verdict.well_formed(r)], lambda _n, _t: SHIPPED)
+    assert all(map(heatmap.of_table, found.tables["rdma"]))

@@ -1,0 +1,19 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether pods hold the devices of their nodes.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+
+
+def asks_for_devices(stage: Stage, settings: t.Mapping[str, t.Any]) -> bool:
+    """Whether the pods of a stage hold the devices of their nodes: as `acceptance_kube_gpu_stages` says, else as the stage does."""
+    named = settings.get("acceptance_kube_gpu_stages")
+    return stage.devices if named is None else stage.name in named

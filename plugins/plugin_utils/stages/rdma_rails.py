@@ -1,0 +1,159 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the ports of several nodes say beside one another, as the stage `rdma_ports` saw them.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import ipaddress
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+
+Record = t.Dict[str, t.Any]
+
+# So many nodes, and most of them alike, say how the rails of the others should be.
+MAJORITY = 3
+
+
+def opinions(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+    """What only shows beside other nodes: an identity that stands twice, and rails, MTU and firmware unlike most."""
+    nodes = {k: r for k, r in deciding.items() if k[0] == "rdma_ports" and r["outcome"] == "measured"}
+    owners: dict[str, list[tuple[Key, str]]] = collections.defaultdict(list)
+    for key, record in nodes.items():
+        devices, ports = hardware(record)
+        for name, device in devices.items():
+            if str(device.get("guid") or "").strip("0:"):
+                owners[f"GUID {device['guid']}"].append((key, name))
+        for port in ports:
+            for address in {str(g.get("address")) for g in _dicts(port.get("gids")) if g.get("type") != "RoCE v1"}:
+                owners[f"GID {address}"].append((key, f"{port['device']} port {port.get('port')}"))
+    for identity, of in owners.items():
+        if len(of) > 1:
+            told = ", ".join(f"{key[3]} {what}" for key, what in of[:4])
+            for key in {key for key, _what in of}:
+                yield key, Opinion("FAIL", f"{identity} stands twice: {told}", "duplicate_identity")
+    yield from _unlike(nodes, "rail_order", "FAIL", _network)
+    yield from _unlike(nodes, "mtu", "FAIL", lambda port, _device: f"MTU {port['mtu']}" if port.get("mtu") else None)
+    yield from _unlike(nodes, "firmware", "WARN", _firmware)
+    yield from _unlike(nodes, "link_slow", "WARN", _link)
+    yield from _slow(nodes)
+    yield from _counts(nodes)
+
+
+def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Ports slower than the same rail elsewhere, unless the inventory says how fast they should be, which the probe has looked at.
+
+    Slower than most is a FAIL. Where most are as slow, or there is no most, a port whose very board runs faster elsewhere is UNKNOWN:
+    one of them is not what it should be, and nobody says which. A port that says that it can do more is worth a look.
+    """
+    by_rail: dict[int, dict[Key, tuple[float, Record, str]]] = collections.defaultdict(dict)
+    for key, record in nodes.items():
+        devices, ports = hardware(record)
+        for rail, port in enumerate(ports):
+            rate = port.get("rate_gbps")
+            if port.get("state") == "ACTIVE" and number(rate):
+                board = str(devices[str(port["device"])].get("board"))
+                by_rail[rail][key] = (float(t.cast(float, rate)), port, board)
+    for rail, found in by_rail.items():
+        usual, agree = collections.Counter(rate for rate, _port, _board in found.values()).most_common(1)[0]
+        for key, (rate, port, board) in found.items():
+            best, who = max((r, k[3]) for k, (r, _port, b) in found.items() if b == board)
+            most = port.get("most_gbps") if number(port.get("most_gbps")) else None
+            said = f"rail {rail} ({port['device']} port {port.get('port')}) runs at {rate:g} Gb/s"
+            if _wanted(nodes[key], "gbps"):
+                continue
+            if _enough(agree, len(found)) and rate < usual:
+                yield key, Opinion("FAIL", f"{said}, {agree} of {len(found)} nodes at {usual:g}", "link_slow")
+            elif rate < best and most != rate:
+                text = f"{said}, the same board at {best:g} on {who}; rdma_ports_gbps says which is right"
+                yield key, Opinion("UNKNOWN", text, "link_slow")
+            elif most is not None and rate < most:
+                yield key, Opinion("WARN", f"{said}, and can do {most:g}; rdma_ports_gbps says which is right", "link_slow")
+
+
+def _counts(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Numbers of rails that differ, of nodes of which the inventory does not say how many they should have."""
+    counts = {key: len(hardware(record)[1]) for key, record in nodes.items()}
+    if len(set(counts.values())) < 2:
+        return
+    usual, agree = collections.Counter(counts.values()).most_common(1)[0]
+    others = ", ".join(f"{key[3]} has {here}" for key, here in list(counts.items())[:4])
+    for key, here in counts.items():
+        if _wanted(nodes[key], "rails"):
+            continue
+        if not _enough(agree, len(counts)):
+            text = f"{here} rails, and the nodes differ without a most ({others}); rdma_ports_rails says what is right"
+            yield key, Opinion("UNKNOWN", text, "rail_order")
+        elif here != usual:
+            yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(counts)} nodes have {usual}", "rail_order")
+
+
+def _wanted(record: Record, name: str) -> t.Any:
+    """What the inventory says that a node should have."""
+    wanted = record["context"].get("wanted")
+    return wanted.get(name) if isinstance(wanted, dict) else None
+
+
+def _link(port: Record, _device: Record) -> str | None:
+    """Rate, lanes and speed of each."""
+    if port.get("state") != "ACTIVE" or not number(port.get("rate_gbps")):
+        return None
+    return f"a link of {port['rate_gbps']:g} Gb/s ({port.get('width')} lanes of {port.get('speed')})"
+
+
+def _network(port: Record, _device: Record) -> str | None:
+    """The network that a rail is in."""
+    gid = port.get("gid")
+    try:
+        address, prefix = (gid["address"], int(port["prefix"])) if isinstance(gid, dict) else ("", 0)
+        return f"network {ipaddress.IPv4Network((address, prefix), strict=False)}" if address else None
+    except (KeyError, TypeError, ValueError):  # no IPv4 address with a prefix
+        return None
+
+
+def _firmware(_port: Record, device: Record) -> str | None:
+    return f"firmware {device['firmware']} of board {device.get('board')}" if device.get("firmware") else None
+
+
+def _dicts(value: t.Any) -> list[Record]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def hardware(record: Record) -> tuple[dict[str, Record], list[Record]]:
+    """Devices by name, and the ports of those in the order of the rails."""
+    devices = {str(d.get("device")): d for d in _dicts(record["context"].get("devices"))}
+    return devices, [p for p in _dicts(record["context"].get("ports")) if str(p.get("device")) in devices]
+
+
+def _unlike(
+    nodes: t.Mapping[Key, Record], code: str, verdict: str, of: t.Callable[[Record, Record], str | None]
+) -> t.Iterator[tuple[Key, Opinion]]:
+    """Rails that differ from the same rail of most nodes."""
+    by_rail: dict[int, dict[Key, tuple[str, str]]] = collections.defaultdict(dict)
+    for key, record in nodes.items():
+        if code == "link_slow" and _wanted(record, "gbps"):
+            continue  # the inventory says how fast it is
+        devices, ports = hardware(record)
+        for rail, port in enumerate(ports):
+            value = of(port, devices[str(port["device"])])
+            if value is not None:
+                by_rail[rail][key] = (value, f"{port['device']} port {port.get('port')}")
+    for rail, found in by_rail.items():
+        usual, agree = collections.Counter(value for value, _where in found.values()).most_common(1)[0]
+        if not _enough(agree, len(found)):
+            continue
+        for key, (value, where) in found.items():
+            if value != usual:
+                text = f"rail {rail} ({where}) has {value}, {agree} of {len(found)} nodes have {usual}"
+                yield key, Opinion(verdict, text, code)
+
+
+def _enough(agree: int, of: int) -> bool:
+    return of >= MAJORITY and 2 * agree > of
