@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, write_atomically
 
 
@@ -25,8 +26,10 @@ class ActionModule(ActionBase):
         args = self._task.args
         try:
             run = Run.open(str(args["results_dir"]), str(args["run_id"]))
-            measurements, _notes = run.journal.read()
-            text = baseline.propose(measurements, run.id, utc()[:10])
+            evidence = integrity.gather(run, run.plan())
+            if evidence.changed:
+                raise RunError(f"run {run.id} is not what was written: {evidence.changed[0]}")
+            text = baseline.propose(evidence.records, run.id, utc()[:10])
             path = pathlib.Path(str(args.get("file") or run.dir / "expectations.yml"))
             before = path.read_text(encoding="utf-8") if path.is_file() else ""
             if not self._task.check_mode:

@@ -47,6 +47,7 @@ class Seat:
     gpus: list[str] = dataclasses.field(default_factory=list)
     memory_mib: int = 0
     ports: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
+    down: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
     identity: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     nccl: dict[str, str] | None = None
     nvlink_domain: str = ""
@@ -58,6 +59,7 @@ class Seat:
         for key in ("gpu", "gpus", "memory_mib", "ports", "nvlink_domain"):
             setattr(self, key, hello[key])
         self.identity = dict(hello.get("identity") or {})
+        self.down = hello.get("down") or []
         self.nccl = hello.get("nccl")
         self.hostname = hello["hostname"].split(".")[0]  # as nccl-tests prints it
         refused = hello["refused"]

@@ -624,6 +624,9 @@ def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected
         groups[rank["group"]] = groups.get(rank["group"], 0) + 1
     if len(set(groups.values())) != 1:
         raise _Bad("rank_mismatch", f"the groups have {sorted(set(groups.values()))} ranks: no one number to judge by")
+    if expected is not None and len(groups) > 1:
+        # NCCL_TESTS_SPLIT in somebody's environment: ranks that never spoke to those of other groups, or nodes.
+        raise _Bad("rank_mismatch", f"{expected} ranks were asked for, they ran as {len(groups)} groups of {groups[min(groups)]} each")
     return groups
 
 

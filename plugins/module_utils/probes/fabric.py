@@ -67,8 +67,8 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
 
 
 def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> dict[str, t.Any]:
-    """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports", "nvlink_domain", "refused": [outcome,
-    code, reason] or None, "simulated", "identity", "nccl": settings that are its own}."""
+    """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports": those that are active, "down": the others,
+    "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated", "identity", "nccl": settings that are its own}."""
     ports = [port for device in rdma_ports.read_devices(node) for port in device["ports"]]
     return {
         "hostname": socket.gethostname(),
@@ -83,6 +83,7 @@ def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> di
             for port in ports
             if port["state"] == "ACTIVE"
         ],
+        "down": [{key: port[key] for key in ("device", "port")} for port in ports if port["state"] != "ACTIVE"],
         "nvlink_domain": gpu.nvlink_domain(seen),
         "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"]),
         "simulated": bool(seen.get("simulated")),
@@ -316,8 +317,9 @@ class Head:
         settings = {**self._shared(seats), **self.env}
         models = sorted({seat.gpu or "unknown" for seat in seats})
         ports = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats]
+        down = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.down) for seat in seats]
         if settings.get("NCCL_IB_DISABLE") == "1":
-            ports = [[] for _seat in seats]
+            ports, down = [[] for _seat in seats], []
         rates = {port["rate_gbps"] for of in ports for port in of}
         counts = {len(of) for of in ports}
         layers = {port["link_layer"] for of in ports for port in of}
@@ -334,6 +336,8 @@ class Head:
             "world_size": len(seats) * len(slots),
             "identities": {seat.name: seat.identity for seat in seats if seat.identity},
             "nics": counts.pop() if len(counts) == 1 else None,
+            # Those that are there, not ruled out by NCCL_IB_HCA, and not active.
+            "nics_down": max(map(len, down), default=0),
             "nic_gbps": rates.pop() if len(rates) == 1 else None,
             "link_layer": layers.pop() if len(layers) == 1 else None,
             # A bond of two ports may tell the rate of one of them.
@@ -346,6 +350,7 @@ class Head:
             "proto": settings.get("NCCL_PROTO", "auto").lower(),
             "findings": settings_that_differ(seats),
             "nccl_env": {name: value for name, value in sorted(settings.items()) if name.startswith("NCCL_")},
+            "nccl_machine": self._shared(seats),
             "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
         }
 

@@ -162,7 +162,7 @@ def compare(found: Reading, expected: Expectation) -> Opinion:
     lower = expected.better == "lower"
     numbers: dict[str, t.Any] = {**known, "value": value, "unit": expected.unit, "floor": floor}
     said = f"{expected.metric} {value:.5g} {expected.unit}{at}"
-    if lower and value == 0:
+    if lower and value == 0 and physics.UNITS[expected.unit][0] == "time":
         return Opinion("UNKNOWN", f"{said}: nothing takes no time", "above_physics", **numbers)
     share = f"{value / expected.value:.3f} of the expected {expected.value:g} ({expected.layer}, {expected.id})"
     if value <= floor if lower else value >= floor:
@@ -250,9 +250,9 @@ def _too_soon(found: Reading) -> Opinion | None:
 
 def floors(expected: float, better: str = "higher") -> tuple[float, float]:
     """Where PASS ends and where WARN ends."""
-    if better == "lower":
-        return round(expected / PASS_FROM, 6), round(expected / WARN_FROM, 6)
-    return round(expected * PASS_FROM, 6), round(expected * WARN_FROM, 6)
+    ends = (expected / PASS_FROM, expected / WARN_FROM) if better == "lower" else (expected * PASS_FROM, expected * WARN_FROM)
+    # By digits and not by decimals: a latency may be given in seconds.
+    return float(f"{ends[0]:.9g}"), float(f"{ends[1]:.9g}")
 
 
 class Centre(t.NamedTuple):

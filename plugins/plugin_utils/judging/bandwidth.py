@@ -98,10 +98,23 @@ def _of_ranks(ranks: t.Any, world_size: t.Any) -> dict[str, t.Any]:
     if names:
         found["gpu"] = names[0] if len(names) == 1 else "mixed: " + ", ".join(names)
     places = {(str(rank.get("host")), str(rank.get("device")), str(rank.get("bdf"))) for rank in ranks}
-    hosts = collections.Counter(str(rank.get("host")) for rank in ranks)
-    if len(places) == len(ranks) and len(set(hosts.values())) == 1 and number(world_size) and world_size % len(hosts) == 0:
-        found.update(nodes=len(hosts), gpus=world_size // len(hosts))
+    if len(places) != len(ranks) or not number(world_size):
+        return found
+    # Ranks of several groups (NCCL_TESTS_SPLIT) never spoke to those of others: each group is a test of its own.
+    groups = collections.Counter(str(rank.get("group")) for rank in ranks)
+    hosts = collections.Counter(str(rank.get("host")) for rank in ranks if str(rank.get("group")) == min(groups))
+    alike = len(set(groups.values())) == len(set(hosts.values())) == 1
+    if alike and world_size % (len(groups) * len(hosts)) == 0:
+        found.update(nodes=len(hosts), gpus=world_size // (len(groups) * len(hosts)))
     return found
+
+
+def _of_rows(given: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Operation and type of a table, where it names them."""
+    rows = given.get("rows")
+    types = {row["type"] for row in rows if isinstance(row, dict) and isinstance(row.get("type"), str)} if isinstance(rows, list) else set()
+    op = given.get("op")
+    return {**({"op": op} if isinstance(op, str) else {}), **({"type": types.pop()} if len(types) == 1 else {})}
 
 
 def _expectation(given: t.Any, found: dict[str, t.Any]) -> Expectation:
@@ -158,7 +171,7 @@ def _measurement(given: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
     if isinstance(given.get("op"), str) and not about["check"]:
         about["check"] = given["op"]
     found.update(stage=about["stage"], check=about["check"])
-    found["context"] = _of_ranks(given.get("ranks"), given.get("world_size"))
+    found["context"] = {**_of_ranks(given.get("ranks"), given.get("world_size")), **_of_rows(given)}
     if isinstance(given.get("context"), dict):
         found["context"].update(given["context"])
     _numbers(given, found)
@@ -181,7 +194,9 @@ def _numbers(given: dict[str, t.Any], found: dict[str, t.Any]) -> None:
     if isinstance(peak, dict):
         metrics.setdefault("busbw", {"value": peak.get("value"), "unit": peak.get("unit")})
     if "rows" in given and "context" not in given:
-        found["context"]["series_units"] = {"busbw": "GB/s", "algbw": "GB/s", **_units_of(given)}
+        unit = given.get("bandwidth_unit")
+        usual = unit if isinstance(unit, str) else "GB/s"
+        found["context"]["series_units"] = {"busbw": usual, "algbw": usual, **_units_of(given)}
     found["metrics"] = metrics
     found["series"] = [_row(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 

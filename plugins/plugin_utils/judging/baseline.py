@@ -18,6 +18,7 @@ import statistics
 import typing as t
 
 import yaml
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
     CONTEXT_KEYS,
@@ -26,6 +27,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     parse,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import primary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
 
@@ -36,18 +38,20 @@ USUAL_SIZE = 1 << 30
 def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: int = bands.NEIGHBOURS) -> str:
     """A file of expectations (YAML text), one entry per kind of hardware, check, metric and message size.
 
-    Each value is the median of what was measured there on at least `minimum` subjects, without outliers and without
-    those whose evidence shows errors. `date` is YYYY-MM-DD.
+    Each value is the median of what was measured there on at least `minimum` subjects, without outliers, without those whose evidence
+    shows errors, and without nodes of which anything in the run is fatal (wrong results, a lost GPU, memory errors). `date` is YYYY-MM-DD.
     """
     latest: dict[t.Any, dict[str, t.Any]] = {}
-    for m in measurements:
-        if well_formed(m) and m["outcome"] == "measured":
-            key = (m["stage"], m["check"], m["variant"], m["subject"]["id"])
-            if key not in latest or m["attempt"] >= latest[key]["attempt"]:
-                latest[key] = m
+    bad: set[tuple[str, str]] = set()
+    for m in sorted(filter(well_formed, measurements), key=lambda m: (m["attempt"], json.dumps(m, sort_keys=True))):
+        if _is_fatal(m):
+            bad.add(subjects.bearer(m["subject"]))
+        if m["outcome"] == "measured":
+            latest[m["stage"], m["check"], m["variant"], m["subject"]["id"]] = m
     groups: dict[str, dict[str, list[float]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for m in latest.values():
-        if not m["evidence"].get("changes"):
+        # A node that computes wrong values or loses its GPUs is no yardstick.
+        if not m["evidence"].get("changes") and subjects.bearer(m["subject"]) not in bad:
             for entry, value in _numbers(m):
                 groups[json.dumps(entry, sort_keys=True)][m["subject"]["kind"]].append(value)
     entries: dict[str, dict[str, t.Any]] = {}
@@ -88,6 +92,14 @@ def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: in
     content = {"proposed": True, "expectations": list(entries.values())}
     body = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
     return "---\n" + "\n".join(head) + "\n" + body
+
+
+def _is_fatal(m: dict[str, t.Any]) -> bool:
+    """Whether it says of its subject what no other attempt takes back."""
+    found, changed = m["context"].get("findings"), m["evidence"].get("changes")
+    told = [item for items in (found, changed) for item in (items if isinstance(items, list) else ())]
+    codes = [m["reason_code"], *(item.get("code") for item in told if isinstance(item, dict))]
+    return any(isinstance(code, str) and code in reasons.FATAL for code in codes)
 
 
 def _numbers(m: dict[str, t.Any]) -> t.Iterator[tuple[dict[str, t.Any], float]]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Subjects of the same hardware that are configured in another way than their neighbours, and so judged by another floor.
+"""Subjects that are configured in another way than their neighbours, or than NCCL is by itself, and so judged by another floor.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -12,8 +12,11 @@ import collections
 import dataclasses
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY, Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 
 Record = t.Dict[str, t.Any]
@@ -24,7 +27,9 @@ SET_BY = ("NCCL_NVLS_ENABLE", "NCCL_ALGO", "NCCL_PROTO")
 
 def opinions(deciding: t.Mapping[Key, Record], judged: t.Callable[[Key, Record], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
     """A WARN for each that differs from most of its neighbours, or for all where nobody is in the majority. One that is set so by the
-    machine itself, and not by the run, is `judged` by its neighbours' floors too: nobody has said that it should be softer."""
+    machine itself, and not by the run, is `judged` by its neighbours' floors too: nobody has said that it should be softer. Where all are
+    set so, it is a WARN where that is what makes them pass."""
+    yield from _narrow(deciding, judged)
     groups: dict[str, list[Key]] = collections.defaultdict(list)
     for key, record in deciding.items():
         context = record["context"]
@@ -37,8 +42,10 @@ def opinions(deciding: t.Mapping[Key, Record], judged: t.Callable[[Key, Record],
             kinds[repr([deciding[key]["context"].get(k) for k in SETTINGS])].append(key)
         most = max(kinds.values(), key=len)
         clear = 2 * len(most) > len(keys)
-        for mine in kinds.values() if len(kinds) > 1 else ():
+        for mine in kinds.values():
             if clear and mine is most:
+                for key in mine:
+                    yield from _softened(key, deciding[key], judged)
                 continue
             others = [deciding[of[0]]["context"] for of in ([most] if clear else kinds.values()) if of is not mine]
             for key in mine:
@@ -49,8 +56,7 @@ def _differs(
     key: Key, record: Record, others: list[dict[str, t.Any]], who: str, judged: t.Callable[[Key, Record], Opinion]
 ) -> t.Iterator[tuple[Key, Opinion]]:
     context = record["context"]
-    own = context.get("nccl_machine")
-    machine = [f"{name}={own[name]}" for name in SET_BY if name in own] if isinstance(own, dict) else []
+    machine = _of_machine(context)
     by = f" ({', '.join(machine)} of the machine itself)" if machine else ""
     for theirs in others:
         said = [f"{k} is {context.get(k)}, of {who} {theirs.get(k)}" for k in SETTINGS if context.get(k) != theirs.get(k)]
@@ -60,3 +66,58 @@ def _differs(
             found = judged(key, {**record, "context": {**context, **{k: theirs[k] for k in SETTINGS if k in theirs}}})
             if SEVERITY[found.verdict] > SEVERITY["PASS"] and found.reason_code != "no_expectation":
                 yield key, dataclasses.replace(found, reason=f"held to what its neighbours are held to: {found.reason}; {words}")
+
+
+def _of_machine(context: dict[str, t.Any]) -> list[str]:
+    """The settings that select a floor and that the machine has by itself."""
+    own = context.get("nccl_machine")
+    return [f"{name}={own[name]}" for name in SET_BY if name in own] if isinstance(own, dict) else []
+
+
+def _softened(key: Key, record: Record, judged: t.Callable[[Key, Record], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
+    """A WARN for one that passes by the floor that its machine's own settings select, and would not by that of NCCL without them."""
+    context = record["context"]
+    machine = _of_machine(context)
+    gpu, gpus = context.get("gpu"), context.get("gpus")
+    if not machine or not isinstance(gpu, str) or not isinstance(gpus, int):
+        return
+    settings = context.get("nccl_env") if isinstance(context.get("nccl_env"), dict) else {}
+    given = {name: str(value) for name, value in settings.items() if name not in context["nccl_machine"]}
+    nodes = context.get("nodes")
+    reach = gpus * (nodes if isinstance(nodes, int) and physics.across(context) else 1)
+    plain: Record = {"nvls": nccl.nvls([gpu], reach, given)}
+    plain.update({k: given.get(f"NCCL_{name}", "auto").lower() for k, name in (("algorithm", "ALGO"), ("proto", "PROTO")) if k in context})
+    found, mine = judged(key, {**record, "context": {**context, **plain}}), judged(key, record)
+    if found.reason_code != "no_expectation" and SEVERITY[found.verdict] > SEVERITY[mine.verdict]:
+        words = f"the machine's own settings select its floor ({', '.join(machine)}); without them: {found.verdict}, {found.reason}"
+        yield key, Opinion("WARN", words, "settings_differ")
+
+
+def _narrow(deciding: t.Mapping[Key, Record], judged: t.Callable[[Key, Record], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Groups whose floor is that of the NICs that are left: others are there and not active, or groups with the same GPUs have more or
+    faster ones."""
+    alike: dict[str, dict[Key, float]] = collections.defaultdict(dict)
+    for key, record in deciding.items():
+        context = record["context"]
+        nics, gbps, down = (context.get(name) for name in ("nics", "nic_gbps", "nics_down"))
+        if record["outcome"] != "measured" or record["subject"]["kind"] != "group" or physics.across(context):
+            continue
+        if not number(nics) or not number(gbps):
+            continue
+        alike[repr([key[:3], record["simulated"], context.get("gpu"), context.get("gpus")])][key] = nics * gbps
+        if number(down) and down > 0:
+            whole = judged(key, {**record, "context": {**context, "nics": nics + down}})
+            if whole.reason_code != "no_expectation" and SEVERITY[whole.verdict] > SEVERITY[judged(key, record).verdict]:
+                words = f"it passes by the floor for {nics} NICs, and {down} more are there and not active"
+                advice = "bring them up, or leave them out by NCCL_IB_HCA"
+                reason = f"{words}: {advice}; {whole.reason}"
+                yield key, dataclasses.replace(whole, verdict="UNKNOWN", reason=reason, reason_code="port_down")
+    for rates in alike.values():
+        most = max(rates.values())
+        for key, rate in rates.items():
+            if rate < most:
+                context = deciding[key]["context"]
+                faster = sum(other > rate for other in rates.values())
+                words = f"its nodes have {context['nics']} NICs of {context['nic_gbps']:g} Gb/s"
+                others = f"{faster} of {len(rates)} groups with the same GPUs have up to {most / rate:.3g} times as much"
+                yield key, Opinion("WARN", f"{words}, {others}", "link_slow")

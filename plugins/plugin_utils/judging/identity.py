@@ -99,10 +99,14 @@ class Nodes:
         yield from self._fewer_than_neighbours(stated, rules)
         for key, attempts in records.items():
             last = attempts[-1]
-            skipped = (last["outcome"], last["reason_code"]) == ("not_applicable", "mig_enabled")
-            if skipped and (stated.get(last["target"]) or {}).get("mig") != "allowed":
+            said = stated.get(last["target"]) or {}
+            rule = last["reason_code"] if last["outcome"] == "not_applicable" else None
+            if rule == "mig_enabled" and said.get("mig") != "allowed":
                 reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed where it is meant"
                 yield key, Opinion("UNKNOWN", reason, "mig_enabled")
+            elif rule == "no_gpu_expected" and said.get("gpu_count") != 0:
+                reason = "it was skipped as a machine without GPUs, and the inventory does not say that it is one: acceptance_gpu_count: 0"
+                yield key, Opinion("UNKNOWN", reason, "gpu_count")
 
     def _fewer_than_neighbours(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Iterator[tuple[Key, Opinion]]:
         """Nodes with fewer GPUs than most others with the same GPU have; where the inventory says how many, that counts."""

@@ -38,7 +38,8 @@ class Evidence:
 def gather(run: Run, plan: Record) -> Evidence:
     """The journal of a run, its chain and its raw files, as they are now."""
     records, notes, chain = run.journal.examine()
-    changed = []
+    # An accepted run under the name of another one is not that one.
+    changed = [f"plan.json is that of run {plan['run_id']}"] if plan["run_id"] != run.id else []
     broken = broken_chain(plan, records, chain)
     if broken:
         changed.append(f"{broken}: nothing from there on is believed")
@@ -120,8 +121,6 @@ def verify(run: Run) -> str:
     """One line that says what is whole. RunError names the first thing that is not."""
     plan = run.plan()
     evidence = gather(run, plan)
-    if plan.get("run_id") != run.id:
-        raise RunError(f"run {run.id} is not whole: plan.json is that of run {plan.get('run_id')}")
     if evidence.changed:
         raise RunError(f"run {run.id} is not whole: {evidence.changed[0]}")
     if evidence.records and not plan.get("chained"):
@@ -152,6 +151,9 @@ def _report(run: Run, folder: pathlib.Path, now: t.Mapping[str, str]) -> tuple[s
         for name, expected in listed.items():
             if digest(folder, name) != expected:
                 return f"{name} is not what was written, by {LISTED}", said
+        beside = sorted({path.name for path in folder.glob("report.*")} - {LISTED, *listed})
+        if beside:
+            return f"{beside[0]} is not listed in {LISTED}", said
         for file in files:
             path, size = file["path"], file.get("bytes")
             found = digest(folder, path) if path == "verdicts.jsonl" else digest(run.dir, path, size) if size else now.get(path, MISSING)

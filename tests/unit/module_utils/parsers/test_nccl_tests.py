@@ -590,3 +590,24 @@ def test_a_cut_text_is_never_measured(at: int) -> None:
 @given(st.text(max_size=400))
 def test_any_text(text: str) -> None:
     assert parse(text)["outcome"] == "error"
+
+
+def test_ranks_that_ran_as_several_groups_are_not_those_that_were_asked_for(fixtures: t.Any) -> None:
+    """NCCL_TESTS_SPLIT in the environment of a node: each node by itself, by NVLink, where the network was to be measured."""
+    text = (fixtures / "h200-x4/nccl-v2.19.6-all_reduce-g4.txt").read_text()
+    lines, values = [], []
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith(("#  Rank  2", "#  Rank  3")):
+            line = line.replace("Group  0", "Group  1")
+        elif words and words[0].isdigit():  # of two ranks the bus bandwidth is the algorithm's
+            words[7], words[11] = words[6], words[10]
+            values += [float(words[6]), float(words[10])]
+            line = "  ".join(words)
+        elif "Avg bus bandwidth" in line:
+            line = f"# Avg bus bandwidth    : {sum(values) / len(values):.6g}"
+        lines.append(line)
+    split = "\n".join(lines) + "\n"
+    assert parse(split)["outcome"] == "measured", "a reading that nobody asked anything of"
+    found = parse(split, expect_ranks=4)
+    assert (found["outcome"], found["reason_code"]) == ("error", "rank_mismatch") and "2 groups of 2" in found["reason"]

@@ -279,3 +279,15 @@ def test_floors_of_parts() -> None:
     assert floors.floor(16 << 30, 2, 1) == pytest.approx(0.9 * 430 / 8)
     assert floors.floor(1 << 30, 2, 8) == 0.0, "a size that nobody has an expectation for"
     assert floors.size(16 << 30) == 16 << 30
+
+
+def test_ports_that_are_not_active_are_counted_unless_they_are_left_out(tmp_path: pathlib.Path) -> None:
+    def context(**env: str) -> dict[str, t.Any]:
+        made = head(tmp_path, 2, 8, env=env)
+        for seat in made.group.seats:
+            ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(8)]
+            seat.gpu, seat.ports, seat.down = "NVIDIA H200", ports[:4], ports[4:]
+        return made._context("all_reduce", {}, made.group.seats, list(range(8)))
+
+    assert (context()["nics"], context()["nics_down"]) == (4, 4)
+    assert context(NCCL_IB_HCA="mlx5_0,mlx5_1,mlx5_2,mlx5_3")["nics_down"] == 0

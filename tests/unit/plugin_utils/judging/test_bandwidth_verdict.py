@@ -156,12 +156,32 @@ def test_the_ranks_of_an_output_are_held_against_the_expectation(fixtures: t.Any
     assert word(of_json, other) == ("UNKNOWN", "no_expectation") and word(of_json, {**EXPECTED, "match": {**table, "gpus": 4}})[0] == "PASS"
 
 
+def test_operation_type_and_unit_of_an_output_are_its_own(fixtures: t.Any) -> None:
+    output = nccl_tests.parse((fixtures / "h200-x4/nccl-v2.19.6-all_reduce-g4.txt").read_text())
+    expected = {"value": 100, "unit": "GB/s"}
+    for match, verdict in (
+        ({"op": "all_reduce", "type": "float"}, "PASS"),
+        ({"op": "reduce_scatter"}, "UNKNOWN"),
+        ({"check": "reduce_scatter"}, "UNKNOWN"),
+        ({"type": "half"}, "UNKNOWN"),
+    ):
+        assert judge(output, {**expected, "match": match})["verdict"] == verdict, match
+    # hccl_test counts in units of 2^30 in some versions: 96 of those are 103 of 10^9.
+    row = {"size": 1 << 30, "out_of_place": {"time_us": 1.0, "algbw": 55.0, "busbw": 96.0, "wrong": 0}, "in_place": None}
+    hccl = {"outcome": "measured", "op": "all_reduce", "rows": [row], "bandwidth_unit": "GiB/s"}
+    assert judge(hccl, {**expected, "size": 1 << 30})["value"] == pytest.approx(103.08, abs=0.01)
+
+
 def test_hosts_of_ranks() -> None:
     node, fabric = ({**EXPECTED, "match": {"stage": stage, "gpus": 4}} for stage in ("nccl_node", "nccl_fabric"))
     assert word(ranked(["a", "b"]), fabric)[0] == "PASS" and word(ranked(["a", "b"]), node)[0] == "UNKNOWN"
     assert word(ranked(["a"]), node)[0] == "PASS" and word(ranked(["a"]), fabric)[0] == "UNKNOWN"
     assert word(ranked(["a", "b"]), {**EXPECTED, "match": {"nodes": 3}}) == ("UNKNOWN", "no_expectation")
     assert word(ranked(["a", "a"]), fabric)[0] == "PASS"  # two machines of one name: the text does not tell how many
+    split = ranked(["a", "b"])  # by NCCL_TESTS_SPLIT into one group on each host, which the network never saw
+    for rank in split["ranks"]:
+        rank["group"] = int(rank["host"] == "b")
+    assert word(split, fabric)[0] == "UNKNOWN" and word(split, node)[0] == "PASS"
     mixed = ranked(["a", "b"])
     mixed["ranks"][5]["name"] = "NVIDIA H100"
     assert "not gpu mixed: NVIDIA H100, NVIDIA H200" in judge(mixed, {**EXPECTED, "match": {"gpu": "NVIDIA H200"}})["reason"]

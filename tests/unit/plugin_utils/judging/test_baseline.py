@@ -54,6 +54,20 @@ def test_what_is_no_measurement_does_not_count() -> None:
     assert entries(propose([*broken, None, {}], RUN, "2026-11-21")) == []
 
 
+def test_nodes_that_compute_wrong_values_are_no_yardstick_and_no_order_matters() -> None:
+    """Wrong results on the first attempt, and more than half of the numbers from such nodes."""
+    fleet = [nccl(f"n{i}", 300.0) for i in range(5)]
+    fatal = {"outcome": "error", "reason_code": "wrong_results", "reason": "x", "metrics": {}, "series": []}
+    for number in range(6):
+        fleet += [nccl(f"bad{number}", 200.0, **fatal), nccl(f"bad{number}", 200.0, attempt=2)]
+    lost = {"changes": [{"code": "gpu_lost", "part": "", "text": "gone"}]}
+    fleet += [nccl("lost", 200.0, check="all_gather", evidence=lost), nccl("lost", 200.0)]
+    fleet += [nccl("n0", 290.0, attempt=2), nccl("n0", 280.0, attempt=3), nccl("n0", 200.0)]
+    found = propose(fleet, RUN, "2026-11-21")
+    assert {e["value"] for e in entries(found)} == {300.0}
+    assert propose(fleet[::-1], RUN, "2026-11-21") == found
+
+
 def test_nothing_above_physics_is_proposed() -> None:
     fleet = [nccl(f"n{i}", 500.0, context={**CONTEXT, "gpu": "NVIDIA H200"}) for i in range(6)]
     text = propose(fleet, RUN, "2026-11-21")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+import pytest
 from unit.plugin_utils.judging.test_verdict import Record, item, judge, nccl
 
 NVLS = {"gpu": "NVIDIA H200", "gpus": 8, "nvls": True, "algorithm": "auto", "series_units": {"busbw": "GB/s"}}
@@ -56,7 +57,51 @@ def test_nothing_is_said_where_all_are_alike() -> None:
         return {v["verdict"] for v in judge([item(n) for n in nodes], records).planned}
 
     assert words([node(n, 366.0, OFF) for n in nodes]) == {"PASS"}, "nccl_node_env of the inventory, for all"
-    assert words([node(n, 366.0, BY_MACHINE) for n in nodes]) == {"PASS"}
+    assert words([node(n, 480.0, BY_MACHINE) for n in nodes]) == {"PASS"}, "fast enough for any floor"
     other = {**OFF, "gpus": 4}
     mixed = [node("n0", 480.0, NVLS), node("n1", 480.0, NVLS), node("n2", 354.0, other), node("n3", 354.0, other)]
     assert all(v["reason_code"] != "settings_differ" for v in judge([item(n) for n in nodes], mixed).planned), "other hardware"
+
+
+def test_settings_of_all_machines_that_select_a_softer_floor_are_said() -> None:
+    """Nobody differs, as where an image brings them along; and there may be but one node."""
+    for names in (["n1"], ["n1", "n2", "n3"]):
+        found = judge([item(n) for n in names], [node(n, 366.0, BY_MACHINE) for n in names]).planned
+        assert [(v["verdict"], v["reason_code"]) for v in found] == [("WARN", "settings_differ")] * len(names)
+        assert "NCCL_NVLS_ENABLE=0" in found[0]["reason"] and "without them: FAIL" in found[0]["reason"]
+    # What the run says itself is meant, and what is too slow for any floor stays what it is.
+    by_run = {**BY_MACHINE, "nccl_env": {"NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "Ring"}, "nccl_machine": {"NCCL_ALGO": "Ring"}}
+    ((own,), (slow,)) = (judge([item()], [node("n1", busbw, by_run)]).planned for busbw in (366.0, 300.0))
+    assert own["verdict"] == "PASS" and (slow["verdict"], slow["reason_code"]) == ("FAIL", "below_floor")
+
+
+FABRIC = {**NVLS, "nodes": 2, "nics": 8, "nic_gbps": 400, "mnnvl": False, "link_layer": "InfiniBand", "nics_down": 0}
+
+
+def groups(*each: tuple[float, Record]) -> list[Record]:
+    """The verdicts of groups of two nodes with this busbw and this in their context."""
+    items, records = [], []
+    for number, (busbw, more) in enumerate(each):
+        subject = {"kind": "group", "id": f"g{number}", "members": [f"g{number}a", f"g{number}b"]}
+        about = {"stage": "nccl_fabric", "subject": subject, "target": f"g{number}a"}
+        items.append({**item(), **about})
+        records.append({**node("n1", busbw, {**FABRIC, **more}), **about})
+    return judge(items, records).planned
+
+
+@pytest.mark.parametrize("left", [1, 4])
+def test_nics_that_are_not_active_give_a_group_no_softer_floor(left: int) -> None:
+    """The same ports of all its nodes are down: a switch of theirs is."""
+    busbw = 48.0 * left
+    (found,) = groups((busbw, {"nics": left, "nics_down": 8 - left}))
+    assert (found["verdict"], found["reason_code"]) == ("UNKNOWN", "port_down") and "not active" in found["reason"]
+    assert groups((busbw, {"nics": left}))[0]["verdict"] == "PASS", "there are no others, or NCCL_IB_HCA leaves them out"
+    assert groups((384.0, {"nics_down": 1}))[0]["verdict"] == "PASS", "nothing is known of nine"
+    assert groups((50.0, {"nics": 4, "nics_down": 4}))[0]["verdict"] == "FAIL"
+
+
+def test_a_group_with_fewer_or_slower_nics_than_others_is_said_to_have_them() -> None:
+    for slow in ({"nics": 4}, {"nic_gbps": 200}):
+        found = groups((384.0, {}), (192.0, slow), (384.0, {}))
+        assert [v["verdict"] for v in found] == ["PASS", "WARN", "PASS"] and found[1]["reason_code"] == "link_slow"
+    assert [v["verdict"] for v in groups((384.0, {}), (192.0, {"nics": 4, "gpus": 4}))] == ["PASS", "PASS"], "other nodes"

@@ -223,6 +223,36 @@ def test_who_set_a_changed_value_stands_in_its_source() -> None:
     assert changed(date="2026-12").source == shipped_one.source and changed(date="2026-12").note == shipped_one.note
 
 
+class Text(str):
+    """What Ansible makes of text: a class of its own."""
+
+
+class Number(int):
+    """The same of numbers."""
+
+
+def test_values_of_ansibles_own_classes_are_what_they_are() -> None:
+    """An entry of `-e @file` displaces, overlaps and repeats what one of plain text does."""
+
+    def own(value: t.Any) -> t.Any:
+        if isinstance(value, dict):
+            return {Text(key): own(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [own(one) for one in value]
+        return Text(value) if isinstance(value, str) else Number(value) if type(value) is int else value
+
+    forgot = entry(id="forgot", match={"gpu": None}, value=350, note="whatever it is")
+    assert resolve([("run", [own(forgot)])]).notes == resolve([("run", [forgot])]).notes != ()
+    stated = entry(id="stated", match={"gpu": None, "nvls": "false", "gpus": "4"}, value=350, note="whatever it is")
+    assert resolve([("run", [own(stated)])]).entries[-1].match == resolve([("run", [stated])]).entries[-1].match
+    twice = [entry(id="one", value=350), entry(id="other", value=351)]
+    with pytest.raises(ExpectationError, match="the same as in one"):
+        resolve([("run", own(twice))])
+    with pytest.raises(ExpectationError, match=r"as specific as|the same as"):
+        resolve([("run", [twice[0], own({**twice[1], "match": {**twice[1]["match"], "gpu": ["NVIDIA H200", "NVIDIA H100"]}})])])
+    assert own(forgot)["match"]["stage"].__class__ is Text
+
+
 def test_an_entry_that_takes_over_more_than_it_displaces_is_named() -> None:
     forgot = entry(id="forgot", match={"gpu": None}, value=350, note="whatever it is")
     (line,) = resolve([("group", [forgot])]).notes

@@ -116,6 +116,14 @@ def test_mig_is_skipped_only_where_the_inventory_allows_it() -> None:
     assert both(stack(), seen, stated={"n1": {"mig": "allowed"}})[1] == ("SKIPPED", "mig_enabled")
 
 
+def test_a_machine_without_gpus_is_skipped_only_where_the_inventory_says_so() -> None:
+    """As where it was said when the run was planned, and is not any more when it is judged again."""
+    seen = failed("n1", "no_gpu_expected", "not_applicable")
+    for stated in (None, {"n1": {"gpu_count": 8}}, {"n1": {"gpu_count": None}}):
+        assert both(stack(), seen, stated=stated)[1] == ("UNKNOWN", "gpu_count")
+    assert both(stack(gpus=0), seen, stated={"n1": {"gpu_count": 0}})[1] == ("SKIPPED", "no_gpu_expected")
+
+
 @pytest.mark.parametrize(
     "other",
     [who(machine="b" * 32), who(of="y"), who(5, of="y"), who(None, "b" * 32), who(node_info="another"), who(machine="b" * 32, of="y")],

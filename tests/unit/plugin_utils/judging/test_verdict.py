@@ -122,6 +122,28 @@ def test_lower_is_better() -> None:
         assert value <= 0 or found["floor"] == pytest.approx(2 / 0.95)
 
 
+@pytest.mark.parametrize(("value", "word"), [(1.6, "PASS"), (1.68, "PASS"), (1.75, "WARN"), (1.9, "FAIL"), (2.0, "FAIL")])
+def test_the_bands_of_a_small_number_are_as_narrow(value: float, word: str) -> None:
+    latency = {
+        "id": "lat", "match": {"stage": "own"}, "metric": "latency", "value": 1.6e-6, "unit": "s", "source": "s",
+        "date": "2026-11", "confidence": "measured",
+    }  # fmt: skip
+    own = resolve([("run", [latency])])
+    seen = record(stage="own", check="ping", metrics={"latency": {"value": value, "unit": "us"}})
+    assert one(seen, item=item(stage="own", check="ping"), expected=lambda _node, _target: own)["verdict"] == word
+
+
+def test_no_error_at_all_is_less_than_some() -> None:
+    errors = {
+        "id": "errors", "match": {"stage": "own"}, "metric": "errors", "value": 3, "unit": "count", "better": "lower", "source": "s",
+        "date": "2026-11", "confidence": "vendor",
+    }  # fmt: skip
+    own = resolve([("run", [errors])])
+    for value, word in ((0, "PASS"), (3, "PASS"), (4, "FAIL"), (-1, "UNKNOWN")):
+        seen = record(stage="own", check="ping", metrics={"errors": {"value": value, "unit": "count"}})
+        assert one(seen, item=item(stage="own", check="ping"), expected=lambda _node, _target: own)["verdict"] == word, value
+
+
 def test_units_are_converted_or_refused() -> None:
     def unit(name: str, value: float) -> Record:
         seen = nccl(busbw=value)
@@ -173,7 +195,7 @@ def test_the_layer_that_set_the_floor() -> None:
 @pytest.mark.parametrize("code", sorted(reasons.ALL))
 @pytest.mark.parametrize("outcome", ["error", "timeout", "missing", "not_applicable"])
 def test_outcomes(code: str, outcome: str) -> None:
-    stated = {"n1": {"mig": "allowed"}}
+    stated = {"n1": {"mig": "allowed", "gpu_count": 0 if code == "no_gpu_expected" else None}}
     found = one(failed("n1", code, outcome), stated=stated)
     wanted = "UNKNOWN"
     if outcome == "error" and code in ("wrong_results", "gpu_lost", "ecc"):
@@ -182,7 +204,7 @@ def test_outcomes(code: str, outcome: str) -> None:
         wanted = "SKIPPED"
     assert found["verdict"] == wanted and found["reason_code"] == code
     # Numbers that come with an error count for nothing.
-    numbers = {**nccl(), **{k: failed("n1", code, outcome)[k] for k in ("outcome", "reason_code", "reason")}}
+    numbers = {**nccl(context={}), **{k: failed("n1", code, outcome)[k] for k in ("outcome", "reason_code", "reason")}}
     assert one(numbers, stated=stated)["verdict"] == wanted
 
 

@@ -156,6 +156,26 @@ def test_verify_names_the_file_that_is_not_what_was_written(run: Run, name: str,
         integrity.verify(run)
 
 
+def test_a_report_that_is_not_listed_is_none_of_ours(run: Run) -> None:
+    """An edited page whose line was taken out of the list."""
+    judge(run)
+    change(run.dir / "report.html", "gpu-02", "gpu-09")
+    listed = (run.dir / "report.sha256").read_text().splitlines(keepends=True)
+    (run.dir / "report.sha256").write_text("".join(line for line in listed if "report.html" not in line))
+    with pytest.raises(RunError, match=r"report\.html is not listed in report\.sha256"):
+        integrity.verify(run)
+
+
+def test_an_accepted_run_under_the_name_of_another_is_not_accepted(run: Run) -> None:
+    assert judge(run)[0]["accepted"]
+    other = Run(run.dir.parent, "20260102T000000Z-0a1b2c")
+    shutil.copytree(run.dir, other.dir)
+    done, _verdicts = judge(other)
+    assert not done["accepted"] and f"plan.json is that of run {ID}" in done["why"]
+    with pytest.raises(RunError, match=rf"not whole: plan\.json is that of run {ID}"):
+        integrity.verify(other)
+
+
 def test_lines_taken_off_the_end_are_missed_by_the_chain_and_found_by_verify(run: Run) -> None:
     judge(run)
     run.journal.path.write_bytes(b"".join(run.journal.path.read_bytes().splitlines(keepends=True)[:2]))
