@@ -14,8 +14,10 @@ Pure functions; nothing here raises for bad text. This module util is PRIVATE to
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import operator
 import re
 import typing as t
 
@@ -292,8 +294,7 @@ def _table(text: str, result: Parsed) -> None:
     torn: list[str] = []  # cells of the last bad row; a warning of NCCL, which begins with a new line, may have torn it
     closed: int | None = None  # rows that stand before the last lines
     for line in text.split("\n"):
-        words = line.split() if row_of else []
-        if row_of and words and (torn or words[0].isdigit()):
+        if row_of and (words := line.split()) and (torn or words[0].isdigit()):
             try:
                 rows.append(row_of(words))
                 if torn:
@@ -409,9 +410,14 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
         try:
             size, count, kind, redop, root, time, alg, bus, wrong, time_in, alg_in, bus_in, wrong_in = words
             return {
-                "size": int(size), "count": int(count), "type": kind, "redop": redop, "root": int(root),
-                "out_of_place": {"time_us": float(time), "algbw": float(alg), "busbw": float(bus), "wrong": int(wrong)},
-                "in_place": {"time_us": float(time_in), "algbw": float(alg_in), "busbw": float(bus_in), "wrong": int(wrong_in)},
+                "size": int(size), "count": int(count), "type": kind, "redop": redop, "root": -1 if root == "-1" else int(root),
+                "out_of_place": {
+                    "time_us": float(time), "algbw": float(alg), "busbw": float(bus), "wrong": 0 if wrong == "0" else int(wrong),
+                },
+                "in_place": {
+                    "time_us": float(time_in), "algbw": float(alg_in), "busbw": float(bus_in),
+                    "wrong": 0 if wrong_in == "0" else int(wrong_in),
+                },
             }  # fmt: skip
         except ValueError:
             return read(words)
@@ -658,15 +664,10 @@ def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: 
     wanted = _sizes(smallest, largest, step, unit)
     ranks = next(iter(groups.values()))
     series: dict[tuple[t.Any, ...], list[Row]] = {}
-    before: tuple[t.Any, ...] | None = None
-    for row in result["rows"]:
-        key = (row["type"], row["redop"], row["root"])
-        if key != before:
-            if key in series:
-                raise _Bad("bad_output", f"rows of {row['type']} stand in two places: rows were moved or outputs are mixed")
-            one = series[key] = []
-            before = key
-        one.append(row)
+    for key, of_key in itertools.groupby(result["rows"], operator.itemgetter("type", "redop", "root")):
+        if key in series:
+            raise _Bad("bad_output", f"rows of {key[0]} stand in two places: rows were moved or outputs are mixed")
+        series[key] = list(of_key)
     ops = [result["op"]] if result["op"] else _candidates(result)
     cycles: dict[int, list[Row]] = {}
     for key, rows in series.items():
