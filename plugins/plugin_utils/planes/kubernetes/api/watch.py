@@ -111,7 +111,11 @@ class Watch:
                 change = json.loads(line)
             except ValueError:  # the last line of a server that was killed
                 return
-            kind, item = change["type"], change["object"]
+            try:
+                kind, item = change["type"], change["object"]
+            except (KeyError, TypeError):  # a proxy's page, for example
+                words = f"watch: found {line[:80]!r}, expected a change"
+                raise KubeError("cluster_unreachable", f"{self.client.name}: {words}") from None
             if kind == "ERROR":
                 code = int(item.get("code") or 500)
                 raise KubeError("cluster_unreachable", f"{self.client.name}: watch: {item.get('message')}", code, item)

@@ -1,0 +1,50 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The answer in a pod's log: late lines are waited for, what is not of the frame is kept as text, what is foreign is not believed."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import logs
+
+POD = "/api/v1/namespaces/here/pods/one"
+NONCE = frame.nonce_of("secret", "uid")
+FRAME = b"".join(frame.lines({"state": "done"}, NONCE))
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "LATE_S", (0.01, 0.01, 0.01))
+
+
+def test_a_frame_whose_last_line_comes_late(script: t.Any, tmp_path: pathlib.Path) -> None:
+    script.says(f"{POD}/log", b"hello\n" + FRAME[:-20], b"hello\n" + FRAME + b"bye\n")
+    found = logs.read(script.client(), POD, NONCE, tmp_path / "raw")
+    assert found.record == {"state": "done"} and (found.reason_code, found.last) == ("", "hello | bye")
+    assert (tmp_path / "raw").read_bytes() == b"hello\nbye\n"
+
+
+def test_a_frame_of_another_pod_is_none(script: t.Any) -> None:
+    script.says(f"{POD}/log", b"".join(frame.lines({"state": "done"}, frame.nonce_of("secret", "another"))))
+    found = logs.read(script.client(), POD, NONCE)
+    assert found.record is None and found.reason_code and found.reason
+
+
+@pytest.mark.parametrize(("answer", "code"), [(404, "pod_deleted"), (403, "no_result"), (b"Killed\n", "no_result")])
+def test_a_log_without_an_answer_says_why(script: t.Any, answer: t.Any, code: str) -> None:
+    script.says(f"{POD}/log", answer)
+    found = logs.read(script.client(), POD, NONCE)
+    assert found.record is None and found.reason_code == code and found.reason
+    assert found.last == ("Killed" if isinstance(answer, bytes) else "")
+
+
+def test_what_a_container_says_is_kept_up_to_a_limit(script: t.Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "LOG_LIMIT", 1000)
+    script.says(f"{POD}/log", b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 50 + FRAME)
+    assert logs.read(script.client(), POD, NONCE, tmp_path / "raw").record
+    assert len((tmp_path / "raw").read_bytes()) == 1000
