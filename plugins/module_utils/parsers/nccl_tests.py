@@ -107,7 +107,6 @@ _LAUNCHES = (
 _HALF = {"time", "cputime", "algbw", "busbw", "error", "#wrong", "res", "delta", "i_min", "i_max", "i_p99", "i_cv%", "hipevt"}
 _STANDARD_PREFIX = ["size", "count", "type", "redop", "root"]
 _STANDARD_HALF = ["time", "algbw", "busbw", "#wrong"]
-_WORD = re.compile(r"^[\w.#%-]+$")
 
 
 class _Bad(Exception):

@@ -27,7 +27,6 @@ ABSENT = {
 LOST = ("gpu is lost", "gpu requires reset", "gpu access blocked", "fallen off the bus")
 # A GPU answers these whatever its model; an error here is the GPU's, not the question's.
 VITAL = ("uuid", "product_name", "pci/pci_bus_id", "fb_memory_usage/total", "temperature/gpu_temp")
-_ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 
 # Sentences in which nvidia-smi says that it cannot answer: (mark, reason code, what it means).
 FAILURES = (
@@ -283,39 +282,6 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
     }
 
 
-def parse_csv(text: t.Any) -> dict[str, t.Any]:
-    """`--query-gpu=... --format=csv`, with its header line, with or without units.
-
-    -> {"outcome": "measured"|"error", "reason_code", "reason", "units": {column: unit}, "rows": [{column: cell}]}
-
-    A cell is a number, its unit dropped, else text; `[N/A]` and its like are None. A row with another number of cells
-    is an error.
-    """
-    result: dict[str, t.Any] = {"outcome": "error", "reason_code": "bad_output", "reason": "", "units": {}, "rows": []}
-    if not isinstance(text, str) or len(text) > LIMIT:
-        result["reason"] = "nvidia-smi printed no text, or far too much of it"
-        return result
-    lines = [line for line in text.splitlines() if line.strip() and SIMULATED_MARK not in line]
-    said = failure(text)
-    if said:
-        result.update(reason_code=said[0], reason=said[1])
-        return result
-    header = [re.fullmatch(r"([\w.]+)(?: \[([^\]]{1,8})\])?", cell.strip()) for cell in (lines or [""])[0].split(",")]
-    names = [found.group(1) for found in header if found]
-    if len(names) < len(header) or len(lines) < 2:
-        result["reason"] = "nvidia-smi printed no table with a header and rows"
-        return result
-    result["units"] = {found.group(1): found.group(2) for found in header if found and found.group(2)}
-    for line in lines[1:]:
-        cells = [csv_cell(cell) for cell in line.split(",")]
-        if len(cells) != len(names):
-            result["reason"] = f"a row of {len(cells)} cells under {len(names)} columns: {line[:120]}"
-            return result
-        result["rows"].append(dict(zip(names, cells)))
-    result.update(outcome="measured", reason_code=None, reason=None)
-    return result
-
-
 def csv_cell(cell: str) -> t.Any:
     """`345 MHz` -> 345, `78.47 W` -> 78.47, `[N/A]` -> None; `Enabled`, `0x1`, `580.159.04` and serials stay text."""
     cell = cell.strip()
@@ -356,29 +322,3 @@ def _per_gpu(text: t.Any) -> list[tuple[str, str]]:
         return []
     pieces = re.split(r"(?m)^GPU \d{1,4}: [^\n]{0,200}?\(UUID: ([^)\n]{1,80})\)", text)
     return list(zip(pieces[1::2], pieces[2::2]))
-
-
-def parse_topology(text: t.Any) -> dict[str, dict[str, str]]:
-    """`topo -m` -> {row: {column: link}}, a link being NV18, SYS, NODE, PHB, PXB, PIX or X; GPUs and NICs."""
-    if not isinstance(text, str) or len(text) > LIMIT:
-        return {}
-    lines = [_ANSI.sub("", line) for line in text.splitlines()]
-    at = next((n for n, line in enumerate(lines) if re.match(r"\s*GPU0\b", line) and "\t" in line), None)
-    if at is None:
-        return {}
-    names = [word.strip() for word in lines[at].split("\t")]
-    names = [name for name in names if re.fullmatch(r"(?:GPU|NIC)\d+|(?:mlx|bnxt|irdma|efa|rocep?|ib)\w+", name)]
-    table = {}
-    for line in lines[at + 1 :]:
-        cells = [cell.strip() for cell in line.split("\t")]
-        if cells[0] in names and len(cells) > len(names):
-            table[cells[0]] = dict(zip(names, cells[1:]))
-    return table
-
-
-def parse_list(text: t.Any) -> list[dict[str, t.Any]]:
-    """`-L` -> [{"index", "name", "uuid"}]; MIG devices are not GPUs and are left out."""
-    if not isinstance(text, str) or len(text) > LIMIT:
-        return []
-    found = re.findall(r"(?m)^GPU (\d{1,4}): ([^\n]{1,120}?) \(UUID: ([^)\n]{1,80})\)", text)
-    return [{"index": int(index), "name": name, "uuid": uuid} for index, name, uuid in found]

@@ -114,11 +114,6 @@ def judge(
     return court.judge()
 
 
-def check_waivers(raw: list[t.Any]) -> None:
-    """WaiverError for the first waiver that cannot be used, before anything is measured."""
-    waivers_of(raw)
-
-
 class Stage(t.Protocol):
     """What the engine asks of the description of a stage (stages/base.py)."""
 

@@ -181,43 +181,15 @@ def test_an_entity_bomb_is_refused(xml: str) -> None:
     assert nvidia_smi.parse_xml(bomb)["reason_code"] == "bad_output"
 
 
-def test_csv_with_units_and_without(recorded: pathlib.Path) -> None:
-    text = (recorded / "nvidia-smi-query.csv").read_text()
-    table = nvidia_smi.parse_csv(text)
-    assert table["outcome"] == "measured" and len(table["rows"]) == 4
-    assert table["units"] == {
-        "memory.total": "MiB", "memory.used": "MiB", "clocks.current.sm": "MHz", "clocks.max.sm": "MHz",
-        "power.draw": "W", "power.limit": "W",
-    }  # fmt: skip
-    first = table["rows"][0]
-    assert first["power.draw"] == 78.47 and first["clocks.max.sm"] == 1980 and first["memory.total"] == 143771
-    assert first["serial"] == "1650000000000" and first["driver_version"] == "580.159.04"
-    assert first["clocks_event_reasons.active"] == "0x0000000000000001" and first["name"] == "NVIDIA H200"
-    head, _newline, rest = text.partition("\n")
-    bare = nvidia_smi.parse_csv(head + "\n" + re.sub(r" (MiB|MHz|W)(?=,)", "", rest))
-    assert bare["rows"] == table["rows"]
-
-
-def test_csv_of_a_second_query(recorded: pathlib.Path) -> None:
-    rows = nvidia_smi.parse_csv((recorded / "query2.csv").read_text())["rows"]
-    assert [row["retired_pages.pending"] for row in rows] == [None] * 4
-    assert rows[0]["remapped_rows.pending"] == "No" and rows[0]["temperature.gpu"] == 39
-
-
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("cell", "value"),
     [
-        ("", "bad_output"),
-        ("index, name\n", "bad_output"),
-        ("index, name\n0, a, b\n", "bad_output"),
-        ("0, NVIDIA H200\n1, NVIDIA H200\n", "bad_output"),
-        ("No devices were found\n", "no_gpu"),
-        ('Field "clocks_event_reasons.active" is not a valid field to query.\n', "bad_output"),
+        ("345 MHz", 345), (" 78.47 W", 78.47), ("[N/A]", None), ("Enabled", "Enabled"), ("0x0000000000000001", "0x0000000000000001"),
+        ("580.159.04", "580.159.04"), ("1650000000000", "1650000000000"), ("39", 39),
     ],
-)
-def test_csv_that_is_none_is_an_error(text: str, code: str) -> None:
-    table = nvidia_smi.parse_csv(text)
-    assert (table["outcome"], table["reason_code"]) == ("error", code) and table["reason"]
+)  # fmt: skip
+def test_a_cell_of_a_query(cell: str, value: object) -> None:
+    assert nvidia_smi.csv_cell(cell) == value
 
 
 def test_nvlink_state(recorded: pathlib.Path) -> None:
@@ -244,21 +216,6 @@ def test_counters_that_grow_on_healthy_links_are_no_errors() -> None:
         "\t Link 0: Link recovery events: 1\n\t Link 0: Effective BER: 15e-255\n\t Link 0: FEC Errors - 0: 99887766\n"
     )
     assert nvidia_smi.parse_nvlink_errors(text) == {FIRST: {"malformed_packet": 0}}
-
-
-def test_topology_with_its_underlined_header(recorded: pathlib.Path) -> None:
-    table = nvidia_smi.parse_topology((recorded / "nvidia-smi-topo-m.txt").read_text())
-    names = ["GPU0", "GPU1", "GPU2", "GPU3"]
-    assert table == {a: {b: "X" if a == b else "NV18" for b in names} for a in names}
-    nics = "\tGPU0\tNIC0\tmlx5_1\tCPU Affinity\nGPU0\t X \tPIX\tSYS\t0-3\nNIC0\tPIX\t X \tNODE\t\n\n  NIC0: mlx5_0\n"
-    assert nvidia_smi.parse_topology(nics)["GPU0"] == {"GPU0": "X", "NIC0": "PIX", "mlx5_1": "SYS"}
-
-
-def test_list_without_mig_devices(recorded: pathlib.Path) -> None:
-    text = (recorded / "nvidia-smi-L.txt").read_text()
-    assert [g["index"] for g in nvidia_smi.parse_list(text)] == [0, 1, 2, 3]
-    mig = text + "  MIG 1g.18gb     Device  0: (UUID: MIG-0c4b5a3e)\n"
-    assert nvidia_smi.parse_list(mig) == nvidia_smi.parse_list(text)
 
 
 PIECES = st.sampled_from(
@@ -292,18 +249,13 @@ PIECES = st.sampled_from(
 def test_no_text_raises(text: str) -> None:
     seen = nvidia_smi.parse_xml(text)
     assert seen["outcome"] in ("measured", "error") and (seen["outcome"] == "measured") == (seen["reason_code"] is None)
-    nvidia_smi.parse_csv(text)
     nvidia_smi.parse_nvlink_status(text)
     nvidia_smi.parse_nvlink_errors(text)
-    nvidia_smi.parse_topology(text)
-    nvidia_smi.parse_list(text)
 
 
 @pytest.mark.parametrize("nothing", [None, 3, b"bytes", ["list"]])
 def test_what_is_no_text_is_an_error(nothing: object) -> None:
     assert nvidia_smi.parse_xml(nothing)["reason_code"] == "bad_output"
-    assert nvidia_smi.parse_csv(nothing)["outcome"] == "error"
-    assert nvidia_smi.parse_list(nothing) == [] and nvidia_smi.parse_topology(nothing) == {}
     assert nvidia_smi.parse_nvlink_errors(nothing) == nvidia_smi.parse_nvlink_status(nothing) == {}
 
 
@@ -323,8 +275,5 @@ def test_what_is_no_text_is_an_error(nothing: object) -> None:
 def test_a_megabyte_of_anything_is_read_to_its_end(head: str, piece: str) -> None:
     text = head + piece * (1_000_000 // len(piece)) + "</nvidia_smi_log>"
     nvidia_smi.parse_xml(text)
-    nvidia_smi.parse_csv(text)
     nvidia_smi.parse_nvlink_status(text)
     nvidia_smi.parse_nvlink_errors(text)
-    nvidia_smi.parse_topology(text)
-    nvidia_smi.parse_list(text)
