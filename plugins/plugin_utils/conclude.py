@@ -16,13 +16,18 @@ import pathlib
 import time
 import typing as t
 
+from ansible.errors import AnsibleError
+from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, refused, unheeded, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model, terminal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 
@@ -48,24 +53,26 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), changed=evidence.changed,
         warnings=unheeded.warnings(written, sound, inputs),
     )  # fmt: skip
-    judgement.notes += evidence.notes + inputs["notes"]
+    judgement.notes += evidence.notes + inputs["notes"] + telling.notes_of(run.dir)
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     verdicts = "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts)
     evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
     made = model.build(written, judgement, evidence.files)
     paths: list[pathlib.Path] = []
+    notes: list[str] = []
+    done = Judged(run.id, out, written, judgement, made)
     if not check:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "verdicts.jsonl", verdicts)
-        paths = files.write(out, made)
+        paths, notes = files.write(done, run.dir)
     if planned and not check:
         run.clear_todo()
         run.release()
     word = "ACCEPTED" if judgement.accepted else "NOT ACCEPTED"
     last = f"{word}, report: {_near(paths[0])}" if paths else f"{word}; check mode, nothing was written"
     run_level = bool(evidence.changed or (judgement.warnings and inputs["warn"] != "accept"))
-    return {
+    result = {
         "accepted": judgement.accepted,
         "why": f"{word}: {judgement.why}",
         "last": last,
@@ -74,8 +81,22 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         "counts": judgement.counts,
         "coverage": {k: v for k, v in judgement.coverage.items() if k != "unknown"},
         "report": [str(p) for p in paths],
-        "lines": [*terminal.coloured(made), (last, "green" if judgement.accepted else "red")],
     }
+    lines = terminal.coloured(made)
+    if not check:  # last, when nothing that they do changes what was said
+        notes += _tell(done, run, loader, task_vars)
+    lines += [(f"note: {note}", "yellow") for note in notes]
+    return {**result, "lines": [*lines, (last, "green" if result["accepted"] else "red")]}
+
+
+def _tell(done: Judged, run: Run, loader: t.Any, task_vars: dict[str, t.Any]) -> list[str]:
+    """The sinks that were asked for; what went wrong with them, in words."""
+    wanted = task_vars.get(sinks.VARIABLE) or []
+    try:
+        chosen = sinks.chosen(Templar(loader=loader, variables=task_vars).template(wanted)) if wanted else []
+    except (AnsibleError, RunError) as error:
+        return [f"no sink was told: {error}"]
+    return telling.judged(chosen, done, run.dir)
 
 
 def _near(path: pathlib.Path) -> str:

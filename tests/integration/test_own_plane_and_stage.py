@@ -176,3 +176,48 @@ def test_a_description_that_cannot_be_used_is_named(place: pathlib.Path) -> None
     (place / "roles/link/files/stage.py").write_text("STAGE = 1\n")
     status, output, _verdicts = accept(place, {"box": {"ansible_connection": "local"}}, [{"name": "link", "role": "link"}])
     assert status != 0 and "files/stage.py: found no STAGE" in " ".join(output.split()) and "Traceback" not in output
+
+
+SINK = f"""
+import json
+
+from {PACKAGE}.plugin_utils.sinks import base
+
+class Ledger(base.Sink):
+    \"\"\"Notes down what it is told.\"\"\"
+    name = "ledger"
+    options = {{"file": {{"type": "path", "required": True}}, "token": {{"type": "str", "no_log": True}}}}
+
+    def kept(self, of, options):
+        with open(options["file"], "a") as target:
+            for m in of.measurements:
+                target.write(json.dumps([m["stage"], m["subject"]["id"], m["outcome"]]) + "\\n")
+        raise OSError("the ledger is away")
+
+    def judged(self, of, options):
+        with open(options["file"], "a") as target:
+            target.write(json.dumps([of.judgement.accepted, [node["verdict"] for node in of.judgement.nodes]]) + "\\n")
+        raise SystemExit("wrong token " + options["token"])
+
+SINK = Ledger()
+"""
+
+
+def test_a_sink_of_ones_own_is_told_and_its_failure_is_a_note(place: pathlib.Path) -> None:
+    (place / "collections/ansible_collections/toy/lab/plugins/plugin_utils/ledger.py").write_text(SINK)
+    told = {"sink": "toy.lab.plugins.plugin_utils.ledger", "options": {"file": str(place / "ledger"), "token": "s3cret"}}
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "acceptance_become": False}
+    state = {"acceptance_state_dir": str(place / "state"), "acceptance_sinks": [told]}
+    status, output, verdicts = accept(place, {"here": {**local, **state}}, [{"name": "disk", "role": "disk"}])
+    assert status == 0 and [v["verdict"] for v in verdicts] == ["PASS"], output[-3000:]
+    heard = [json.loads(line) for line in (place / "ledger").read_text().splitlines()]
+    assert heard == [["disk", "here", "measured"], [True, ["PASS"]]]
+    assert "sink ledger: disk on here: OSError: the ledger is away" in output
+    assert "sink ledger was not told of the judgement: SystemExit: wrong token ********" in output
+    (folder,) = place.glob("results/*")
+    assert "sink ledger was not told of measurements (1 times): OSError: the ledger is away" in (folder / "report.json").read_text()
+    assert [json.loads(line)["event"] for line in (folder / "sinks.jsonl").read_text().splitlines()] == ["kept", "judged"]
+    assert not [path for path in folder.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
+    told["options"] = {"flie": "x"}
+    status, output, _verdicts = accept(place, {"here": {**local, **state}}, [{"name": "disk", "role": "disk"}])
+    assert status != 0 and "acceptance_sinks[0]: sink ledger: " in output and "flie" in output

@@ -21,6 +21,7 @@ import typing as t
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
@@ -90,6 +91,8 @@ class StageOnTarget:
         self.description = stages.of(task_vars["acceptance_stage"])
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
         self.detach = bool(planned.get("detached"))
+        # The sinks that want to be told of measurements, by name.
+        self.sinks: t.Sequence[str] = planned.get("sinks") or ()
         todo = self.acting.todo(self.host)
         secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
         self.settings: dict[str, t.Any] = {**todo.get("settings", {}), **secret}
@@ -145,6 +148,22 @@ class StageOnTarget:
             raise RunError(f"run {self.acting.id} was taken over by another controller")
         self._keep_facts(measurements)
         self.acting.journal.append(measurements)
+        if self.sinks:
+            self._tell_sinks(measurements)
+
+    def _tell_sinks(self, measurements: list[dict[str, t.Any]]) -> None:
+        """The sinks that want to know of measurements; they are loaded here, where somebody asked for one."""
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry, telling
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Kept
+
+        try:
+            chosen = registry.chosen(self.settings.get(registry.VARIABLE) or [], self.sinks)
+            kept = t.cast("list[Measurement]", measurements)
+            notes = telling.kept(chosen, Kept(self.acting.id, self.acting.dir, self.stage, self.host, kept))
+        except Exception as error:  # what was measured is kept, whatever becomes of those who would hear of it
+            notes = [f"no sink was told of {self.stage} on {self.host}: {type(error).__name__}: {error}"]
+        for note in notes:
+            Display().display(f"note: {note}", color="yellow")
 
     def result(self, measurements: list[dict[str, t.Any]]) -> dict[str, t.Any]:
         """What the task returns."""

@@ -16,15 +16,16 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 Record = dict[str, t.Any]
-# The environment of pods may hold a secret, and a run's folder is for everybody: whoever resumes gives it again.
-ENVIRONMENT = "acceptance_kube_env"
+# The environment of pods and the options of sinks may hold a secret, and a run's folder is for everybody: whoever resumes gives them
+# again.
+HIDDEN = ("acceptance_kube_env", "acceptance_sinks")
 # Shown of a value that differs.
 SHOWN = 80
 
 
 def secret(stages: t.Iterable[Interface]) -> frozenset[str]:
     """The variables whose values no file of a run may hold."""
-    return frozenset({ENVIRONMENT, *(name for stage in stages for name, spec in stage.options.items() if spec.get("no_log"))})
+    return frozenset({*HIDDEN, *(name for stage in stages for name, spec in stage.options.items() if spec.get("no_log"))})
 
 
 def public(values: Record, hidden: t.Collection[str]) -> Record:

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, new_run_id, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
 
 Record = dict[str, t.Any]
 # The stages of a run that is none.
@@ -34,7 +35,7 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
     planner = Planner(play, loader, task_vars)
     begin = _reopened if args["mode"] == "resume" else _made
     run, written, stages, settings, notes = begin(args, planner, controller, check)
-    detach = detached(stages, settings)
+    detach, told = detached(stages, settings), _sinks(settings)
     measurements, wrong = run.journal.read() if run.dir.exists() else ([], [])
     left = todo.remaining(written, measurements, [stage.stage for stage in stages])
     here = {target: left[target] for target in left if target in set(planner.hosts)}
@@ -52,6 +53,7 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
     tasks = run.include([todo.task_of(stage) for stage in todo.phases(these, here, long)])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,
+        "sinks": told,
     }  # fmt: skip
     return planned, lines
 
@@ -61,7 +63,7 @@ def _made(args: Record, planner: Planner, controller: int, check: bool) -> Begun
     written, stages, settings = planner.build(run.id, args["stages"])
     written["judging"] = inputs.judging_inputs(planner, settings)
     written["judging"]["notes"] += inputs.without_effect(written, settings)
-    detached(stages, settings)  # refused before anything is written
+    detached(stages, settings), _sinks(settings)  # refused before anything is written
     if not check:
         run.make()
         run.claim(controller)
@@ -97,6 +99,16 @@ def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str,
         run.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secret})
     totals = {stage.name: len({item["subject"]["id"] for of in left.values() for item in of.get(stage.name, ())}) for stage in stages}
     (run.dir / "todo" / "totals").write_text(json.dumps(totals), encoding="utf-8")
+
+
+def _sinks(settings: dict[str, Record]) -> list[str]:
+    """The sinks that want to be told of measurements, by name; they are the run's. RunError for one that cannot be used."""
+    lists = [values.get(sinks.VARIABLE) or [] for values in settings.values()]
+    if any(one != lists[0] for one in lists):
+        raise PlanError(f"{sinks.VARIABLE}: found different lists among the hosts, expected one for the whole run")
+    wanted = lists[0] if lists else []
+    sinks.chosen(wanted)
+    return sinks.telling(wanted, "kept")
 
 
 def detached(stages: list[Interface], settings: dict[str, Record]) -> bool:

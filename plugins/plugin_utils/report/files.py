@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The forms of a report as files.
+"""The forms of a report, each a sink that writes a file.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -13,25 +13,44 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, page
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import Chosen
 
 Model = t.Dict[str, t.Any]
 
 
-def write(out: pathlib.Path, model: Model) -> list[pathlib.Path]:
-    """All formats into `out`, each whole or not at all; returns their paths, the page for people first."""
-    made = {
-        "report.html": page.render,
-        "report.md": formats.markdown,
-        "report.json": formats.as_json,
-        "report.junit.xml": formats.junit,
-        "report.prom": formats.prometheus,
-    }
-    digests = []
-    for name, make in made.items():
-        text = make(model)
-        write_atomically(out / name, text)
-        digests.append(f"{hashlib.sha256(text.encode()).hexdigest()}  {name}\n")
-    write_atomically(out / integrity.LISTED, "".join(digests))
-    return [out / name for name in made]
+class Form(Sink):
+    """One form of the report: a text made of the model."""
+
+    def __init__(self, name: str, file: str, make: t.Callable[[Model], str]) -> None:
+        self.name = name
+        self.file = file
+        self.make = make
+
+    def judged(self, of: Judged, options: Options) -> None:
+        write_atomically(of.folder / self.file, self.make(dict(of.report)))
+
+
+# The page for people first.
+SINKS = (
+    Form("html", "report.html", page.render),
+    Form("markdown", "report.md", formats.markdown),
+    Form("json", "report.json", formats.as_json),
+    Form("junit", "report.junit.xml", formats.junit),
+    Form("prometheus", "report.prom", formats.prometheus),
+)
+
+
+def write(of: Judged, run: pathlib.Path) -> tuple[list[pathlib.Path], list[str]]:
+    """All forms, each whole or not at all: their paths, and what went wrong. RunError where there is no report.json: a run without it
+    is not judged."""
+    notes = telling.judged([Chosen(form, {}) for form in SINKS], of, run, None)
+    paths = [of.folder / form.file for form in SINKS if (of.folder / form.file).exists()]
+    if not any(path.name == "report.json" for path in paths):
+        raise RunError(f"{of.folder}: the report could not be written: {'; '.join(notes)}")
+    digests = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in paths]
+    write_atomically(of.folder / integrity.LISTED, "".join(digests))
+    return paths, notes

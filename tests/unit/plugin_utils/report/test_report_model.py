@@ -15,12 +15,19 @@ import pytest
 import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, formats, page, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
 
 
 def build(verdicts: list[dict[str, t.Any]], measurements: t.Any = (), **plan: t.Any) -> dict[str, t.Any]:
     names = sorted({v["subject"]["id"].split("/")[0] for v in verdicts})
     stages = sorted({v["stage"] for v in verdicts})
     return report.build(samples.plan(names, stages, **plan), samples.judgement(verdicts, measurements))
+
+
+def written(folder: pathlib.Path, made: dict[str, t.Any]) -> list[pathlib.Path]:
+    paths, notes = files.write(Judged(samples.RUN, folder, {}, t.cast(t.Any, None), made), folder)
+    assert not notes
+    return paths
 
 
 def test_the_worst_nodes_come_first_and_show_their_worst_stage() -> None:
@@ -70,7 +77,7 @@ def test_a_group_shows_what_it_measured_at_each_size(tmp_path: pathlib.Path) -> 
     made = build([verdict], [measured])
     (shown,) = made["stages"][0]["checks"][0]["rows"]
     assert shown["sweep"] == {"world_size": 16, "rows": [{"size": 8388608, "time_us": 98.53, "algbw": 85.14, "busbw": 159.64}]}
-    files.write(tmp_path, made)
+    written(tmp_path, made)
     text = (tmp_path / "report.md").read_text()
     assert "| world size | message size (B) | time (us) | algbw (GB/s) | busbw (GB/s) |" in text
     assert "| 16 | 8388608 | 98.53 | 85.14 | 159.6 |" in text
@@ -131,7 +138,7 @@ def test_an_expectation_that_differs_between_hosts_is_two() -> None:
 def test_every_format_is_written_whole_and_says_the_same(tmp_path: pathlib.Path, accepted: bool, word: str) -> None:
     verdicts = [samples.verdict("a", "stack", "facts", "PASS" if accepted else "FAIL")]
     made = build(verdicts, [samples.measurement("a", "stack", "facts")])
-    paths = files.write(tmp_path, made)
+    paths = written(tmp_path, made)
     listed = dict(reversed(line.split("  ")) for line in (tmp_path / "report.sha256").read_text().splitlines())
     assert listed == {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in tmp_path.iterdir() if p.name != "report.sha256"}
     assert [p.name for p in paths] == ["report.html", "report.md", "report.json", "report.junit.xml", "report.prom"]
@@ -162,7 +169,7 @@ def test_an_empty_run_has_a_report() -> None:
 def test_two_thousand_nodes_make_a_page_of_a_few_megabytes(tmp_path: pathlib.Path) -> None:
     run = samples.fleet(2000, 20)
     made = report.build(*run)
-    paths = files.write(tmp_path, made)
+    paths = written(tmp_path, made)
     lines = terminal.coloured(made, 120)
     assert paths[0].stat().st_size < 9e6
     assert len(lines) < 500

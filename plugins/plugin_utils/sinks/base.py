@@ -1,0 +1,61 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a sink is: told of measurements that were kept, and of a run that was judged. It changes neither.
+
+A sink of a team's own is a module of its collection with `SINK = ...()`, named in `acceptance_sinks`; docs/sinks.md is the way through it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import Judgement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
+
+Options = t.Mapping[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Measurements that have just come into the journal of a run: of one stage, from one inventory host. `folder` is the run's."""
+
+    run_id: str
+    folder: pathlib.Path
+    stage: str
+    target: str
+    measurements: t.Sequence[Measurement]
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """A run that was judged: its plan, the judgement, and what the forms of the report show (report/v1). `folder` is where they are
+    written: the run's, and for a later judgement one in it."""
+
+    run_id: str
+    folder: pathlib.Path
+    plan: t.Mapping[str, t.Any]
+    judgement: Judgement
+    report: t.Mapping[str, t.Any]
+
+
+class Sink:
+    """Attributes and methods are what a sink may say of itself; what it does not say holds as here. It is told only of what it has a
+    method for. `options` are its own, as Ansible's argument specs have them; where `no_log` is true the value is shown nowhere."""
+
+    name: str = ""
+    options: t.Mapping[str, t.Mapping[str, t.Any]] = {}
+
+    def kept(self, of: Kept, options: Options) -> None:
+        """In the worker that has measured, while others wait for it: see sinks/telling.py for how long it may take."""
+
+    def judged(self, of: Judged, options: Options) -> None:
+        """When the run is judged and its report written."""
+
+    def wants(self, event: str) -> bool:
+        """Whether it has a method of its own for what happened."""
+        return getattr(type(self), event) is not getattr(Sink, event)
