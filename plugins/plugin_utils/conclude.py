@@ -50,7 +50,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     stages = [registry.of(entry) for entry in written["stages"]]
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
-        stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), changed=evidence.changed,
+        stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), required=inputs.get("required"), changed=evidence.changed,
         warnings=unheeded.warnings(written, sound, inputs),
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs["notes"] + telling.notes_of(run.dir)
@@ -149,4 +149,6 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
             today["stack"].setdefault(target, before["stack"][target])
         if target in before.get("stated", {}):
             today["stated"].setdefault(target, before["stated"][target])
+        if target in before.get("required", {}) and target not in planner.hosts:
+            today["required"][target] = before["required"][target]
     return today

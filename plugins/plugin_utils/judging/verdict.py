@@ -86,7 +86,7 @@ def judge(
     *,
     stated: identity.Stated | None = None,
     today: datetime.date | None = None,
-    required_evidence: t.Mapping[str, t.Sequence[str]] | None = None,
+    required: t.Mapping[str, t.Mapping[str, t.Sequence[str]]] | None = None,
     stages: t.Iterable[Stage] = (),
     leaf: t.Mapping[str, str] | None = None,
     changed: t.Sequence[str] = (),
@@ -98,11 +98,11 @@ def judge(
     expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/waivers.py.
     `stack[target]` is {"golden", "ignore", "drift"}, `stated[target]` what the inventory says of its machines,
     {"gpu_count", "mig"}. `leaf` is the leaf switch of each node, as far as known. `today` is the day on which waivers must still hold.
-    `required_evidence` names by stage what must have been readable, like {"nccl_node": ["xid"]}. `changed` says what of the
+    `required[target]` names by stage what must have been readable while it measured, {"nccl_node": ["xid"]}. `changed` says what of the
     evidence itself is not what was written: nothing is accepted then. `warnings` are about the run as a
     whole. WaiverError for a waiver that cannot be used.
     """
-    court = _Court(plan, expected, stack or {}, required_evidence or {}, {stage.name: stage for stage in stages})
+    court = _Court(plan, expected, stack or {}, required or {}, {stage.name: stage for stage in stages})
     court.waivers = waivers_of(list(waivers or []))
     court.today = (today or datetime.date.today()).isoformat()
     court.warn = warn
@@ -135,7 +135,7 @@ class _Court:
         plan: dict[str, t.Any],
         expected: t.Callable[[str, str], Expectations],
         stack: t.Mapping[str, dict[str, t.Any]],
-        required_evidence: t.Mapping[str, t.Sequence[str]],
+        required: t.Mapping[str, t.Mapping[str, t.Sequence[str]]],
         stages: t.Mapping[str, Stage],
     ) -> None:
         self.plan = plan
@@ -143,7 +143,7 @@ class _Court:
         self.planned = {key_of(item) for item in plan["items"]}
         self.expected = expected
         self.stack = stack
-        self.required_evidence = required_evidence
+        self.required = required
         self.waivers: list[Waiver] = []
         self.used: set[Waiver] = set()
         self.today = ""
@@ -409,11 +409,21 @@ class _Court:
             opinion = opinion.but("WARN", "evidence", f"it passed, but during the test: {'; '.join(texts)}")
         elif texts:
             opinion = dataclasses.replace(opinion, findings=[*opinion.findings, *texts])
-        missing = [c for c in self.required_evidence.get(key[0], ()) if c in unreadable]
-        if missing and opinion.severity < bands.SEVERITY["UNKNOWN"] and record["outcome"] == "measured":
-            reason = f"the stage requires evidence that could not be read: {', '.join(missing)}; run it as root"
+        missing = self._missing(key, record)
+        if missing and opinion.severity < bands.SEVERITY["UNKNOWN"]:
+            reason = f"{key.stage}_required_evidence: it could not be read while the test ran: {', '.join(missing)}; see acceptance_become"
             opinion = opinion.but("UNKNOWN", "evidence_unreadable", reason)
         return opinion
+
+    def _missing(self, key: Key, record: Record) -> list[str]:
+        """What the stage requires to have been readable on a node, and was not. Its parts were measured in the same window."""
+        codes = self.required.get(record["target"], {}).get(key.stage, ())
+        if not codes or record["outcome"] != "measured" or record["subject"]["kind"] != "node" or key not in self.planned:
+            return []
+        evidence = record["evidence"]
+        window, changes, unreadable = (evidence.get(name) for name in ("window", "changes", "unreadable"))
+        gathered = isinstance(window, dict) and isinstance(changes, list) and isinstance(unreadable, list)
+        return [code for code in codes if not gathered or code in t.cast("list[t.Any]", unreadable)]
 
     # Conclusion --------------------------------------------------------------------------------------------------
 

@@ -17,18 +17,22 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
+# The end of the name of a stage's variable.
+REQUIRED = "_required_evidence"
+
 
 def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
     """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node
     of a cluster with settings of its own: number of its set}, "waivers", "warn", "stack": {target: golden values and what
-    drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed}, "leaf": {node: the leaf
-    switch it hangs on}, "notes"}."""
+    drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed}, "required": {target: {stage:
+    evidence that must have been readable}}, "leaf": {node: the leaf switch it hangs on}, "notes"}."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
     of: dict[str, int] = {}
     book = waivers.Book(datetime.date.today())
     stack: dict[str, dict[str, t.Any]] = {}
     stated: dict[str, dict[str, t.Any]] = {}
+    required: dict[str, dict[str, list[str]]] = {}
     leaf: dict[str, str] = {}
     notes: list[str] = []
     for host, values in settings.items():
@@ -50,6 +54,9 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
         if any(chosen.values()):
             stack[host] = chosen
+        codes = {name.removesuffix(REQUIRED): value for name, value in values.items() if name.endswith(REQUIRED) and value}
+        if codes:
+            required[host] = codes
         stated[host] = {"gpu_count": values.get("acceptance_gpu_count"), "mig": values.get("acceptance_mig")}
     return {
         "sets": [s.dump() for s in sets],
@@ -58,6 +65,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
         "stack": stack,
         "stated": stated,
+        "required": required,
         "leaf": leaf,
         "notes": sorted({line for s in sets for line in s.notes}) + notes,
     }

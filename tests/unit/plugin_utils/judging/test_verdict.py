@@ -505,8 +505,21 @@ def test_errors_during_the_test() -> None:
     assert one(nccl(evidence={"changes": "x"}))["verdict"] == "WARN"
     blind = nccl(evidence={"unreadable": ["xid"], "changes": []})
     assert one(blind)["verdict"] == "PASS" and "xid" in str(one(blind)["findings"])
-    found = one(blind, required_evidence={"nccl_node": ["xid"]})
-    assert (found["verdict"], found["reason_code"]) == ("UNKNOWN", "evidence_unreadable")
+
+
+def test_evidence_that_a_stage_requires() -> None:
+    def judged(evidence: Record, required: t.Any = ("xid",), **fields: t.Any) -> tuple[str, str | None]:
+        found = one(nccl(evidence=evidence, **fields), required={"n1": {"nccl_node": list(required), "gemm": ["ecc"]}})
+        return found["verdict"], found["reason_code"]
+
+    read = {"window": {}, "changes": [], "unreadable": ["nvlink_error"]}
+    assert judged(read) == ("PASS", None) and judged(read, ["nvlink_error"]) == ("UNKNOWN", "evidence_unreadable")
+    assert judged({**read, "unreadable": ["xid"]}) == ("UNKNOWN", "evidence_unreadable")
+    # Nobody looked, or nobody can tell: silence is no evidence.
+    for silent in ({}, {"changes": [], "unreadable": []}, {**read, "changes": "x"}, {**read, "unreadable": None}):
+        assert judged(silent) == ("UNKNOWN", "evidence_unreadable"), silent
+    assert judged({**read, "unreadable": ["xid"]}, busbw=100.0)[0] == "FAIL"
+    assert judged({**read, "unreadable": ["xid"]}, ()) == ("PASS", None)
 
 
 def test_findings_of_a_health_check() -> None:

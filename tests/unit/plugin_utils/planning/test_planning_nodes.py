@@ -90,3 +90,8 @@ def test_an_entry_that_speaks_of_no_node_is_a_note(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(inventory, "select", lambda *_given: [])
     assert inputs([{"selector": "rack=9"}])["notes"] == ["lab: acceptance_node_vars[0]: no node is known that rack=9 matches"]
+
+
+def test_what_a_stage_requires_to_have_been_readable_goes_to_the_judge() -> None:
+    found = inputs([], gemm_required_evidence=["ecc"], nccl_node_required_evidence=[])
+    assert found["required"] == {"lab": {"gemm": ["ecc"]}} and inputs([])["required"] == {}
