@@ -14,9 +14,8 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, Watch
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 
 GPUS = 8
 # Pods with this annotation are not ended by kwok, but here.
@@ -75,7 +74,7 @@ class Answers:
         self.cluster = cluster
         self.faults: dict[str, str] = {}
         self._api = client.connect(client.Connection("kwok", kubeconfig=str(cluster.kubeconfig)))
-        self._watch = Watch(self._api, "/api/v1/pods", objects.OURS)
+        self._watch = Watch(self._api, "/api/v1/pods", marks.OURS)
         self._ended: set[str] = set()
 
     def plant(self, faults: dict[str, str] | None = None) -> None:

@@ -25,9 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
 import kwok_answers  # noqa: E402
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client, marks  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, Watch  # noqa: E402
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects  # noqa: E402
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes  # noqa: E402
 
 TOLERATE = [{"operator": "Exists"}]
@@ -71,7 +70,7 @@ def accept(cluster: Kubernetes, api: client.Client, folder: pathlib.Path, launch
     }
     inventory = folder / f"{launcher}.json"
     inventory.write_text(json.dumps({"all": {"hosts": {"lab": host}}}))
-    watch = Watch(api, cleanup.path("/api/v1", api.namespace, "configmaps"), objects.OURS)
+    watch = Watch(api, cleanup.path("/api/v1", api.namespace, "configmaps"), marks.OURS)
     watch.start()
     begin = time.time()
     argv = [str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "acceptance.yml", "-i", str(inventory), "--tags", "stack"]

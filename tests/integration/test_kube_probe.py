@@ -23,8 +23,15 @@ import typing as t
 import kwok_answers
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, client, settings, watch
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import (
+    access,
+    cleanup,
+    client,
+    marks,
+    settings,
+    watch,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe
 from kube_roles import roles
 from own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
@@ -385,4 +392,4 @@ def test_the_owner_takes_everything_with_it(lab: Lab) -> None:
 
 
 def test_nothing_but_labels_tells_whose_an_object_is() -> None:
-    assert objects.OURS == "app.kubernetes.io/managed-by=gpufleet-acceptance"
+    assert marks.OURS == "app.kubernetes.io/managed-by=gpufleet-acceptance"

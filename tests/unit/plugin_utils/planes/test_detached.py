@@ -13,7 +13,7 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import prepare as planning
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
@@ -68,10 +68,10 @@ def test_what_is_remembered_is_for_its_owner_only_and_gone_when_collected(tmp_pa
 
 def test_objects_of_nobody_are_abandoned_when_they_have_expired_and_no_sooner() -> None:
     launch = objects.Launch(RUN, "gemm", "lab", 100.0)
-    launch.stays_s, launch.holder = 1000.0, objects.DETACHED
+    launch.stays_s, launch.holder = 1000.0, marks.DETACHED
     item = {"metadata": launch.metadata("n", "probe", settings.PodSettings(image="a:1"))}
     now = time.time()
-    assert not objects.abandoned(item, now + 1000 + 100 + objects.GRACE_S - 5)
-    assert objects.abandoned(item, now + 1000 + 100 + objects.GRACE_S + 5)
+    assert not marks.abandoned(item, now + 1000 + 100 + marks.GRACE_S - 5)
+    assert marks.abandoned(item, now + 1000 + 100 + marks.GRACE_S + 5)
     launch.holder = ""
-    assert str(os.getppid()) in launch.metadata("n", "probe", settings.PodSettings(image="a:1"))["annotations"][objects.CONTROLLER]
+    assert str(os.getppid()) in launch.metadata("n", "probe", settings.PodSettings(image="a:1"))["annotations"][marks.CONTROLLER]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 
 # Everything that a launcher makes; what makes pods comes before the pods, and the owner last. (API, resource)
 KINDS: tuple[tuple[str, str], ...] = (
@@ -83,9 +83,9 @@ def left_over(client: Client) -> dict[str, list[Object]]:
     runs: dict[str, list[Object]] = {}
     for api, resource in KINDS:
         try:
-            for page in client.pages(path(api, client.namespace, resource), labelSelector=objects.OURS):
+            for page in client.pages(path(api, client.namespace, resource), labelSelector=marks.OURS):
                 for item in page["items"]:
-                    run = (item["metadata"].get("labels") or {}).get(objects.RUN, "")
+                    run = (item["metadata"].get("labels") or {}).get(marks.RUN, "")
                     runs.setdefault(run, []).append({"resource": resource, "metadata": item["metadata"]})
         except KubeError as error:
             if error.status not in _NONE_OF_OURS:
@@ -100,26 +100,26 @@ def janitor(client: Client, own_run: str = "", own_stage: str = "") -> list[str]
     launches: dict[str, list[Object]] = {}
     for items in left_over(client).values():
         for item in items:
-            launches.setdefault((item["metadata"]["labels"]).get(objects.LAUNCH, ""), []).append(item)
+            launches.setdefault((item["metadata"]["labels"]).get(marks.LAUNCH, ""), []).append(item)
     for launch, items in launches.items():
         labels = items[0]["metadata"]["labels"]
-        own = own_run and (labels.get(objects.RUN), labels.get(objects.STAGE)) == (own_run, own_stage)
-        marked = [item for item in items if objects.EXPIRES in (item["metadata"].get("annotations") or {})]
-        if own or not marked or all(objects.abandoned(item) for item in marked):
-            selector = f"{objects.OURS},{objects.LAUNCH}={launch}" if launch else f"{objects.OURS},!{objects.LAUNCH}"
+        own = own_run and (labels.get(marks.RUN), labels.get(marks.STAGE)) == (own_run, own_stage)
+        marked = [item for item in items if marks.EXPIRES in (item["metadata"].get("annotations") or {})]
+        if own or not marked or all(marks.abandoned(item) for item in marked):
+            selector = f"{marks.OURS},{marks.LAUNCH}={launch}" if launch else f"{marks.OURS},!{marks.LAUNCH}"
             remove(client, selector)
-            done.append(f"{client.name}: removed {len(items)} objects of run {labels.get(objects.RUN, '?')}")
+            done.append(f"{client.name}: removed {len(items)} objects of run {labels.get(marks.RUN, '?')}")
     return done
 
 
 def of_run(run_id: str) -> str:
     """Selects all of one run."""
-    return f"{objects.OURS},{objects.RUN}={run_id}"
+    return f"{marks.OURS},{marks.RUN}={run_id}"
 
 
 HELD = {
-    objects.DETACHED: "detached: playbooks/resume.yml collects it",
-    objects.KEPT: "kept for a look at what failed: playbooks/cleanup.yml removes it",
+    marks.DETACHED: "detached: playbooks/resume.yml collects it",
+    marks.KEPT: "kept for a look at what failed: playbooks/cleanup.yml removes it",
 }
 
 
@@ -129,8 +129,8 @@ def report(client: Client) -> t.Iterator[str]:
         kinds: dict[str, int] = {}
         for item in items:
             kinds[item["resource"]] = kinds.get(item["resource"], 0) + 1
-        held = "abandoned" if all(objects.abandoned(item) for item in items) else "held by its controller"
-        holders = {(item["metadata"].get("annotations") or {}).get(objects.CONTROLLER) for item in items}
+        held = "abandoned" if all(marks.abandoned(item) for item in items) else "held by its controller"
+        holders = {(item["metadata"].get("annotations") or {}).get(marks.CONTROLLER) for item in items}
         if held != "abandoned" and len(holders) == 1:
             held = HELD.get(str(holders.pop()), held)
         yield f"{client.name}: run {run or '?'}: {', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}; {held}"

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The framed answer in the log of one pod.
+"""The log of one pod: the result in it, and what else stands there.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -14,18 +14,35 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 
 # The log is written by the container runtime behind the back of the container: the last lines may be a moment late.
 LATE_S = (0.3, 1.0, 3.0)
 LOG_LIMIT = 16 << 20
 LAST_LINES = 5
+# What the kubelet says in place of the log of a container that it has removed by now, with status 200.
+_REMOVED = "unable to retrieve container logs"
+
+
+Raw = t.Callable[[], pathlib.Path]
+
+
+class Reader(t.Protocol):
+    """What finds a result in the lines of a log: module_utils/frame.py has one, and whoever reads results of another form."""
+
+    foreign: int
+
+    def feed(self, line: bytes) -> None:
+        """One line."""
+
+    def result(self) -> Object | None:
+        """The result, None where none is wanted; FrameError where it is not there whole, and once."""
 
 
 class Log(t.NamedTuple):
-    """`record` is what was framed; where there is none, `reason_code` and `reason`. `last`: the last words beside the frame."""
+    """`record` is the result; where there must be one and is none, `reason_code` and `reason`. `last`: the last words beside it."""
 
     record: Object | None
     reason_code: str
@@ -34,14 +51,15 @@ class Log(t.NamedTuple):
     foreign: int = 0
 
 
-def read(client: Client, pod: str, nonce: str, raw: pathlib.Path | None = None) -> Log:
-    """The log of the pod at path `pod`, which has ended; what is not of a frame goes to the file `raw`."""
+def read(client: Client, pod: str, reader: t.Callable[[], Reader], raw: Raw | None = None, restarts: bool = False) -> Log:
+    """The log of the pod at path `pod`, which has ended, as each new `reader()` takes it; what is not of a frame goes to the file
+    that `raw()` names, made where it is needed.
+    `restarts`: its container was started again, or is while we read, and the log is that of its first end."""
     code, reason, last = "no_result", "", ""
     for pause in (*LATE_S, None):
-        reader = frame.Reader(nonce)
         try:
-            last = _stream(client, pod, reader, raw)
-            return Log(reader.result(), "", "", last, reader.foreign)
+            found, last = _first(client, pod, reader, raw) if restarts else _stream(client, pod, reader(), raw)
+            return Log(found.result(), "", "", last, found.foreign)
         except frame.FrameError as error:
             code, reason = error.reason_code, error.reason
         except KubeError as error:
@@ -53,21 +71,39 @@ def read(client: Client, pod: str, nonce: str, raw: pathlib.Path | None = None) 
     return Log(None, code, reason, last)
 
 
-def _stream(client: Client, pod: str, reader: frame.Reader, raw: pathlib.Path | None) -> str:
+def _first(client: Client, pod: str, reader: t.Callable[[], Reader], raw: Raw | None) -> tuple[Reader, str]:
+    """The container before this one, if there was one: asked before and after this one's, for it may begin in between."""
+    found: tuple[Reader, str] | None = None
+    for previous in (True, False, True):
+        try:
+            seen = _stream(client, pod, reader(), raw, previous=previous)
+        except KubeError as error:
+            if not previous or error.status != 400:
+                raise
+            continue
+        if previous and seen[1].startswith(_REMOVED):
+            continue
+        found = seen
+        if previous:
+            break
+    return t.cast("tuple[Reader, str]", found)
+
+
+def _stream(client: Client, pod: str, reader: Reader, raw: Raw | None, **query: t.Any) -> tuple[Reader, str]:
     last: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
     kept = 0
     target: t.IO[bytes] | None = None
     try:
-        for line in client.lines(f"{pod}/log", container=objects.CONTAINER, line_limit=1 << 16):
+        for line in client.lines(f"{pod}/log", container=marks.CONTAINER, line_limit=1 << 16, **query):
             reader.feed(line)
             if frame.TAG in line or not line.strip():
                 continue
             last.append(line[:300])
             kept += len(line) + 1
             if raw and kept <= LOG_LIMIT:
-                target = target or open(raw, "wb")  # noqa: SIM115
+                target = target or open(raw(), "wb")  # noqa: SIM115
                 target.write(line + b"\n")
     finally:
         if target:
             target.close()
-    return " | ".join(line.decode("utf-8", "replace").strip() for line in last)[-600:]
+    return reader, " | ".join(line.decode("utf-8", "replace").strip() for line in last)[-600:]

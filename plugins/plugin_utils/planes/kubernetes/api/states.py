@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.marks import CONTAINER
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.objects import CONTAINER
 
 PENDING, RUNNING, READY, ENDED, HOPELESS = "pending", "running", "ready", "ended", "hopeless"
 

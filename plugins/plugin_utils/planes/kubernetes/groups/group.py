@@ -16,7 +16,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import pathlib
-import queue
 import re
 import secrets
 import time
@@ -29,10 +28,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import MPIJOB, STATEFULSET, VOLCANO
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE, Watch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group_objects import HEAD, WORKER, Shape
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod, holders
 
 # By when an operator says of a new object that it has taken it up.
 ACTS_S = 20.0
@@ -40,8 +40,9 @@ ACTS_S = 20.0
 REFUSED_S = 5.0
 # What a head may still say after one of its workers is gone; it sees it by itself.
 AFTER_S = 30.0
-LOST_S = 45.0
 LOOK_S = 1.0
+NEWS_S = 0.2
+ENDED = "the group had ended"
 # A field that the API does not know is an error, not silently dropped.
 STRICT = {"fieldValidation": "Strict"}
 WORKERS_END_S = 20.0
@@ -51,23 +52,10 @@ _APART = ("member", "unreachable")
 
 
 @dataclasses.dataclass
-class Pod:
-    """A pod of the group as the API shows it. `worker`: or the head."""
+class Seat(Pod):
+    """A pod of the group. `worker`: or the head."""
 
-    uid: str
-    name: str
-    worker: bool
-    node: str
-    state: states.State
-    since: float
-    restarts: int = 0
-    image_id: str = ""
-    body: Object = dataclasses.field(default_factory=dict)
-
-    @property
-    def words(self) -> str:
-        where = f" on {self.node}" if self.node else ""
-        return f"pod {self.name}{where}: {self.state.words or self.state.phase}"
+    worker: bool = dataclasses.field(kw_only=True)
 
 
 class Answer(t.NamedTuple):
@@ -124,7 +112,8 @@ class Group:
         self.run_s = timeout + 90.0
         self.launch = objects.Launch(run_id, stage, client.namespace, 2 * settings.start_timeout + self.run_s + 60.0)
         self.path = cleanup.path("/api/v1", client.namespace, "pods")
-        self.pods: dict[str, Pod] = {}
+        self.following = self._follower()
+        self.pods: dict[str, Seat] = {}
         self.placed = False
         self.left: list[str] = []
         self._began = self._looked = time.monotonic()
@@ -134,22 +123,26 @@ class Group:
         self._refused_since = 0.0
         self._signed = 0.0
 
+    def _follower(self) -> Follower:
+        what = f"{self.client.name}: {self.stage} waits for group {self.shape.name}"
+        return Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
+
     def run(self) -> Answer:
         """The head's answer, or why there is none. KubeError where nothing could be submitted at all."""
         self.shape.check()
         made = group_objects.objects_of(self.shape, self._owner(), self.settings)
         self._late = [one for one in made if one.late]
-        watch = Watch(self.client, self.path, self.launch.selector)
-        watch.start()
+        self.following = self._follower()
+        self.following.start()
         try:
             self._submit([one for one in made if not one.late])
             self._began = time.monotonic()
-            return self._follow(watch)
+            return self._follow()
         except _Fault as fault:
             said = {"state": "refused", "reason_code": fault.code, "reason": fault.reason[:1800]}
             return Answer(said, self._about(), {}, {} if self.placed else self._absent(fault))
         finally:
-            watch.stop()
+            self.following.stop()
 
     def clean(self) -> list[str]:
         """Remove everything of this launch; what is still there in the end."""
@@ -206,9 +199,9 @@ class Group:
 
     # Following -------------------------------------------------------------------------------------------------------
 
-    def _follow(self, watch: Watch) -> Answer:
+    def _follow(self) -> Answer:
         while True:
-            for kind, what in _news(watch):
+            for kind, what in self.following.news(NEWS_S):
                 if kind == ADDED:
                     self._seen(what)
                 elif kind == GONE:
@@ -218,7 +211,7 @@ class Group:
             head = next((pod for pod in self.pods.values() if not pod.worker), None)
             if head and head.state.phase == states.ENDED:
                 answer = self._answer(head)
-                return answer._replace(workers=self._workers_said(watch)) if self.shape.workers_answer else answer
+                return answer._replace(workers=self._workers_said()) if self.shape.workers_answer else answer
             if not self.placed and self._stands():
                 self._place()
             now = time.monotonic()
@@ -226,8 +219,9 @@ class Group:
                 self._looked = now
                 self._sign(now)
                 self._check(head, now)
+                self.following.waiting(self.pods.values(), now, self._besides(head))
 
-    def _workers(self) -> list[Pod]:
+    def _workers(self) -> list[Seat]:
         return [pod for pod in self.pods.values() if pod.worker]
 
     def _stands(self) -> bool:
@@ -240,58 +234,32 @@ class Group:
         component = (meta.get("labels") or {}).get("component")
         if component not in (WORKER, HEAD):
             return
-        before = self.pods.get(meta["uid"])
-        state = states.state(body)
-        statuses = (body.get("status") or {}).get("containerStatuses") or []
-        now = time.monotonic()
-        changed = before is None or (before.state.phase, before.state.code) != (state.phase, state.code)
-        self.pods[meta["uid"]] = Pod(
-            meta["uid"], meta["name"], component == WORKER, body["spec"].get("nodeName") or "", state,
-            now if changed or before is None else before.since,
-            max((int(status.get("restartCount") or 0) for status in statuses), default=0),
-            states.image_id(body) or (before.image_id if before else ""), body,
-        )  # fmt: skip
+        pod = self.pods.setdefault(meta["uid"], Seat(worker=component == WORKER))
+        pod.see(body)
 
     def _gone(self, body: Object) -> None:
         pod = self.pods.pop(body["metadata"]["uid"], None)
         if pod is None:
             return
-        if pod.state.code == "evicted":
-            self._blame("evicted", pod.words)
-        else:
-            fault = self._deleter(pod)
-            self._blame(fault.code, fault.reason)
+        self._blame(*self.following.gone(pod, ENDED))
         if self._fault and (not pod.worker or self._fault.code == "namespace_gone"):
             raise self._fault
 
-    def _deleted(self, pod: Pod) -> _Fault | None:
+    def _deleted(self, pod: Seat) -> _Fault | None:
         """Whether a pod has ended because it was deleted, which is no fault of what ran in it."""
-        going = pod.body["metadata"].get("deletionTimestamp") and pod.state.code != "evicted"
-        return self._deleter(pod) if going else None
-
-    def _deleter(self, pod: Pod) -> _Fault:
-        words = self._why_deleted()
-        if words:
-            return _Fault("namespace_gone", words)
-        return _Fault("pod_deleted", f"somebody deleted pod {pod.name} before the group had ended")
+        going = pod.deleted and pod.state.code != "evicted"
+        return _Fault(*self.following.gone(pod, ENDED)) if going else None
 
     def _blame(self, code: str, reason: str) -> None:
         """Something has ended the group; its head may still say it better."""
         if self._fault is None:
             self._fault, self._worse = _Fault(code, reason), time.monotonic()
 
-    def _why_deleted(self) -> str:
-        try:
-            found = self.client.get(f"/api/v1/namespaces/{self.client.namespace}")
-        except KubeError as error:
-            return f"namespace {self.client.namespace} is gone" if error.status == 404 else ""
-        return f"namespace {self.client.namespace} is being deleted" if found["metadata"].get("deletionTimestamp") else ""
-
     def _place(self) -> None:
         """Every worker is ready: now the head can be told where they are."""
         order = {node: place for place, node in enumerate(self.shape.nodes)}
         workers = sorted(self._workers(), key=lambda pod: order.get(pod.node, 0))
-        nodes = group_objects.seats([pod.body for pod in workers], self.client.namespace)
+        nodes = group_objects.seats(workers, self.client.namespace)
         params = {"port": self.shape.port, "identity": self.port_and_key["identity"], "fabric": None, **self.head(nodes)}
         asked = group_objects.request("head", params, self.timeout, self.run_id, self.stage)
         body = group_objects.head_config(self.launch, self.settings, asked)
@@ -301,20 +269,16 @@ class Group:
 
     # What may be wrong -----------------------------------------------------------------------------------------------
 
-    def _check(self, head: Pod | None, now: float) -> None:
+    def _check(self, head: Seat | None, now: float) -> None:
         """_Fault where the group cannot come to anything any more."""
         for pod in self._workers():
             self._check_worker(pod, now)
-        running = head is not None and head.state.phase in (states.RUNNING, states.READY)
+        running = head is not None and head.going_on
         if self._fault and (not running or now - self._worse > AFTER_S):
             raise self._fault
-        if head and head.state.phase == states.HOPELESS:
-            raise _Fault(head.state.code, head.words)
-        if head and head.state.code == "lost_node" and now - head.since > LOST_S:
-            raise _Fault("lost_node", f"{head.words}{self._not_ready(head.node)}")
+        if head and head.state.phase != states.PENDING and (found := self.following.trouble(head, now)):
+            raise _Fault(found.code, f"the head of the group, pod {head.name} on {head.node}: {found.reason}")
         if running:
-            if now - t.cast(Pod, head).since > self.run_s:
-                raise _Fault("timeout", f"the head of the group has not answered within {self.run_s:.0f} s")
             return
         stands = self._stands()
         self._stood = (self._stood or now) if stands else 0.0
@@ -327,20 +291,26 @@ class Group:
             code = head.state.code if head else ""
             raise _Fault(code or "timeout", f"the workers are ready and the head is not: {words}{self._said()}")
 
-    def _check_worker(self, pod: Pod, now: float) -> None:
-        state = pod.state
-        if state.phase == states.HOPELESS:
-            self._blame(state.code, pod.words)
-        elif state.phase == states.ENDED:
+    def _check_worker(self, pod: Seat, now: float) -> None:
+        if pod.state.phase == states.ENDED:
             deleted = self._deleted(pod)
-            code, reason = (deleted.code, deleted.reason) if deleted else self._worker_said(pod)
-            self._blame(code, reason)
+            self._blame(*((deleted.code, deleted.reason) if deleted else self._worker_said(pod)))
         elif pod.restarts:
             self._blame("crash_loop", f"{pod.words}: its container has ended and was started again {pod.restarts} times")
-        elif state.code == "lost_node" and now - pod.since > LOST_S:
-            self._blame("lost_node", f"{pod.words}{self._not_ready(pod.node)}")
+        elif (pod.state.phase == states.HOPELESS or pod.state.code == "lost_node") and (found := self.following.trouble(pod, now)):
+            self._blame(found.code, f"pod {pod.name} on {pod.node}: {found.reason}")
 
-    def _worker_said(self, pod: Pod, only_its_own: bool = False) -> tuple[str, str]:
+    def _besides(self, head: Seat | None) -> str:
+        """What is waited for once no pod is."""
+        missing = self.shape.workers - len(self._workers())
+        if missing > 0:
+            return f"{missing} of {self.shape.workers} workers that {self.shape.kind} {self.shape.name} has not made yet"
+        if head is not None and head.going_on:
+            return f"what pod {head.name} on {head.node} runs over it, for {self.run_s:.0f} s at most"
+        late = [pod.node for pod in self._workers() if pod.state.phase == states.RUNNING]
+        return f"workers that run and cannot be entered yet: {', '.join(sorted(late)[:8])}" if late else ""
+
+    def _worker_said(self, pod: Seat, only_its_own: bool = False) -> tuple[str, str]:
         """Why a worker has ended: its own words where it had some, else what the API says."""
         log = self._log(pod)
         for seen in (log.record or {}).get("observations") or []:
@@ -379,7 +349,7 @@ class Group:
             return {}
         pods = {pod.node: pod for pod in self._workers() if pod.node}
         late = [node for node in self.shape.nodes if node not in pods or pods[node].state.phase != states.READY]
-        words = {node: f"{pods[node].words}{self._not_ready(node)}" if node in pods else fault.reason for node in late}
+        words = {node: f"{pods[node].words}{self.following.not_ready(node)}" if node in pods else fault.reason for node in late}
         return {node: ((pods[node].state.code if node in pods else fault.code) or "timeout", words[node]) for node in late}
 
     def _service(self) -> str:
@@ -390,23 +360,16 @@ class Group:
         except KubeError:
             return ""
         addresses = {address for one in slices for end in one.get("endpoints") or [] for address in end.get("addresses") or []}
-        missing = [pod.name for pod in self._workers() if (pod.body.get("status") or {}).get("podIP") not in addresses]
+        missing = [pod.name for pod in self._workers() if pod.address not in addresses]
         if not addresses:
             return f"Service {self.shape.name} has no endpoints" + ("" if slices else ", and no EndpointSlice")
         return f"Service {self.shape.name} has {len(addresses)} endpoints" + (f", and none for {', '.join(missing[:8])}" if missing else "")
-
-    def _not_ready(self, node: str) -> str:
-        try:
-            words = inventory.not_ready(self.client.get(f"/api/v1/nodes/{node}"))
-        except KubeError as error:
-            return f"; node {node} is not there any more" if error.status == 404 else ""
-        return f"; {words}" if words else ""
 
     # What the controllers say ----------------------------------------------------------------------------------------
 
     def _ask_controller(self, now: float) -> None:
         """Whether somebody acts on our object, and whether it may."""
-        for reason, message in self._warnings():
+        for reason, message in self.following.warnings(named=self.shape.name):
             if reason in ("ValidationError", "ErrResourceExists"):
                 raise _Fault("bad_spec", f"{self.shape.kind} {self.shape.name}: {reason}: {message}")
             if "forbidden" in message or "admission webhook" in message or "failed calling webhook" in message:
@@ -421,7 +384,7 @@ class Group:
             status = self.client.get(f"{cleanup.path(where, self.client.namespace, resource)}/{self.shape.name}").get("status") or {}
         except KubeError as error:
             if error.status == 404:
-                words = self._why_deleted()
+                words = self.following.namespace_gone()
                 code = "namespace_gone" if words else "pod_deleted"
                 raise _Fault(code, words or f"somebody deleted {self.shape.kind} {self.shape.name}") from None
             raise
@@ -435,28 +398,14 @@ class Group:
                 "and their controller does not run, or does not look at this namespace",
             )
 
-    def _warnings(self) -> list[tuple[str, str]]:
-        """(reason, message) of what the cluster warns of about anything of this group."""
-        path = cleanup.path("/api/v1", self.client.namespace, "events")
-        try:
-            found = self.client.get(path, fieldSelector="type=Warning", limit=500)["items"]
-        except KubeError as error:
-            if error.status in (403, 404):
-                return []
-            raise
-        about = ((event, str((event.get("involvedObject") or {}).get("name"))) for event in found)
-        ours = [event for event, name in about if f"{name}-".startswith(f"{self.shape.name}-")]
-        said = [(str(event.get("reason")), " ".join(str(event.get("message")).split())) for event in ours]
-        return list(dict.fromkeys(said))
-
     def _said(self) -> str:
         skipped = ("Unhealthy", "FailedMount", "FailedScheduling")
-        told = [f"{reason}: {message}" for reason, message in self._warnings() if reason not in skipped]
+        told = [f"{reason}: {message}" for reason, message in self.following.warnings(named=self.shape.name) if reason not in skipped]
         return "".join(f"; {line[:300]}" for line in told[-3:])
 
     # The answer ------------------------------------------------------------------------------------------------------
 
-    def _answer(self, head: Pod) -> Answer:
+    def _answer(self, head: Seat) -> Answer:
         log = self._log(head, self.raw)
         about = self._about(head)
         if log.record is None and (deleted := self._deleted(head)):
@@ -470,12 +419,12 @@ class Group:
         reason = f"the head of the group, pod {head.name}: " + "; ".join(word for word in words if word)
         return Answer({"state": "refused", "reason_code": code, "reason": reason[:1800]}, about, {})
 
-    def _workers_said(self, watch: Watch) -> dict[str, Object]:
+    def _workers_said(self) -> dict[str, Object]:
         """What workers say at their end, which is a moment after that of their head."""
         end = time.monotonic() + WORKERS_END_S
         holds = self.shape.kind == STATEFULSET
         while not holds and time.monotonic() < end and any(pod.state.phase in (states.RUNNING, states.READY) for pod in self._workers()):
-            for kind, what in _news(watch):
+            for kind, what in self.following.news(NEWS_S):
                 if kind == ADDED:
                     self._seen(what)
                 elif kind == GONE:
@@ -485,15 +434,16 @@ class Group:
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
             return dict(readers.map(self._worker_answer, self._workers()))
 
-    def _worker_answer(self, pod: Pod) -> tuple[str, Object]:
+    def _worker_answer(self, pod: Seat) -> tuple[str, Object]:
         log = self._log(pod)
         if log.record is not None:
             return pod.node, log.record
         code, words = pod.state.code or log.reason_code, "; ".join(word for word in (pod.state.words, log.reason) if word)
         return pod.node, {"state": "refused", "reason_code": code, "reason": f"pod {pod.name}: {words}"}
 
-    def _log(self, pod: Pod, raw: pathlib.Path | None = None) -> logs.Log:
-        return logs.read(self.client, f"{self.path}/{pod.name}", frame.nonce_of(self.launch.secret, pod.uid), raw)
+    def _log(self, pod: Seat, raw: pathlib.Path | None = None) -> logs.Log:
+        nonce = frame.nonce_of(self.launch.secret, pod.uid)
+        return logs.read(self.client, f"{self.path}/{pod.name}", lambda: frame.Reader(nonce), (lambda: raw) if raw else None)
 
     def _explained(self, said: Object) -> Object:
         """What the head could not know: why a worker was lost."""
@@ -515,7 +465,7 @@ class Group:
             one["reason"] = "; ".join(word for word in words if word)[:1900]
         return said
 
-    def _about(self, head: Pod | None = None) -> Object:
+    def _about(self, head: Seat | None = None) -> Object:
         workers = self._workers()
         ids = sorted({pod.image_id for pod in self.pods.values() if pod.image_id})
         return {
@@ -540,33 +490,12 @@ def free(client: Client, nodes: list[str], settings: PodSettings, devices: int) 
     for name in nodes[:8] if devices else []:
         try:
             node = inventory.summary(client.get(f"/api/v1/nodes/{name}"), settings.resource)
-            pods = [
-                pod
-                for page in client.pages("/api/v1/pods", fieldSelector=f"spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed")
-                for pod in page["items"]
-            ]
+            held = holders(client, name, settings.resource)
         except KubeError as error:
             return f"who uses the GPUs is not known: {error.reason}" if error.status == 403 else ""
-        users = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": _held(pod, settings.resource) for pod in pods}
-        used = ", ".join(f"{pod} {count}" for pod, count in users.items() if count) or "nobody"
+        used = ", ".join(f"{pod} {count}" for pod, count in held.items()) or "nobody"
         told.append(f"{name}: {node.devices} {settings.resource}, {devices} wanted, used by {used}")
     return "; ".join(told)
-
-
-def _held(pod: Object, resource: str) -> int:
-    """How many devices a pod has."""
-    return sum(int(((one.get("resources") or {}).get("limits") or {}).get(resource, 0)) for one in pod["spec"]["containers"])
-
-
-def _news(watch: Watch) -> t.Iterator[tuple[str, t.Any]]:
-    """What has happened, waiting a moment for the first of it."""
-    wait = 0.2
-    while True:
-        try:
-            yield watch.changes.get(timeout=wait) if wait else watch.changes.get_nowait()
-            wait = 0
-        except queue.Empty:
-            return
 
 
 def _good(seen: t.Any) -> bool:

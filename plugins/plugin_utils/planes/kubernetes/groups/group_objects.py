@@ -22,10 +22,12 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import JOB, MPIJOB, STATEFULSET, VOLCANO
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Pod
 
 WORKER, HEAD = "worker", "launcher"
 SSH_PORT = 2222
@@ -124,17 +126,10 @@ def objects_of(shape: Shape, launch: objects.Launch, settings: PodSettings) -> l
     return {MPIJOB: _mpijob, VOLCANO: _volcano, JOB: _job, STATEFULSET: _statefulset}[shape.kind](shape, launch, settings)
 
 
-def seats(pods: t.Iterable[Object], namespace: str) -> list[Object]:
+def seats(pods: t.Iterable[Pod], namespace: str) -> list[Object]:
     """{"node", "address", "host"} of each worker. The address is the pod's own: a name that was asked for too early stays unknown to
     the cluster's DNS for as long as that caches it. The name under which the headless Service knows it helps to say what is wrong."""
-    return [
-        {
-            "node": pod["spec"]["nodeName"],
-            "address": pod["status"]["podIP"],
-            "host": f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}.{namespace}.svc",
-        }
-        for pod in pods
-    ]
+    return [{"node": pod.node, "address": pod.address, "host": f"{pod.host}.{namespace}.svc"} for pod in pods]
 
 
 def head_config(launch: objects.Launch, settings: PodSettings, asked: Object) -> Object:
@@ -167,7 +162,7 @@ def worker_template(shape: Shape, launch: objects.Launch, settings: PodSettings)
     added = container["securityContext"]["capabilities"].get("add", [])
     container["securityContext"]["capabilities"]["add"] = [*dict.fromkeys([*SSHD_CAPABILITIES, *added])]
     apart = {
-        "labelSelector": {"matchLabels": {objects.LAUNCH: launch.name, "component": WORKER}},
+        "labelSelector": {"matchLabels": {marks.LAUNCH: launch.name, "component": WORKER}},
         "topologyKey": "kubernetes.io/hostname",
     }
     affinity = template["spec"]["affinity"]
@@ -269,7 +264,7 @@ def _statefulset(shape: Shape, launch: objects.Launch, settings: PodSettings) ->
     template = worker_template(shape, launch, settings)
     template["spec"]["restartPolicy"] = "Always"  # the only one that a StatefulSet takes; a restart is seen and ends the group
     del template["spec"]["activeDeadlineSeconds"]
-    labels = {objects.LAUNCH: launch.name, "component": WORKER}
+    labels = {marks.LAUNCH: launch.name, "component": WORKER}
     workers = {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -293,7 +288,7 @@ def _shared(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list
         "metadata": launch.metadata(shape.name, "group", settings),
         "spec": {
             "clusterIP": "None",
-            "selector": {objects.LAUNCH: launch.name, "component": WORKER},
+            "selector": {marks.LAUNCH: launch.name, "component": WORKER},
             "ports": [{"name": "ssh", "port": shape.port}],
             # A name that waits for its pod to be ready is kept as absent by caches on the way.
             "publishNotReadyAddresses": True,

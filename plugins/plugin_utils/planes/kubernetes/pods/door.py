@@ -18,11 +18,10 @@ import typing as t
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PREFIX, Object
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 
 CONNECTION: Object = {
     **{name: {"type": "str"} for name in ("context", "server", "namespace", "proxy", "no_proxy")},
@@ -76,7 +75,7 @@ class KubeAction(ActionBase):
 
 def selector(run_id: str = "", stage: str = "") -> str:
     """Selects all of ours, of one run, of one stage."""
-    parts = [objects.OURS, f"{objects.RUN}={run_id}" if run_id else "", f"{objects.STAGE}={stage}" if stage else ""]
+    parts = [marks.OURS, f"{marks.RUN}={run_id}" if run_id else "", f"{marks.STAGE}={stage}" if stage else ""]
     return ",".join(part for part in parts if part)
 
 
@@ -91,8 +90,8 @@ def pods(client: Client, wanted: str, node: str = "") -> t.Iterator[Object]:
                 yield {
                     "pod": item["metadata"]["name"],
                     "node": on,
-                    "run_id": labels.get(objects.RUN, ""),
-                    "stage": labels.get(objects.STAGE, ""),
+                    "run_id": labels.get(marks.RUN, ""),
+                    "stage": labels.get(marks.STAGE, ""),
                     "phase": str((item.get("status") or {}).get("phase") or "Pending"),
                     "container": item["spec"]["containers"][0]["name"],
                     "words": state.words,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import posixpath
-import queue
 import time
 import typing as t
 
@@ -24,8 +23,9 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE, Watch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import SUBMITTERS
 
 RESOURCES = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
@@ -73,18 +73,17 @@ class Guardians:
         self.path = cleanup.path("/api/v1", client.namespace, "pods")
         # What is known of each node: where its guardian is, or why there is none; nothing as long as it may still come.
         self._known: dict[str, Object] = {}
-        self._waiting: dict[str, states.State] = {}
-        self._until = 0.0
+        self._waiting: dict[str, Pod] = {}
         self._over = False
-        self._watch = Watch(client, self.path, self.launch.selector)
+        # A guardian runs as long as it is let; what is waited for is its start.
+        self._following = Follower(client, self.pods, self.launch.selector, float("inf"), f"{client.name}: {stage} waits for guardians")
 
     def start(self, nodes: list[str], deadline_s: float) -> None:
         """Make them, to end within `deadline_s`. Never fails: why a node has none is known then."""
         self.launch.deadline_s = deadline_s
-        self._until = time.monotonic() + self.pods.start_timeout
-        self._waiting = {node: states.State(states.PENDING, "timeout", "the API server has not shown the pod yet") for node in nodes}
+        self._waiting = {node: Pod(node) for node in nodes}
         try:
-            self._watch.start()
+            self._following.start()
             request = {"guardian": self._told()}
             made = self.client.post(
                 cleanup.path("/api/v1", self.client.namespace, "configmaps"), self.launch.config(self.archive, [request], self.pods)
@@ -102,11 +101,7 @@ class Guardians:
 
     def settled(self) -> bool:
         """Whether each runs or is given up."""
-        while True:
-            try:
-                kind, what = self._watch.changes.get_nowait()
-            except queue.Empty:
-                break
+        for kind, what in self._following.news(0.0):
             if kind == ADDED:
                 self._seen(what)
             elif kind == GONE:
@@ -114,9 +109,11 @@ class Guardians:
             elif kind == FAILED:
                 for node in list(self._waiting):
                     self._give_up(node, what.reason_code, what.reason)
-        if time.monotonic() > self._until:
-            for node, state in list(self._waiting.items()):
-                self._give_up(node, state.code or "timeout", f"not started within {self.pods.start_timeout:.0f} s: {state.words}")
+        now = time.monotonic()
+        for node, pod in list(self._waiting.items()):
+            if found := self._following.trouble(pod, now):
+                self._give_up(node, *found)
+        self._following.waiting(list(self._waiting.values()), now)
         return not self._waiting
 
     def told(self, node: str) -> Object:
@@ -125,7 +122,7 @@ class Guardians:
 
     def stop(self) -> None:
         """Look at them no more."""
-        self._watch.stop()
+        self._following.stop()
 
     def clean(self) -> list[str]:
         """Remove them, which gives back what they hold; what is still there in the end."""
@@ -170,14 +167,14 @@ class Guardians:
         node = str(pod["spec"].get("nodeName") or "")
         if node not in self._waiting:
             return
-        state = self._waiting[node] = states.state(pod)
-        address = (pod.get("status") or {}).get("podIP")
-        if state.phase in (states.RUNNING, states.READY) and not state.code and address:
-            key = frame.nonce_of(self.launch.secret, pod["metadata"]["uid"])
-            self._known[node] = {"address": str(address), "port": guardian_pod.PORT, "key": key}
+        seen = self._waiting[node]
+        seen.see(pod)
+        if seen.going_on and not seen.state.code and seen.address:
+            key = frame.nonce_of(self.launch.secret, seen.uid)
+            self._known[node] = {"address": seen.address, "port": guardian_pod.PORT, "key": key}
             del self._waiting[node]
-        elif state.phase in (states.HOPELESS, states.ENDED):
-            self._give_up(node, state.code or "no_result", state.words or "it has ended")
+        elif seen.state.phase == states.ENDED:
+            self._give_up(node, seen.state.code or "no_result", seen.state.words or "it has ended")
 
     def _give_up(self, node: str, code: str, reason: str) -> None:
         if self._waiting.pop(node, None):

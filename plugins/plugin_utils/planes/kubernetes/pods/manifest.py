@@ -22,12 +22,11 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.frame import FrameError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
@@ -39,8 +38,6 @@ TAG = b"gpufleet-result/1 "
 LAUNCHER = {manifests.JOB: "job", manifests.DAEMONSET: "daemonset"}
 # Exit statuses by which a test says that it failed; the shell and the kernel have those above.
 OWN_STATUS = range(1, 126)
-# What the kubelet says in place of the log of a container that it has removed by now, with status 200.
-_REMOVED = "unable to retrieve container logs"
 
 
 class ManifestProbe(NodeProbe):
@@ -72,7 +69,7 @@ class ManifestProbe(NodeProbe):
 
     def _submit(self, asked: list[Asked], numbers: list[int], makers: concurrent.futures.Executor) -> None:
         for item in asked:
-            self.followed[item.node] = probe._Followed(item, time.monotonic())
+            self.followed[item.node] = probe._Followed(item.node, asked=item)
         nodes = [item.node for item in asked]
         groups = [nodes] if self.manifest["kind"] == manifests.DAEMONSET else [[node] for node in nodes]
         bodies = [body(self.launch, f"{self.launch.name}-{n}", self.manifest, of, self.settings) for n, of in enumerate(groups)]
@@ -91,12 +88,14 @@ class ManifestProbe(NodeProbe):
 
     def _answer(self, followed: probe._Followed) -> Answer:
         status = self._ends.get(followed.uid)
-        record, code, reason, last = self._log(followed)
+        framed, restarts = manifests.framed(self.manifest), self.manifest["kind"] == manifests.DAEMONSET
+        nonce = f"{self.launch.secret}-{followed.uid}"
+        record, code, reason, last, _foreign = self._log(followed, (lambda: Reader(nonce)) if framed else Unframed, restarts)
         state = followed.state
         failed = status in OWN_STATUS and state.code == "container_failed"
         if state.code and not failed:
             code, reason = state.code, "; ".join(word for word in (state.words, last and f"its last words: {last}") if word)
-        elif failed and record is None and manifests.framed(self.manifest):
+        elif failed and record is None and framed:
             code, reason = state.code, f"{state.words}; {reason}; its last words: {last}"
         elif record is None and not code and status is None:
             code, reason = "no_result", "its pod has ended, but nobody says with which exit status"
@@ -125,44 +124,6 @@ class ManifestProbe(NodeProbe):
                     item["context"]["findings"] = [*(item["context"].get("findings") or []), {"code": "own_test", "text": text[:600]}]
         return found
 
-    # The log ---------------------------------------------------------------------------------------------------------
-
-    def _log(self, followed: probe._Followed) -> tuple[Object | None, str, str, str]:
-        """The framed result, or why there is none where there must be one (code, reason), and the last words."""
-        framed = manifests.framed(self.manifest)
-        code, reason, last = "", "", ""
-        for pause in (*probe.LATE_S, None):
-            code, reason = "", ""
-            try:
-                reader, last = self._first_log(followed)
-                return (reader.result() if framed else None), "", "", last
-            except FrameError as error:
-                code, reason = error.reason_code, error.reason
-            except KubeError as error:
-                code, reason = ("pod_deleted" if error.status == 404 else "no_result"), f"its log cannot be read: {error.reason}"
-            if pause is None or code == "forged_frame":
-                break
-            time.sleep(pause)
-        return None, code, reason, last
-
-    def _first_log(self, followed: probe._Followed) -> tuple[Reader, str]:
-        """What the log holds, and its last words; of a container that was started again, or is while we read, those of its first end."""
-        found: tuple[Reader, str] | None = None
-        for previous in (False,) if self.manifest["kind"] == manifests.JOB else (True, False, True):
-            reader = Reader(f"{self.launch.secret}-{followed.uid}")
-            try:
-                last = self._stream(followed, reader, previous=previous)
-            except KubeError as error:
-                if not previous or error.status != 400:
-                    raise
-            else:
-                if previous and last.startswith(_REMOVED):
-                    continue
-                found = (reader, last)
-                if previous:
-                    break
-        return t.cast("tuple[Reader, str]", found)
-
 
 def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], settings: PodSettings) -> Object:
     """The manifest as it is submitted. How many pods, on which nodes, how often and how long is ours to say; KubeError where a pod
@@ -170,7 +131,7 @@ def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], 
     template = copy.deepcopy(manifest["spec"]["template"])
     spec = template["spec"]
     container = spec["containers"][0]
-    container["name"] = objects.CONTAINER
+    container["name"] = marks.CONTAINER
     container["env"] = [
         {"name": "GPUFLEET_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         {"name": "GPUFLEET_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
@@ -194,10 +155,10 @@ def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], 
     template["metadata"] = {kind: {**(theirs.get(kind) or {}), **ours[kind]} for kind in ("labels", "annotations")}
     if manifest["kind"] == manifests.DAEMONSET:
         spec["restartPolicy"] = "Always"
-        wanted = {"selector": {"matchLabels": {objects.LAUNCH: launch.name}}, "updateStrategy": {"type": "OnDelete"}}
+        wanted = {"selector": {"matchLabels": {marks.LAUNCH: launch.name}}, "updateStrategy": {"type": "OnDelete"}}
     else:
         spec.update(restartPolicy="Never", activeDeadlineSeconds=int(launch.deadline_s))
-        wanted = {"backoffLimit": 0, "activeDeadlineSeconds": int(launch.deadline_s), "ttlSecondsAfterFinished": int(objects.GRACE_S)}
+        wanted = {"backoffLimit": 0, "activeDeadlineSeconds": int(launch.deadline_s), "ttlSecondsAfterFinished": int(marks.GRACE_S)}
     of = manifest.get("metadata") or {}
     metadata = launch.metadata(name, "launcher", settings)
     metadata.update({kind: {**(of.get(kind) or {}), **metadata[kind]} for kind in ("labels", "annotations")})
@@ -207,7 +168,7 @@ def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], 
 
 def _container(pod: Object) -> Object:
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return next((one for one in statuses if one["name"] == objects.CONTAINER), {})
+    return next((one for one in statuses if one["name"] == marks.CONTAINER), {})
 
 
 def first_end(pod: Object, framed: bool) -> Object:
@@ -222,12 +183,24 @@ def first_end(pod: Object, framed: bool) -> Object:
         ended = {"reason": "Ready"}
     if ended is None:
         return pod
-    others = [one for one in pod["status"]["containerStatuses"] if one["name"] != objects.CONTAINER]
+    others = [one for one in pod["status"]["containerStatuses"] if one["name"] != marks.CONTAINER]
     changed = {
         "phase": "Failed" if ended.get("exitCode") else "Succeeded",
         "containerStatuses": [*others, {**container, "state": {"terminated": ended}}],
     }
     return {**pod, "status": {**pod["status"], **changed}}
+
+
+class Unframed:
+    """Looks for nothing: the exit status is the result."""
+
+    foreign = 0
+
+    def feed(self, line: bytes) -> None:
+        """One line of the log."""
+
+    def result(self) -> None:
+        return None
 
 
 class Reader:
@@ -236,7 +209,7 @@ class Reader:
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
         self._found: list[list[bytes]] = []
-        self._foreign = 0
+        self.foreign = 0
 
     def feed(self, line: bytes) -> None:
         """One line of the log, with or without its newline."""
@@ -245,12 +218,12 @@ class Reader:
         if words and words[0] == self._nonce.encode():
             self._found.append(words[1:])
         else:
-            self._foreign += bool(words)
+            self.foreign += bool(words)
 
     def result(self) -> Object:
         """The record {"observations": [...]}; FrameError where the log does not hold it whole, and once."""
         if not self._found:
-            if self._foreign:
+            if self.foreign:
                 raise FrameError("forged_frame", "the log holds a result that is not this pod's: its nonce is another")
             raise FrameError("no_result", "the log holds no result")
         if len(self._found) > 1:

@@ -19,14 +19,13 @@ import time
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.guardians import Guardians
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import SUBMITTERS, Answer, Asked, NodeProbe
 
-MEETING, REMINDER = f"{objects.DOMAIN}/meeting", f"{objects.DOMAIN}/reminder"
+MEETING, REMINDER = f"{marks.DOMAIN}/meeting", f"{marks.DOMAIN}/reminder"
 # After how many seconds the pods are changed again, and the longest such pause.
 AGAIN_S, AGAIN_MOST_S = 2.0, 40.0
 FOLDER, FILE = "/gpufleet/told", "meeting"

@@ -18,6 +18,7 @@ import secrets
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import (
     FORBIDDEN,
@@ -28,18 +29,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import inject, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
-MANAGER = "gpufleet-acceptance"
-DOMAIN = "gpufleet.acceptance"
-RUN, STAGE, LAUNCH = f"{DOMAIN}/run-id", f"{DOMAIN}/stage", f"{DOMAIN}/launch"
-EXPIRES, CONTROLLER = f"{DOMAIN}/expires-at", f"{DOMAIN}/controller"
-OURS = f"app.kubernetes.io/managed-by={MANAGER}"
-CONTAINER = "probe"
 IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"
 DONE = f"{WORK}/done"
-# In place of the process that drives a run, where none does.
-DETACHED, KEPT = "detached/0/0", "kept/0/0"
-# Objects may outlive their deadline by this much before a janitor takes them for abandoned.
-GRACE_S = 300
 # A field of a patch or a manifest that the API does not know is an error, and not dropped in silence.
 STRICT = {"fieldValidation": "Strict"}
 # An object has room for 1 MiB in all (etcd's limit and the API server's).
@@ -70,22 +61,22 @@ class Launch:
     @property
     def selector(self) -> str:
         """Finds what belongs to this launch and nothing else."""
-        return f"{OURS},{LAUNCH}={self.name}"
+        return f"{marks.OURS},{marks.LAUNCH}={self.name}"
 
     def metadata(self, name: str, component: str, settings: PodSettings) -> Object:
         labels = {
-            "app": MANAGER,
+            "app": marks.MANAGER,
             **{str(k): str(v) for k, v in settings.labels.items()},
             "component": component,
-            "app.kubernetes.io/managed-by": MANAGER,
-            RUN: self.run_id,
-            STAGE: self.stage,
-            LAUNCH: self.name,
+            "app.kubernetes.io/managed-by": marks.MANAGER,
+            marks.RUN: self.run_id,
+            marks.STAGE: self.stage,
+            marks.LAUNCH: self.name,
         }
         annotations = {
             **{str(k): str(v) for k, v in settings.annotations.items()},
-            EXPIRES: str(int(time.time() + self.deadline_s + GRACE_S + self.stays_s)),
-            CONTROLLER: self.holder or driver.of(),
+            marks.EXPIRES: str(int(time.time() + self.deadline_s + marks.GRACE_S + self.stays_s)),
+            marks.CONTROLLER: self.holder or driver.of(),
         }
         found: Object = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
         if self.owner:
@@ -133,7 +124,7 @@ class Launch:
         visible = {} if devices else {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
         environment = {**visible, "TMPDIR": WORK, **settings.env}
         container: Object = {
-            "name": CONTAINER,
+            "name": marks.CONTAINER,
             "image": settings.image,
             "command": [settings.python, f"{IN}/payload.zip", f"{IN}/request-{number}.json"],
             "env": [
@@ -201,7 +192,7 @@ def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings
     spec = staying(template, settings)["spec"]
     spec["restartPolicy"] = "Always"  # the only one that a DaemonSet takes; neither does it take a deadline
     del spec["activeDeadlineSeconds"]
-    wanted = {"selector": {"matchLabels": {LAUNCH: launch.name}}, "template": _template(template)}
+    wanted = {"selector": {"matchLabels": {marks.LAUNCH: launch.name}}, "template": _template(template)}
     update = {"updateStrategy": {"type": "OnDelete"}}
     metadata = launch.metadata(name, "launcher", settings)
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {**wanted, **update}}
@@ -211,7 +202,7 @@ def job(launch: Launch, name: str, template: Object, settings: PodSettings, node
     """One pod of `template` on each of `nodes` nodes that its affinity names, placed by the scheduler, none made again. They stay
     when they have answered: only pods that run keep others from their node."""
     staying(template, settings)
-    apart = {"labelSelector": {"matchLabels": {LAUNCH: launch.name}}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"labelSelector": {"matchLabels": {marks.LAUNCH: launch.name}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, affinity)
     spec = {
@@ -221,7 +212,7 @@ def job(launch: Launch, name: str, template: Object, settings: PodSettings, node
         "backoffLimitPerIndex": 0,
         "maxFailedIndexes": nodes,
         "activeDeadlineSeconds": int(launch.deadline_s),
-        "ttlSecondsAfterFinished": GRACE_S,
+        "ttlSecondsAfterFinished": marks.GRACE_S,
         "template": _template(template),
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": launch.metadata(name, "launcher", settings), "spec": spec}
@@ -268,7 +259,7 @@ def patched(pod: Object, settings: PodSettings) -> Object:
         if touched:
             raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}.{touched[0]} is not to be changed")
     for kind in ("labels", "annotations"):
-        ours = [k for k in (patch.get("metadata") or {}).get(kind) or {} if str(k).startswith(DOMAIN) or "managed-by" in str(k)]
+        ours = [k for k in (patch.get("metadata") or {}).get(kind) or {} if str(k).startswith(marks.DOMAIN) or "managed-by" in str(k)]
         if ours:
             raise KubeError("bad_spec", f"acceptance_kube_pod_patch: metadata.{kind}.{ours[0]} is not to be changed")
     for variable in (patch.get("container") or {}).get("env") or []:
@@ -292,18 +283,3 @@ def powers(spec: Object) -> list[str]:
         "host_pid": bool(spec.get("hostPID")),
     }
     return [power for power in FORBIDDEN if has[power]]
-
-
-# Whose is it -----------------------------------------------------------------------------------------------------
-
-
-def abandoned(item: Object, now: float | None = None) -> bool:
-    """Whether nobody will come for an object of ours: its deadline is over, or whoever drove it, on this machine, is gone."""
-    annotations = item["metadata"].get("annotations") or {}
-    try:
-        if int(annotations.get(EXPIRES, "0")) < (time.time() if now is None else now):
-            return True
-        # Of a controller elsewhere the deadline will tell.
-        return driver.state(str(annotations.get(CONTROLLER, ""))) == "gone"
-    except ValueError:
-        return True

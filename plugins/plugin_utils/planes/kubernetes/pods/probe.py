@@ -20,11 +20,12 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, logs, marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE, Watch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import UNSEEN, Follower, Pod
 
 # What makes the pods, where we do not make each one.
 LAUNCHED_BY: dict[str, list[tuple[str, str]]] = {
@@ -35,15 +36,6 @@ LAUNCHED_BY: dict[str, list[tuple[str, str]]] = {
 # Requests at a time: 8 threads made 200 pods in 0.8 s, and more do not help a single API server.
 SUBMITTERS = 8
 READERS = 16
-# A pod whose node has gone silent may come back within this time.
-LOST_S = 45.0
-# The log is written by the container runtime behind the back of the container: the last lines may be a moment late.
-LATE_S = (0.3, 1.0, 3.0)
-LOG_LIMIT = 16 << 20
-LAST_LINES = 5
-
-
-_UNSEEN = states.State(states.PENDING, "timeout", "the API server has not shown the pod yet")
 
 
 @dataclasses.dataclass
@@ -65,14 +57,9 @@ class Answer(t.NamedTuple):
 
 
 @dataclasses.dataclass
-class _Followed:
-    asked: Asked
-    since: float
-    uid: str = ""
-    name: str = ""
-    state: states.State = _UNSEEN
+class _Followed(Pod):
+    asked: Asked = dataclasses.field(kw_only=True)
     ended: bool = False
-    image_id: str = ""
 
 
 class NodeProbe:
@@ -99,21 +86,21 @@ class NodeProbe:
         self.run_s = timeout + 90.0
         self.launch = objects.Launch(run_id, stage, client.namespace, settings.start_timeout + self.run_s + 60.0)
         self.pods = cleanup.path("/api/v1", client.namespace, "pods")
+        self.following = self._follower()
         # Pods that stay when they have answered, and those that are left for a person: {pod: node}.
         self.stay = settings.launcher != "pods" or settings.keep != "never"
         self.kept: dict[str, str] = {}
         if settings.keep != "never":
             self.launch.deadline_s += settings.keep_seconds
-            self.launch.holder = objects.KEPT
+            self.launch.holder = marks.KEPT
         self.followed: dict[str, _Followed] = {}
         self._arrived: queue.Queue[tuple[str, t.Any]] = queue.Queue()
         self._reading: collections.deque[_Followed] = collections.deque()
-        self._namespace: tuple[float, str] = (0.0, "")
         self._makers: list[str] = []
         self._over = False
         self._unended = False
         self._holding = any(settings.resources.values())
-        self._unplaced = _UNSEEN
+        self._unplaced = UNSEEN
 
     def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:
         """Every node's answer as soon as it is there, together with those that came with it. KubeError where nothing could be
@@ -121,24 +108,24 @@ class NodeProbe:
         numbers, requests = _numbered(asked)
         if self.stay:
             requests = [{**request, "hold": objects.DONE} for request in requests]
-        watch = Watch(self.client, self.pods, self.launch.selector)
-        watch.start()
+        self.following = self._follower()
+        self.following.start()
         try:
             self._make_owner(requests)
             with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers, concurrent.futures.ThreadPoolExecutor(READERS) as readers:
                 try:
                     self._submit(asked, numbers, makers)
-                    yield from self._follow(watch, readers)
+                    yield from self._follow(readers)
                 finally:
                     makers.shutdown(wait=False, cancel_futures=True)
                     readers.shutdown(wait=False, cancel_futures=True)
         finally:
-            watch.stop()
+            self.following.stop()
 
     def submit(self, asked: list[Asked], stays_s: float) -> tuple[Object, list[Answer]]:
         """Make everything and leave it to the cluster, for whoever collects it within `stays_s` of its deadline: what collect() has to
         know, and the answers of nodes whose pods could not be made."""
-        self.launch.stays_s, self.launch.holder = stays_s, objects.DETACHED
+        self.launch.stays_s, self.launch.holder = stays_s, marks.DETACHED
         numbers, requests = _numbered(asked)
         self._make_owner(requests)
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers:
@@ -153,7 +140,7 @@ class NodeProbe:
     def collect(self, record: Object, asked: list[Asked]) -> t.Iterator[list[Answer]]:
         """As run(), of what submit() has made: waits for those that have not ended."""
         self.launch.name, self.launch.secret = record["launch"], record["secret"]
-        self.followed = {item.node: _Followed(item, time.monotonic()) for item in asked}
+        self.followed = {item.node: _Followed(item.node, asked=item) for item in asked}
         there = {_node(pod) for page in self.client.pages(self.pods, labelSelector=self.launch.selector) for pod in page["items"]}
         words = "its pod is not there any more: it was removed, or nobody collected it before its deadline; a resume measures it again"
         gone = [answer for node in sorted(set(self.followed) - there) for answer in self._refuse(node, "pod_deleted", words)]
@@ -161,16 +148,20 @@ class NodeProbe:
             del self.followed[answer.node]
         if gone:
             yield gone
-        watch = Watch(self.client, self.pods, self.launch.selector)
-        watch.start()
+        self.following = self._follower()
+        self.following.start()
         try:
             with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
                 try:
-                    yield from self._follow(watch, readers)
+                    yield from self._follow(readers)
                 finally:
                     readers.shutdown(wait=False, cancel_futures=True)
         finally:
-            watch.stop()
+            self.following.stop()
+
+    def _follower(self) -> Follower:
+        what = f"{self.client.name}: {self.launch.stage} waits for"
+        return Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
 
     def _make_owner(self, requests: list[Object]) -> None:
         made = self.client.post(
@@ -202,7 +193,7 @@ class NodeProbe:
     def _submit(self, asked: list[Asked], numbers: list[int], makers: concurrent.futures.Executor) -> None:
         self._holding = self._holding or any(item.devices for item in asked)
         for item in asked:
-            self.followed[item.node] = _Followed(item, time.monotonic())
+            self.followed[item.node] = _Followed(item.node, asked=item)
         if self.settings.launcher != "pods":
             self._submit_groups(asked, numbers)
             return
@@ -251,12 +242,12 @@ class NodeProbe:
 
     # Following ---------------------------------------------------------------------------------------------------
 
-    def _follow(self, watch: Watch, readers: concurrent.futures.Executor) -> t.Iterator[list[Answer]]:
+    def _follow(self, readers: concurrent.futures.Executor) -> t.Iterator[list[Answer]]:
         reading = 0
         looked = 0.0
         while self.followed:
             answers: list[Answer] = []
-            for kind, what in self._news(watch):
+            for kind, what in self.following.news(0.05, self._arrived):
                 if kind == ADDED:
                     self._seen(what)
                 elif kind == GONE:
@@ -279,6 +270,7 @@ class NodeProbe:
                 for node in list(self.followed):
                     answers += self._overdue(self.followed[node], now)
                 answers += self._look()
+                self.following.waiting(self.followed.values(), now)
             for answer in answers:
                 self.followed.pop(answer.node, None)
                 # One that never had a container is nothing to look at.
@@ -291,29 +283,14 @@ class NodeProbe:
         """Called twice a second."""
         return []
 
-    def _news(self, watch: Watch) -> t.Iterator[tuple[str, t.Any]]:
-        """What has happened, waiting a moment for the first of it."""
-        wait = 0.05
-        for source in (self._arrived, watch.changes):
-            while True:
-                try:
-                    yield source.get(timeout=wait) if wait and source is watch.changes else source.get_nowait()
-                    wait = 0
-                except queue.Empty:
-                    break
-
     def _seen(self, pod: Object) -> None:
         followed = self.followed.get(_node(pod))
         if not _node(pod):
             self._unplaced = states.state(pod)  # of a Job: nobody knows yet which node it would have been
         if followed is None or followed.ended or (followed.uid and followed.uid != pod["metadata"]["uid"]):
             return
-        state = states.state(pod)
-        followed.uid, followed.name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        followed.image_id = states.image_id(pod) or followed.image_id
-        if (state.phase, state.code) != (followed.state.phase, followed.state.code):
-            followed.since = time.monotonic() if state.phase != states.PENDING or state.code == "lost_node" else followed.since
-        followed.state = state
+        followed.see(pod)
+        state = followed.state
         # Where we do not make the pods ourselves they stay, and are ready once they have answered.
         if state.phase == states.ENDED or (state.phase == states.READY and self.stay):
             followed.ended = True
@@ -324,77 +301,15 @@ class NodeProbe:
         followed = next((f for f in self.followed.values() if f.uid == uid), None)
         if followed is None or followed.ended:
             return []
-        if followed.state.code == "evicted":
-            return self._refuse(followed.asked.node, "evicted", followed.state.words)
-        words = self._why_deleted()
-        code = "namespace_gone" if words else "pod_deleted"
-        return self._refuse(followed.asked.node, code, words or f"somebody deleted pod {followed.name} before it had answered")
-
-    def _why_deleted(self) -> str:
-        """Whether the whole namespace is going, asked at most once in two seconds."""
-        asked_at, words = self._namespace
-        if time.monotonic() - asked_at > 2:
-            words = ""
-            try:
-                found = self.client.get(f"/api/v1/namespaces/{self.client.namespace}")
-                if found["metadata"].get("deletionTimestamp"):
-                    words = f"namespace {self.client.namespace} is being deleted"
-            except KubeError as error:
-                words = f"namespace {self.client.namespace} is gone" if error.status == 404 else ""
-            self._namespace = (time.monotonic(), words)
-        return words
+        return self._refuse(followed.asked.node, *self.following.gone(followed, "it had answered"))
 
     def _overdue(self, followed: _Followed, now: float) -> list[Answer]:
-        state, waited = followed.state if followed.uid else self._unplaced, now - followed.since
-        node = followed.asked.node
         if followed.ended:
             return []
-        if state.phase == states.HOPELESS:
-            return self._refuse(node, state.code, state.words)
-        if state.phase == states.PENDING and waited > self.settings.start_timeout:
-            words = state.words + self._events(followed) + self._holders(followed)
-            return self._refuse(node, state.code, f"not started within {self.settings.start_timeout:.0f} s: {words}")
-        if state.code == "lost_node" and waited > LOST_S:
-            return self._refuse(node, "lost_node", f"{state.words}{self._not_ready(node)}")
-        if state.phase in (states.RUNNING, states.READY) and waited > self.run_s:
-            words = state.words or "its probe has not ended"
-            return self._refuse(node, state.code or "timeout", f"no answer within {self.run_s:.0f} s: {words}{self._not_ready(node)}")
-        return []
-
-    def _events(self, followed: _Followed) -> str:
-        """What the cluster says of a pod that does not start, the newest last; for mounts it says it nowhere else."""
-        about = followed.uid or next(iter(self._makers), "")
-        if followed.state.code == "unschedulable" or not about:
-            return ""
-        try:
-            path = cleanup.path("/api/v1", self.client.namespace, "events")
-            found = self.client.get(path, fieldSelector=f"involvedObject.uid={about},type=Warning", limit=20)["items"]
-        except KubeError:
-            return ""
-        said = list(dict.fromkeys(f"{e.get('reason')}: {' '.join(str(e.get('message')).split())}" for e in found))[-2:]
-        return "".join(f"; {line[:300]}" for line in said)
-
-    def _holders(self, followed: _Followed) -> str:
-        """Which pods hold the devices that ours waits for; where we may look (files/rbac/holders.yaml)."""
-        resource, node = self.settings.resource, followed.asked.node
-        if followed.state.code != "unschedulable" or not followed.asked.devices:
-            return ""
-        try:
-            query = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-            found = self.client.get("/api/v1/pods", fieldSelector=query, limit=500)["items"]
-        except KubeError:
-            return f"; who holds {resource} of {node} may not be asked, see files/rbac/holders.yaml"
-        held = {f"{p['metadata']['namespace']}/{p['metadata']['name']}": requested(p, resource) for p in found}
-        users = [f"{name} ({count})" for name, count in sorted(held.items()) if count]
-        return f"; {resource} of {node} is held by {', '.join(users[:10])}" if users else f"; no pod holds {resource} of {node}"
-
-    def _not_ready(self, node: str) -> str:
-        try:
-            found = self.client.get(f"/api/v1/nodes/{node}")
-        except KubeError as error:
-            return f"; node {node} is not there any more" if error.status == 404 else ""
-        words = inventory.not_ready(found)
-        return f"; {words}" if words else ""
+        if not followed.uid:
+            followed.state = self._unplaced
+        found = self.following.trouble(followed, now, followed.asked.devices, next(iter(self._makers), ""))
+        return self._refuse(followed.asked.node, *found) if found else []
 
     def _refuse(self, node: str, code: str, reason: str) -> list[Answer]:
         followed = self.followed.get(node)
@@ -419,49 +334,23 @@ class NodeProbe:
         self._arrived.put(("read", answer))
 
     def _answer(self, followed: _Followed) -> Answer:
-        code, reason, last = "no_result", "", ""
         nonce = frame.nonce_of(self.launch.secret, followed.uid)
-        for pause in (*LATE_S, None):
-            reader = frame.Reader(nonce)
-            try:
-                last = self._stream(followed, reader)
-                return Answer(followed.asked.node, reader.result(), {**self._about(followed), "foreign_frames": reader.foreign})
-            except frame.FrameError as error:
-                code, reason = error.reason_code, error.reason
-            except KubeError as error:
-                gone = error.status == 404
-                code, reason = ("pod_deleted" if gone else "no_result"), f"its log cannot be read: {error.reason}"
-            if pause is None or code == "forged_frame":
-                break
-            time.sleep(pause)
-        state = followed.state
-        words = [state.words, reason, f"its last words: {last}" if last and code == "no_result" else ""]
+        log = self._log(followed, lambda: frame.Reader(nonce))
+        if log.record is not None:
+            return Answer(followed.asked.node, log.record, {**self._about(followed), "foreign_frames": log.foreign})
+        state, code = followed.state, log.reason_code
+        words = [state.words, log.reason, f"its last words: {log.last}" if log.last and code == "no_result" else ""]
         if state.code and code != "forged_frame":
             code = state.code
-        elif code == "no_result" and "log cannot be read" in reason and (lost := self._not_ready(followed.asked.node)):
+        elif code == "no_result" and "log cannot be read" in log.reason and (lost := self.following.not_ready(followed.asked.node)):
             code, words = "lost_node", [*words, lost.lstrip("; ")]
         reason = "; ".join(word for word in words if word)[:1500]
         return Answer(followed.asked.node, {"state": "refused", "reason_code": code, "reason": reason}, self._about(followed))
 
-    def _stream(self, followed: _Followed, reader: t.Any, **query: t.Any) -> str:
-        """Feed a pod's log to `reader` and write what is not of a frame to disk; the last words of the latter."""
-        last: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
-        kept = 0
-        target: t.IO[bytes] | None = None
-        try:
-            for line in self.client.lines(f"{self.pods}/{followed.name}/log", container=objects.CONTAINER, line_limit=1 << 16, **query):
-                reader.feed(line)
-                if frame.TAG in line or not line.strip():
-                    continue
-                last.append(line[:300])
-                kept += len(line) + 1
-                if self.raw and kept <= LOG_LIMIT:
-                    target = target or open(self.raw(followed.asked.node), "wb")  # noqa: SIM115
-                    target.write(line + b"\n")
-        finally:
-            if target:
-                target.close()
-        return " | ".join(line.decode("utf-8", "replace").strip() for line in last)[-600:]
+    def _log(self, followed: _Followed, reader: t.Callable[[], logs.Reader], restarts: bool = False) -> logs.Log:
+        place = self.raw
+        raw = (lambda: place(followed.asked.node)) if place else None
+        return logs.read(self.client, f"{self.pods}/{followed.name}", reader, raw, restarts)
 
 
 def _numbered(asked: list[Asked]) -> tuple[list[int], list[Object]]:
@@ -479,12 +368,6 @@ def measured(said: Object) -> bool:
     """Whether an answer holds what was asked for, whatever it is worth."""
     seen = said.get("observations") or []
     return bool(seen) and all(isinstance(item, dict) and item.get("outcome") in ("measured", "not_applicable") for item in seen)
-
-
-def requested(pod: Object, resource: str) -> int:
-    """How many devices the containers of a pod ask for."""
-    limits = [((c.get("resources") or {}).get("limits") or {}).get(resource, 0) for c in pod["spec"].get("containers") or []]
-    return sum(int(count) for count in limits if str(count).isdigit())
 
 
 def _node(pod: Object) -> str:

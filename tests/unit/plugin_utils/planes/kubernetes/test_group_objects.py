@@ -9,10 +9,11 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group, group_objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Pod
 from cryptography.hazmat.primitives import serialization
 
 KINDS = discovery.ORDER
@@ -44,10 +45,10 @@ def templates(kind: str, **variables: t.Any) -> tuple[dict[str, t.Any], dict[str
 def test_every_object_has_labels_owner_and_a_deadline(kind: str) -> None:
     for name, body in made(kind).items():
         labels = body["metadata"]["labels"]
-        assert labels[objects.RUN] == "20260101T000000Z-0a1b2c" and labels[objects.STAGE] == "nccl_fabric", name
-        assert labels["app"] == objects.MANAGER and labels["component"]
+        assert labels[marks.RUN] == "20260101T000000Z-0a1b2c" and labels[marks.STAGE] == "nccl_fabric", name
+        assert labels["app"] == marks.MANAGER and labels["component"]
         assert body["metadata"]["ownerReferences"][0]["uid"] == "u-1"
-        assert objects.EXPIRES in body["metadata"]["annotations"]
+        assert marks.EXPIRES in body["metadata"]["annotations"]
     head, worker = templates(kind)
     assert head["spec"]["activeDeadlineSeconds"] == 900
     # The API takes none from a StatefulSet, which belongs to the head's Job instead.
@@ -166,5 +167,7 @@ def test_our_own_names_fit_every_launcher() -> None:
 
 
 def test_a_seat_has_the_pods_address_and_its_name() -> None:
-    pod = {"spec": {"nodeName": "n1", "hostname": "g-w-0", "subdomain": "g"}, "status": {"podIP": "10.0.0.7"}}
+    pod = Pod()
+    spec = {"nodeName": "n1", "hostname": "g-w-0", "subdomain": "g"}
+    pod.see({"metadata": {"name": "g-w-0", "uid": "u"}, "spec": spec, "status": {"podIP": "10.0.0.7"}})
     assert group_objects.seats([pod], "lab") == [{"node": "n1", "address": "10.0.0.7", "host": "g-w-0.g.lab.svc"}]

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 class Slices:
     """An API that serves EndpointSlices, or refuses to."""
 
-    namespace = "lab"
+    name = namespace = "lab"
 
     def __init__(self, items: list[dict[str, t.Any]] | None) -> None:
         self.items = items
@@ -48,6 +48,6 @@ def test_where_the_service_leads(items: list[dict[str, t.Any]] | None, words: st
     wanted = settings.pods({"acceptance_kube_image": "a:1"})
     launched = group.Group(t.cast(Client, Slices(items)), wanted, shape, "20260101T000000Z-0a1b2c", "own", 1.0, b"", {}, lambda _seats: {})
     for number in (1, 2):
-        body = {"status": {"podIP": f"10.0.0.{number}"}}
-        launched.pods[str(number)] = group.Pod(str(number), f"w-{number}", True, "n", states.State(states.READY), 0.0, body=body)
+        address = f"10.0.0.{number}"
+        launched.pods[str(number)] = group.Seat("n", str(number), f"w-{number}", states.State(states.READY), address=address, worker=True)
     assert launched._service() == words

@@ -10,9 +10,9 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe
 
 RUN = "20260101T000000Z-0a1b2c"
 GOOD, BAD = observation.measured("a"), observation.failed("a", "tool_failed", "no")
@@ -35,7 +35,7 @@ def test_what_was_not_measured_has_failed(said: dict[str, t.Any], whole: bool) -
 class Namespace:
     """As much of a client as is needed to say whose pods they are."""
 
-    namespace = "lab"
+    name = namespace = "lab"
 
 
 def made(**variables: t.Any) -> probe.NodeProbe:
@@ -47,7 +47,7 @@ def test_pods_that_may_be_kept_stay_and_have_a_deadline() -> None:
     kept, usual = made(keep="on_failure", keep_seconds=50), made()
     assert kept.stay and not usual.stay and kept.launch.deadline_s == usual.launch.deadline_s + 50
     metadata = kept.launch.metadata("n", "probe", kept.settings)
-    assert metadata["annotations"][objects.CONTROLLER] == objects.KEPT and not objects.abandoned({"metadata": metadata})
+    assert metadata["annotations"][marks.CONTROLLER] == marks.KEPT and not marks.abandoned({"metadata": metadata})
 
 
 @pytest.mark.parametrize(("wrong", "words"), [({"keep": "yes"}, "found 'yes'"), ({"keep": "on_failure", "launcher": "job"}, "found 'job'")])

@@ -16,7 +16,7 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, inventory, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, inventory, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
@@ -125,7 +125,7 @@ def test_a_way_to_the_cluster_that_cannot_be_is_named(wrong: dict[str, str], wor
 def test_every_object_is_found_owned_and_ends_by_itself() -> None:
     made = pod()
     labels, spec = made["metadata"]["labels"], made["spec"]
-    assert labels[objects.RUN] == "20260101T000000Z-0a1b2c" and labels[objects.STAGE] == "nccl_node"
+    assert labels[marks.RUN] == "20260101T000000Z-0a1b2c" and labels[marks.STAGE] == "nccl_node"
     assert made["metadata"]["ownerReferences"][0]["uid"] == "u-1"
     assert spec["activeDeadlineSeconds"] == 600 and spec["restartPolicy"] == "Never"
     assert spec["automountServiceAccountToken"] is False and not objects.powers(spec)
@@ -208,7 +208,7 @@ def test_a_patch_is_merged_and_lists_are_appended() -> None:
     [
         ({"spec": {"nodeName": "other"}}, "spec.nodeName is not to be changed"),
         ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
-        ({"metadata": {"labels": {objects.RUN: "x"}}}, "metadata.labels.gpufleet.acceptance/run-id"),
+        ({"metadata": {"labels": {marks.RUN: "x"}}}, "metadata.labels.gpufleet.acceptance/run-id"),
         ({"container": {"command": ["sh"]}}, "container.command"),
         ({"container": {"env": [{"name": "GPUFLEET_SECRET", "value": "x"}]}}, "env GPUFLEET_SECRET"),
         ({"spec": {"hostPID": True}}, "the pods would be host_pid; acceptance_kube_allow does not name it"),
@@ -227,13 +227,13 @@ def test_a_power_that_is_allowed_is_given() -> None:
 
 def test_an_object_is_abandoned_when_its_controller_is_gone_or_its_time_is_over() -> None:
     made = {"metadata": {"annotations": pod()["metadata"]["annotations"]}}
-    assert not objects.abandoned(made)
-    assert objects.abandoned(made, now=4e9)
-    gone = {**made["metadata"]["annotations"], objects.CONTROLLER: driver.of().rsplit("/", 1)[0] + "/1"}
-    assert objects.abandoned({"metadata": {"annotations": gone}})
-    elsewhere = {**made["metadata"]["annotations"], objects.CONTROLLER: "other-boot/pid:[1]/17/12345"}
-    assert not objects.abandoned({"metadata": {"annotations": elsewhere}})
-    assert objects.abandoned({"metadata": {}})
+    assert not marks.abandoned(made)
+    assert marks.abandoned(made, now=4e9)
+    gone = {**made["metadata"]["annotations"], marks.CONTROLLER: driver.of().rsplit("/", 1)[0] + "/1"}
+    assert marks.abandoned({"metadata": {"annotations": gone}})
+    elsewhere = {**made["metadata"]["annotations"], marks.CONTROLLER: "other-boot/pid:[1]/17/12345"}
+    assert not marks.abandoned({"metadata": {"annotations": elsewhere}})
+    assert marks.abandoned({"metadata": {}})
 
 
 # Nodes -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.frame import FrameError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, settings, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, logs, marks, settings, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import manifest, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe as node_probe
@@ -72,10 +72,10 @@ def test_a_job_is_once_on_its_node_and_has_an_end() -> None:
     spec = made["spec"]["template"]["spec"]
     assert made["spec"]["backoffLimit"] == 0 and spec["restartPolicy"] == "Never" and spec["activeDeadlineSeconds"] == 900
     assert spec["affinity"]["podAffinity"] and spec["affinity"]["nodeAffinity"]
-    assert spec["containers"][0]["name"] == objects.CONTAINER and not spec["automountServiceAccountToken"]
+    assert spec["containers"][0]["name"] == marks.CONTAINER and not spec["automountServiceAccountToken"]
     assert spec["imagePullSecrets"] == [{"name": "s"}] and spec["priorityClassName"] == "p"
     for metadata in (made["metadata"], made["spec"]["template"]["metadata"]):
-        assert metadata["labels"][objects.RUN] and metadata["annotations"][objects.EXPIRES]
+        assert metadata["labels"][marks.RUN] and metadata["annotations"][marks.EXPIRES]
 
 
 def test_a_daemonset_keeps_its_labels_and_is_found_by_ours() -> None:
@@ -125,8 +125,8 @@ def test_no_exit_status_is_no_result(monkeypatch: pytest.MonkeyPatch, status: in
     nobody = client.connect(client.Connection("lab", server="https://127.0.0.1:1"))
     pods = settings.pods({"acceptance_kube_image": "a:1"})
     probe = manifest.ManifestProbe(nobody, pods, "20260101T000000Z-0a1b2c", "own", 60, example(), {"a": [("own", "")]})
-    monkeypatch.setattr(probe, "_log", lambda _followed: (None, "", "", ""))
-    followed = node_probe._Followed(node_probe.Asked("a", {}), 0.0)
+    monkeypatch.setattr(probe, "_log", lambda *_all: logs.Log(None, "", "", ""))
+    followed = node_probe._Followed("a", asked=node_probe.Asked("a", {}))
     followed.uid, followed.state = "u", states.State(states.ENDED)
     if status is not None:
         probe._ends["u"] = status

@@ -13,7 +13,7 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, meeting, objects
@@ -75,6 +75,9 @@ class Api:
         self.made: list[dict[str, t.Any]] = []
         self.refused = refused
 
+    def get(self, path: str, **_query: t.Any) -> dict[str, t.Any]:
+        return {"items": []}  # no events
+
     def pages(self, *_path: t.Any, **_query: t.Any) -> t.Iterator[dict[str, t.Any]]:
         yield {"metadata": {"resourceVersion": "1"}, "items": []}
 
@@ -125,7 +128,7 @@ def test_a_guardian_has_the_cpus_the_ledger_and_little_else() -> None:
     assert mounts["state"] == {"name": "state", "mountPath": "/host/srv", "mountPropagation": "HostToContainer"}
     assert mounts["machine"]["readOnly"]
     assert made["metadata"]["ownerReferences"][0]["kind"] == "ConfigMap" and made["metadata"]["labels"]["component"] == "guardian"
-    assert objects.LAUNCH in made["metadata"]["labels"] and objects.EXPIRES in made["metadata"]["annotations"]
+    assert marks.LAUNCH in made["metadata"]["labels"] and marks.EXPIRES in made["metadata"]["annotations"]
 
 
 def test_guardians_that_are_refused_or_do_not_come_cost_the_switch() -> None:
@@ -147,7 +150,7 @@ def test_guardians_that_are_refused_or_do_not_come_cost_the_switch() -> None:
 def test_a_guardian_that_runs_is_known_by_address_and_key() -> None:
     found = guarding(Api())
     found.start(["kube-01"], 600)
-    status = {"phase": "Running", "podIP": "10.0.0.9", "containerStatuses": [{"name": objects.CONTAINER, "state": {"running": {}}}]}
+    status = {"phase": "Running", "podIP": "10.0.0.9", "containerStatuses": [{"name": marks.CONTAINER, "state": {"running": {}}}]}
     found._seen({"metadata": {"uid": "u"}, "spec": {"nodeName": "kube-01"}, "status": status})
     assert found.settled()
     key = frame.nonce_of(found.launch.secret, "u")

@@ -1,0 +1,37 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How objects of ours are known: by which labels, whose they are, and until when.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
+
+MANAGER = "gpufleet-acceptance"
+DOMAIN = "gpufleet.acceptance"
+RUN, STAGE, LAUNCH = f"{DOMAIN}/run-id", f"{DOMAIN}/stage", f"{DOMAIN}/launch"
+EXPIRES, CONTROLLER = f"{DOMAIN}/expires-at", f"{DOMAIN}/controller"
+OURS = f"app.kubernetes.io/managed-by={MANAGER}"
+CONTAINER = "probe"
+# In place of the process that drives a run, where none does.
+DETACHED, KEPT = "detached/0/0", "kept/0/0"
+# Objects may outlive their deadline by this much before a janitor takes them for abandoned.
+GRACE_S = 300
+
+
+def abandoned(item: Object, now: float | None = None) -> bool:
+    """Whether nobody will come for an object of ours: its deadline is over, or whoever drove it, on this machine, is gone."""
+    annotations = item["metadata"].get("annotations") or {}
+    try:
+        if int(annotations.get(EXPIRES, "0")) < (time.time() if now is None else now):
+            return True
+        # Of a controller elsewhere the deadline will tell.
+        return driver.state(str(annotations.get(CONTROLLER, ""))) == "gone"
+    except ValueError:
+        return True

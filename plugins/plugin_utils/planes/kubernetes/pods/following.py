@@ -1,0 +1,238 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has become of pods, whoever has launched them: each in one state, one answer to why one does not go on, and a word to people
+while they are waited for.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import queue
+import time
+import typing as t
+
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import Watch
+
+# A pod whose node has gone silent may come back within this time.
+LOST_S = 45.0
+# How long people wait without a word, and how often the same word is said again.
+SILENCE_S, AGAIN_S = 10.0, 60.0
+SHOWN = 3
+
+UNSEEN = states.State(states.PENDING, "timeout", "the API server has not shown the pod yet")
+GOING_ON = (states.RUNNING, states.READY)
+
+
+class Trouble(t.NamedTuple):
+    """Why a pod does not go on: reason code of reasons.py and words."""
+
+    code: str
+    reason: str
+
+
+@dataclasses.dataclass
+class Pod:
+    """A pod as the API shows it. `since`: when its state began, or of one that has not started when it was asked for."""
+
+    node: str = ""
+    uid: str = ""
+    name: str = ""
+    state: states.State = UNSEEN
+    since: float = dataclasses.field(default_factory=time.monotonic)
+    restarts: int = 0
+    image_id: str = ""
+    address: str = ""
+    # As its Service knows it.
+    host: str = ""
+    deleted: bool = False
+
+    def see(self, body: Object) -> None:
+        """Take over what the API shows now."""
+        meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+        state = states.state(body)
+        if (state.phase, state.code) != (self.state.phase, self.state.code) and (
+            state.phase != states.PENDING or state.code == "lost_node"
+        ):
+            self.since = time.monotonic()
+        self.uid, self.name, self.state = meta["uid"], str(meta.get("name") or ""), state
+        self.node = str(spec.get("nodeName") or self.node)
+        self.image_id = states.image_id(body) or self.image_id
+        self.address = str(status.get("podIP") or self.address)
+        self.host = f"{spec.get('hostname')}.{spec.get('subdomain')}"
+        self.deleted = bool(meta.get("deletionTimestamp"))
+        self.restarts = max((int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or []), default=0)
+
+    @property
+    def going_on(self) -> bool:
+        return self.state.phase in GOING_ON
+
+    @property
+    def words(self) -> str:
+        """Which pod, where, and what of it."""
+        where = f" on {self.node}" if self.node else ""
+        return f"pod {self.name}{where}: {self.state.words or self.state.phase}"
+
+
+class Follower:
+    """The pods of one launch: what happens to them, how long each step may take, and what the cluster says where one takes longer.
+
+    `run_s`: by when a pod that has started must have answered. `what`: what is waited for, in words.
+    """
+
+    def __init__(self, client: Client, settings: PodSettings, selector: str, run_s: float, what: str) -> None:
+        self.client = client
+        self.settings = settings
+        self.run_s = run_s
+        self.what = what
+        self.watch = Watch(client, cleanup.path("/api/v1", client.namespace, "pods"), selector)
+        self._namespace: tuple[float, str] = (0.0, "")
+        self._began = time.monotonic()
+        self._told: tuple[float, str] = (0.0, "")
+
+    def start(self) -> None:
+        """Returns when what is made from now on is seen. KubeError where nothing can be."""
+        self.watch.start()
+        self._began = time.monotonic()
+
+    def stop(self) -> None:
+        self.watch.stop()
+
+    def news(self, wait_s: float, *more: queue.Queue[tuple[str, t.Any]]) -> t.Iterator[tuple[str, t.Any]]:
+        """What has happened, of `more` first, waiting a moment for the first of it."""
+        wait = wait_s
+        for source in (*more, self.watch.changes):
+            while True:
+                try:
+                    yield source.get(timeout=wait) if wait and source is self.watch.changes else source.get_nowait()
+                    wait = 0.0
+                except queue.Empty:
+                    break
+
+    # Why one does not go on ------------------------------------------------------------------------------------------
+
+    def trouble(self, pod: Pod, now: float, devices: int = 0, about: str = "") -> Trouble | None:
+        """Why a pod that has not ended is given up. `devices`: how many it asks for on its node; `about`: the uid of what makes it,
+        where that is not we and it has made none."""
+        state, waited = pod.state, now - pod.since
+        if state.phase == states.HOPELESS:
+            return Trouble(state.code, state.words)
+        if state.phase == states.PENDING and waited > self.settings.start_timeout:
+            words = state.words + self._events(pod, about) + self._holders(pod, devices)
+            return Trouble(state.code, f"not started within {self.settings.start_timeout:.0f} s: {words}")
+        if state.code == "lost_node" and waited > LOST_S:
+            return Trouble("lost_node", f"{state.words}{self.not_ready(pod.node)}")
+        if pod.going_on and waited > self.run_s:
+            words = state.words or "its probe has not ended"
+            return Trouble(state.code or "timeout", f"no answer within {self.run_s:.0f} s: {words}{self.not_ready(pod.node)}")
+        return None
+
+    def gone(self, pod: Pod, before: str) -> Trouble:
+        """Why a pod is not there any more, or is on its way out, `before` something had happened."""
+        if pod.state.code == "evicted":
+            return Trouble("evicted", pod.state.words)
+        words = self.namespace_gone()
+        return Trouble("namespace_gone" if words else "pod_deleted", words or f"somebody deleted pod {pod.name} before {before}")
+
+    def namespace_gone(self) -> str:
+        """Whether the whole namespace is going, asked at most once in two seconds."""
+        asked_at, words = self._namespace
+        if time.monotonic() - asked_at > 2 or not asked_at:
+            words = ""
+            try:
+                found = self.client.get(f"/api/v1/namespaces/{self.client.namespace}")
+                if found["metadata"].get("deletionTimestamp"):
+                    words = f"namespace {self.client.namespace} is being deleted"
+            except KubeError as error:
+                words = f"namespace {self.client.namespace} is gone" if error.status == 404 else ""
+            self._namespace = (time.monotonic(), words)
+        return words
+
+    def not_ready(self, node: str) -> str:
+        """What the API says of a node that is not well, as `; words`."""
+        try:
+            words = inventory.not_ready(self.client.get(f"/api/v1/nodes/{node}"))
+        except KubeError as error:
+            return f"; node {node} is not there any more" if error.status == 404 else ""
+        return f"; {words}" if words else ""
+
+    def warnings(self, uid: str = "", named: str = "") -> list[tuple[str, str]]:
+        """(reason, message) of what the cluster warns of: about one object, or about those whose names begin with `named`."""
+        path = cleanup.path("/api/v1", self.client.namespace, "events")
+        try:
+            selector = "type=Warning" + (f",involvedObject.uid={uid}" if uid else "")
+            found = self.client.get(path, fieldSelector=selector, limit=500)["items"]
+        except KubeError:
+            return []
+        about = ((event, str((event.get("involvedObject") or {}).get("name"))) for event in found)
+        ours = [event for event, name in about if not named or f"{name}-".startswith(f"{named}-")]
+        return list(dict.fromkeys((str(event.get("reason")), " ".join(str(event.get("message")).split())) for event in ours))
+
+    def _events(self, pod: Pod, about: str) -> str:
+        """What the cluster says of a pod that does not start, the newest last; for mounts it says it nowhere else."""
+        uid = pod.uid or about
+        if pod.state.code == "unschedulable" or not uid:
+            return ""
+        return "".join(f"; {reason}: {message[:280]}" for reason, message in self.warnings(uid)[-2:])
+
+    def _holders(self, pod: Pod, devices: int) -> str:
+        """Which pods hold the devices that this one waits for; where we may look (files/rbac/holders.yaml)."""
+        if pod.state.code != "unschedulable" or not devices:
+            return ""
+        resource = self.settings.resource
+        try:
+            held = holders(self.client, pod.node, resource)
+        except KubeError:
+            return f"; who holds {resource} of {pod.node} may not be asked, see files/rbac/holders.yaml"
+        users = [f"{name} ({count})" for name, count in held.items()]
+        return f"; {resource} of {pod.node} is held by {', '.join(users[:10])}" if users else f"; no pod holds {resource} of {pod.node}"
+
+    # A word to people ------------------------------------------------------------------------------------------------
+
+    def waiting(self, pods: t.Iterable[Pod], now: float, more: str = "") -> None:
+        """Say what is waited for, at the first moment after SILENCE_S and whenever it is something else by then. `more`: what there is
+        besides pods that have not started."""
+        said_at, said = self._told
+        if now - max(said_at, self._began) < SILENCE_S:
+            return
+        words = waited_for(pods, more)
+        if words and (words != said or now - said_at > AGAIN_S):
+            self._told = (now, words)
+            Display().display(f"{self.what}, {now - self._began:.0f} s: {words}")
+
+
+def waited_for(pods: t.Iterable[Pod], more: str = "") -> str:
+    """What those that have not started wait for, the most common first."""
+    causes: dict[str, list[str]] = collections.defaultdict(list)
+    for pod in pods:
+        if pod.state.phase == states.PENDING:
+            causes[pod.state.words].append(pod.node or pod.name)
+    found = sorted(causes.items(), key=lambda one: -len(one[1]))
+    told = []
+    for words, names in found[:SHOWN]:
+        some = ", ".join(sorted(names)[:SHOWN]) + (" ..." if len(names) > SHOWN else "")
+        told.append(f"{len(names)} pod{'s' if len(names) > 1 else ''} ({some}): {words}")
+    if len(found) > SHOWN:
+        told.append(f"{sum(len(names) for _words, names in found[SHOWN:])} more")
+    return "; ".join([*told, *([more] if more else [])])
+
+
+def requested(pod: Object, resource: str) -> int:
+    """How many devices the containers of a pod ask for."""
+    limits = [((c.get("resources") or {}).get("limits") or {}).get(resource, 0) for c in pod["spec"].get("containers") or []]
+    return sum(int(count) for count in limits if str(count).isdigit())
+
+
+def holders(client: Client, node: str, resource: str) -> dict[str, int]:
+    """Which pods hold how many devices of a node, by namespace/name. KubeError where we may not look."""
+    query = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+    found = [pod for page in client.pages("/api/v1/pods", fieldSelector=query) for pod in page["items"]]
+    held = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": requested(pod, resource) for pod in found}
+    return {name: count for name, count in sorted(held.items()) if count}
