@@ -12,6 +12,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import sys
@@ -29,6 +30,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 
 Record = t.Dict[str, t.Any]
 PROGRESS_S = 10.0
+# How often a log is told that a stage still works; a person at a terminal is told each PROGRESS_S.
+LOGGED_S = 60.0
 # Asked before the fork: a worker has no terminal.
 TERMINAL = sys.stdout.isatty()
 
@@ -180,6 +183,27 @@ class StageOnTarget:
                 path = self.acting.dir / "nodes" / f"{file_name(node)}.json"
                 write_atomically(path, json.dumps({"node": node, **m["context"]}, indent=1, sort_keys=True) + "\n")
 
+    def pulse(self) -> None:
+        """Say that the stage still works, on what and since when, whoever of the workers is first to see that nobody has for a while.
+        To be called again and again while a target works."""
+        folder = self.acting.dir / "todo"
+        count = folder / f"{self.stage}.count"
+        with contextlib.suppress(OSError, ValueError, KeyError), open(folder / f"{self.stage}.told", "a+", encoding="ascii") as told:
+            fcntl.flock(told, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            told.seek(0)
+            now, words = time.time(), told.read().split()
+            if not words:  # when the stage began, and when something was said of it at last
+                told.write(f"{now}\n")
+                return
+            began, last = float(words[0]), float(words[-1])
+            if now - last < (PROGRESS_S if TERMINAL or len(words) == 1 else LOGGED_S):
+                return
+            told.write(f"{now}\n")
+            told.flush()
+            total = json.loads((folder / "totals").read_text())[self.stage]
+            done = count.read_bytes() if count.exists() else b""
+            Display().display(f"{progress_line(self.stage, done, total, 0.0)}, for {now - began:.0f} s; {self.host} among them")
+
     def progress(self, measurements: list[dict[str, t.Any]]) -> None:
         """One line every few seconds on a terminal, whoever of the workers is first to see that it is due."""
         folder = self.acting.dir / "todo"
@@ -206,6 +230,6 @@ def progress_line(stage: str, done: bytes, total: int, since: float) -> str:
     line = f"{stage}: {len(done)} of {total} nodes done" + (f", {bad} of them without a result" if bad else "")
     if left:
         line += f", {left} running or waiting"
-    if left and len(done) > 1:
+    if left and len(done) > 1 and since:
         line += f", about {since / (len(done) - 1) * left:.0f} s to go"
     return line

@@ -79,6 +79,7 @@ class StageOnHost(base.StageOnTarget):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGTERM)
                 os._exit(1)
+            self.pulse()
 
 
 class Ssh(base.Plane):

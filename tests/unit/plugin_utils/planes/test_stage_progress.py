@@ -6,7 +6,12 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+import types
+
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import progress_line
 
 
@@ -20,3 +25,27 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base im
 )
 def test_it_says_done_failing_running_and_the_end(done: bytes, total: int, since: float, line: str) -> None:
     assert progress_line("gemm", done, total, since) == line
+
+
+@pytest.mark.parametrize(("terminal", "moments"), [(True, [10, 20, 30, 40, 50, 60, 70, 80]), (False, [10, 70])])
+def test_a_stage_that_works_in_silence_is_spoken_of(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, terminal: bool, moments: list[int]
+) -> None:
+    (tmp_path / "todo").mkdir()
+    (tmp_path / "todo" / "totals").write_text(json.dumps({"fabric": 4}))
+    (tmp_path / "todo" / "fabric.count").write_bytes(b".")
+    said: list[str] = []
+    monkeypatch.setattr(base.Display, "display", lambda _self, text: said.append(text))
+    monkeypatch.setattr(base, "TERMINAL", terminal)
+    now = 1e9
+    monkeypatch.setattr(base.time, "time", lambda: now)
+    targets = [base.StageOnTarget.__new__(base.StageOnTarget) for _each in range(3)]
+    for target in targets:
+        target.acting = types.SimpleNamespace(dir=tmp_path)  # type: ignore[assignment]
+        target.stage, target.host = "fabric", "gpu-01"
+    for _second in range(85):
+        for target in targets:
+            target.pulse()
+        now += 1
+    words = "fabric: 1 of 4 nodes done, 3 running or waiting, for {} s; gpu-01 among them"
+    assert said == [words.format(moment) for moment in moments]

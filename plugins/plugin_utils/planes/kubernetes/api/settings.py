@@ -14,8 +14,8 @@ import typing as t
 import urllib.parse
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import inject, results
 
 Object = t.Dict[str, t.Any]
 PREFIX = "acceptance_kube_"

@@ -33,6 +33,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group_objects import HEAD, WORKER, Shape
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod, holders
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 
 # By when an operator says of a new object that it has taken it up.
 ACTS_S = 20.0
@@ -124,7 +125,7 @@ class Group:
         self._signed = 0.0
 
     def _follower(self) -> Follower:
-        what = f"{self.client.name}: {self.stage} waits for group {self.shape.name}"
+        what = f"{self.client.name}: {self.stage}, group {self.shape.name},"
         return Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
 
     def run(self) -> Answer:
@@ -476,6 +477,21 @@ class Group:
             "image": self.settings.image,
             "image_id": ids[0] if len(ids) == 1 else ", ".join(ids),
         }
+
+
+def launched(
+    kinds: t.Sequence[str], make: t.Callable[[str], Group], controller: int, name: str, instead: t.Callable[[str], None]
+) -> tuple[Answer, list[str]]:
+    """The answer of the group that `make` makes of a kind of launcher, of the first of `kinds` that somebody acts on, and what is left of
+    it in the end. `controller` and `name` as for held(); `instead` is told why one was not it."""
+    for kind, *others in (kinds[place:] for place in range(len(kinds))):
+        made = make(kind)
+        with held(made, controller, name):
+            answer = made.run()
+        if answer.said.get("reason_code") != "no_launcher" or not others:
+            return answer, made.left
+        instead(f"not {kind}: {answer.said['reason']}; {others[0]} is tried in its place")
+    raise ValueError("expected at least one kind of launcher")
 
 
 def short_name(run_id: str) -> str:

@@ -21,9 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer, Group, short_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer, Group, launched, short_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
 
 OPTIONS: Object = {
@@ -110,28 +109,20 @@ class GroupAction(door.KubeAction):
                 "join_timeout": args["join_timeout"],
             }
 
-        for number, kind in enumerate(choice.kinds, 1):
-            # Starting the ranks twice and gathering the group comes on top of the command's own time.
-            timeout = args["timeout"] + args["join_timeout"] + 90.0
-            shape = dataclasses.replace(shape, kind=kind)
-            launched = Group(client, pods, shape, new_run_id(), self._task.action.rsplit(".", 1)[-1], timeout, payload.archive(), {}, head)
-            with held(launched, os.getppid(), client.name):
-                answer = _answer(launched)
-            if answer.said.get("reason_code") != "no_launcher" or number == len(choice.kinds):
-                break
-            choice.why.append(f"not {kind}: {answer.said['reason']}")
-        return answer, launched.left
+        # Starting the ranks twice and gathering the group comes on top of the command's own time.
+        timeout = args["timeout"] + args["join_timeout"] + 90.0
+        stage = self._task.action.rsplit(".", 1)[-1]
 
+        def make(kind: str) -> Group:
+            return Group(client, pods, dataclasses.replace(shape, kind=kind), new_run_id(), stage, timeout, payload.archive(), {}, head)
 
-def _answer(launched: Group) -> Answer:
-    """What came of it; KubeError only where it was asked for what the API does not take."""
-    try:
-        return launched.run()
-    except KubeError as error:
-        if error.reason_code == "bad_spec":
-            raise
-        said = {"state": "refused", "reason_code": error.reason_code, "reason": error.reason}
-        return Answer(said, {"launcher": launched.shape.kind, "name": launched.shape.name}, {})
+        try:
+            return launched(choice.kinds, make, os.getppid(), client.name, choice.why.append)
+        except KubeError as error:
+            if error.reason_code == "bad_spec":  # it was asked for what the API does not take
+                raise
+            said = {"state": "refused", "reason_code": error.reason_code, "reason": error.reason}
+            return Answer(said, {"launcher": shape.kind, "name": shape.name}, {}), []
 
 
 def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str], int, int]:

@@ -84,7 +84,7 @@ class Pod:
 class Follower:
     """The pods of one launch: what happens to them, how long each step may take, and what the cluster says where one takes longer.
 
-    `run_s`: by when a pod that has started must have answered. `what`: what is waited for, in words.
+    `run_s`: by when a pod that has started must have answered. `what`: who waits, in words.
     """
 
     def __init__(self, client: Client, settings: PodSettings, selector: str, run_s: float, what: str) -> None:
@@ -205,7 +205,7 @@ class Follower:
         words = waited_for(pods, more)
         if words and (words != said or now - said_at > AGAIN_S):
             self._told = (now, words)
-            Display().display(f"{self.what}, {now - self._began:.0f} s: {words}")
+            Display().display(f"{self.what} has waited {now - self._began:.0f} s for {words}")
 
 
 def waited_for(pods: t.Iterable[Pod], more: str = "") -> str:

@@ -76,7 +76,7 @@ class Guardians:
         self._waiting: dict[str, Pod] = {}
         self._over = False
         # A guardian runs as long as it is let; what is waited for is its start.
-        self._following = Follower(client, self.pods, self.launch.selector, float("inf"), f"{client.name}: {stage} waits for guardians")
+        self._following = Follower(client, self.pods, self.launch.selector, float("inf"), f"{client.name}: {stage}, guardians,")
 
     def start(self, nodes: list[str], deadline_s: float) -> None:
         """Make them, to end within `deadline_s`. Never fails: why a node has none is known then."""

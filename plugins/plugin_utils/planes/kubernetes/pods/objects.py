@@ -18,7 +18,7 @@ import secrets
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, marks, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import (
     FORBIDDEN,
@@ -26,7 +26,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     PodSettings,
     merged,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import inject, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
 IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"

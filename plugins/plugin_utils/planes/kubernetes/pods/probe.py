@@ -160,7 +160,7 @@ class NodeProbe:
             self.following.stop()
 
     def _follower(self) -> Follower:
-        what = f"{self.client.name}: {self.launch.stage} waits for"
+        what = f"{self.client.name}: {self.launch.stage}"
         return Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
 
     def _make_owner(self, requests: list[Object]) -> None:
@@ -270,7 +270,8 @@ class NodeProbe:
                 for node in list(self.followed):
                     answers += self._overdue(self.followed[node], now)
                 answers += self._look()
-                self.following.waiting(self.followed.values(), now)
+                at_work = any(followed.going_on for followed in self.followed.values())
+                self.following.waiting(self.followed.values(), now, f"pods at work, {self.run_s:.0f} s at most" if at_work else "")
             for answer in answers:
                 self.followed.pop(answer.node, None)
                 # One that never had a container is nothing to look at.

@@ -13,13 +13,12 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, discovery, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery, inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer, Group, short_name
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer, Group, launched, short_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import (
     StageOnCluster,
     with_floating,
@@ -36,11 +35,8 @@ class GroupsOnCluster(StageOnCluster):
 
     def _measure(self) -> None:
         pods = of_variables.pods(self.settings)
-        client = connect(of_variables.connection(self.host, self.settings))
-        access.require(client, (), access.NODES)
+        client = self._begin((), pods)
         choice = discovery.choose(client, self.settings.get("acceptance_kube_group_launcher") or discovery.AUTO)
-        for line in cleanup.janitor(client, self.acting.id, self.stage):
-            Display().display(line)
         for line in choice.why:
             Display().vv(f"{self.host}: {line}")
         there = {node.name: node for node in self._knowing(inventory.nodes(client, "", pods.resource), pods.resource)}
@@ -150,22 +146,22 @@ class GroupsOnCluster(StageOnCluster):
         member["join_timeout"] = 2 * pods.start_timeout + options["join_timeout"]
         raw = self.acting.dir / "raw" / file_name(subject)
         raw.mkdir(parents=True, exist_ok=True)
-        for number, kind in enumerate(choice.kinds, 1):
+
+        def make(kind: str) -> Group:
             shape = group_objects.Shape(
                 kind, short_name(self.acting.id), nodes, len(nodes), devices, max(1, devices),
                 int(self.settings.get("acceptance_kube_ssh_port") or group_objects.SSH_PORT),
                 str(self.settings.get("acceptance_kube_queue") or ""), workers_answer=True,
             )  # fmt: skip
-            launched = Group(
+            return Group(
                 client, pods, shape, self.acting.id, self.stage, float(options["timeout"]), payload.archive(),
                 {"fabric": member}, head, raw / f"{self.stage}-head.log",
             )  # fmt: skip
-            with held(launched, self.controller, f"{self.host}: run {self.acting.id}"):
-                answer = launched.run()
-            if answer.said.get("reason_code") != "no_launcher" or number == len(choice.kinds):
-                break
-            Display().display(f"{self.host}: {answer.said['reason']}; {choice.kinds[number]} is tried in its place")
-        return answer
+
+        def instead(why: str) -> None:
+            Display().display(f"{self.host}: {why}")
+
+        return launched(choice.kinds, make, self.controller, f"{self.host}: run {self.acting.id}", instead)[0]
 
     # Answers ---------------------------------------------------------------------------------------------------------
 

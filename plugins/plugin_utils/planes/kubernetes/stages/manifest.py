@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.manifest import LAUNCHER, ManifestProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
@@ -27,10 +25,7 @@ class ManifestOnCluster(StageOnCluster):
         manifest = t.cast(manifests.Manifest, self.description).manifest
         image = {f"{of_variables.PREFIX}image": manifests.image(manifest)}
         pods = of_variables.pods({**self.settings, **image})
-        client = connect(of_variables.connection(self.host, self.settings))
-        access.require(client, [*access.PROBE, *access.LAUNCHERS[LAUNCHER[manifest["kind"]]]], access.NODES)
-        for line in cleanup.janitor(client, self.acting.id, self.stage):
-            Display().display(line)
+        client = self._begin([*access.PROBE, *access.LAUNCHERS[LAUNCHER[manifest["kind"]]]], pods)
         asked = self._asked(client, pods)
         if not asked:
             return

@@ -91,13 +91,18 @@ class StageOnCluster(StageOnTarget):
             self._known[resource] = {node.name: node.devices for node in inventory.nodes(client, "", resource)}
         return self._known[resource]
 
-    def _measure(self) -> None:
-        pods = self._pods()
+    def _begin(self, rights: t.Iterable[access.Right], pods: of_variables.PodSettings) -> Client:
+        """The cluster, of which it is known that we may do what this stage does, and where nothing is left of what it did before."""
         client = connect(of_variables.connection(self.host, self.settings))
-        access.require(client, [*access.PROBE, *access.LAUNCHERS[pods.launcher]], access.NODES)
+        access.require(client, rights, access.NODES)
         self._collect(client, pods)
         for line in cleanup.janitor(client, self.acting.id, self.stage):
             Display().display(line)
+        return client
+
+    def _measure(self) -> None:
+        pods = self._pods()
+        client = self._begin([*access.PROBE, *access.LAUNCHERS[pods.launcher]], pods)
         asked = self._asked(client, pods)
         if not asked:
             return

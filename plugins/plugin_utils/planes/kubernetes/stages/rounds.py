@@ -11,12 +11,11 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, meeting, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked
@@ -43,10 +42,7 @@ class RoundsOnCluster(StageOnCluster):
         if "answer" in args:  # it is known without asking
             self._record_all([(subject, dict(args["answer"])) for subject in sorted(self.left)])
             return
-        client = connect(of_variables.connection(self.host, self.settings))
-        access.require(client, [*access.PROBE, *access.MEETING, *access.LAUNCHERS[pods.launcher]], access.NODES)
-        for line in cleanup.janitor(client, self.acting.id, self.stage):
-            Display().display(line)
+        client = self._begin([*access.PROBE, *access.MEETING, *access.LAUNCHERS[pods.launcher]], pods)
         self.timetables: dict[str, Record] = args.pop("nodes", {})
         self.kinds: list[Record] = args.get("kinds") or []
         asked = self._walkers(client, pods, self._request_of_all(args, pods))

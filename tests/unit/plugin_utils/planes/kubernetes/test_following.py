@@ -61,7 +61,7 @@ class Api:
 
 def follower(api: Api | None = None) -> Follower:
     wanted = settings.pods({"acceptance_kube_image": "a:1", "acceptance_kube_start_timeout": 100})
-    return Follower(t.cast(Client, api or Api()), wanted, "x=y", 50.0, "lab: gemm waits for")
+    return Follower(t.cast(Client, api or Api()), wanted, "x=y", 50.0, "lab: gemm")
 
 
 def seen(status: dict[str, t.Any], **meta: t.Any) -> Pod:
@@ -130,9 +130,9 @@ def test_what_is_waited_for_is_said_with_its_cause(monkeypatch: pytest.MonkeyPat
     for second in range(0, 200, 1):
         found.waiting(pods if second < 150 else [], now + second)
     words = "2 pods (n1, n1): ImagePullBackOff: toomanyrequests"
-    assert said == [f"lab: gemm waits for, {second} s: {words}" for second in (10, 71, 132)]
+    assert said == [f"lab: gemm has waited {second} s for {words}" for second in (10, 71, 132)]
     found.waiting([], now + 300, "the head")
-    assert said[-1] == "lab: gemm waits for, 300 s: the head"
+    assert said[-1] == "lab: gemm has waited 300 s for the head"
 
 
 def test_causes_of_many_pods_are_few_words() -> None:
