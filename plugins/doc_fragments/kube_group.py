@@ -63,6 +63,14 @@ options:
     type: list
     elements: str
     default: []
+  start:
+    description:
+      - V(mpirun) starts one process for each rank.
+      - V(agents) starts the command once on each node, without MPI. It finds C(MASTER_ADDR), C(MASTER_PORT), C(NNODES), C(NODE_RANK) and
+        C(NPROC_PER_NODE) in its environment, and the same as C(PET_NNODES) and so on, as C(torchrun) reads its options.
+    type: str
+    choices: [mpirun, agents]
+    default: mpirun
   timeout:
     description: Deadline of the command in seconds.
     type: float

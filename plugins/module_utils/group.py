@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A group of nodes as its head sees it: who takes part, how they are entered, and launches over some of them, many at a time.
+"""A group of nodes as its head sees it: who takes part, how they are entered, and what is needed to launch over some of them.
 
 This module util is PRIVATE to the collection.
 """
@@ -17,22 +17,18 @@ import re
 import selectors
 import shlex
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, mpi, process, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import launching, member, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 CONNECT_S = 10
 # So many connections are opened at a time: sshd refuses some of a crowd, and a head has only so many cores.
 AT_ONCE = 64
-OUTPUT_LIMIT = 8 << 20
 HELLO_LIMIT = 1 << 18
-# How long mpirun gets, after it was told to end, to end its ranks on all nodes.
-END_S = 10.0
 
 
 @dataclasses.dataclass
@@ -252,31 +248,22 @@ class Group:
     # Launching -------------------------------------------------------------------------------------------------------
 
     def job(
-        self, flavour: str, seats: list[Seat], each: int, argv: list[str], env: dict[str, str], timeout: float, ranks: int
-    ) -> Job:
-        """A launch of `argv` with `each` processes on every one of `seats`; `ranks` NCCL ranks in all."""
+        self,
+        launcher: launching.Launcher,
+        seats: list[Seat],
+        each: int,
+        argv: list[str],
+        env: dict[str, str],
+        timeout: float,
+        ranks: int,
+    ) -> launching.Job:
+        """A launch of `argv` with `each` ranks on every one of `seats`; `ranks` in all, of what it computes."""
         self._jobs += 1
-        hosts = [(seat.address, each) for seat in seats]
-        path = self._write(f"hosts-{self._jobs}", mpi.hostfile(flavour, hosts))
         token = self.params["token"]
-        own = {**env, **({session.MARK: token} if token else {})}
-        words, more = mpi.command(
-            flavour, self.params["mpirun"], hosts, path, argv, env=own, ssh=self.ssh, extra=self.params["mpi_args"],
-            scratch=self.folder if token else "", root=os.geteuid() == 0, own=_own_address(seats) if flavour == mpi.HYDRA else "",
-        )  # fmt: skip
-        return Job(words, {**more, "TMPDIR": self.folder}, seats, ranks, timeout, f"{self.folder}/out-{self._jobs}")
-
-
-def _own_address(seats: list[Seat]) -> str:
-    """The address by which this machine speaks with the first of these nodes that is another one; empty where none can be told."""
-    for seat in seats:
-        if not seat.local:
-            with contextlib.suppress(OSError):
-                family, kind, protocol, _name, where = socket.getaddrinfo(seat.address, 9, type=socket.SOCK_DGRAM)[0]
-                with socket.socket(family, kind, protocol) as way:
-                    way.connect(where)  # chooses a route and sends nothing
-                    return str(way.getsockname()[0])
-    return ""
+        entry = launching.Entry(self.ssh, self.folder, self.folder if token else "", token, self._jobs)
+        made = launcher.commands(entry, seats, each, argv, env)
+        made = [one._replace(env={**one.env, "TMPDIR": self.folder}) for one in made]
+        return launching.Job(made, seats, ranks, timeout, f"{self.folder}/out-{self._jobs}")
 
 
 def _hello(seat: Seat, said: bytes) -> bool:
@@ -287,86 +274,6 @@ def _hello(seat: Seat, said: bytes) -> bool:
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
     return True
-
-
-class Job:
-    """One launch. After run(): `rc`, `out`, `err`, `timed_out`, `missing`, `started_at`, `duration_s`; `timeout` is shorter than `asked`
-    where the probe's own deadline came first."""
-
-    def __init__(self, argv: list[str], env: dict[str, str], seats: list[Seat], ranks: int, timeout: float, path: str) -> None:
-        self.argv = argv
-        self.env = env
-        self.seats = seats
-        self.ranks = ranks
-        self.timeout = self.asked = timeout
-        self.path = path
-        self.rc: int | None = None
-        self.out = self.err = ""
-        self.timed_out = False
-        self.missing: str | None = None
-        self.started_at = time.time()
-        self.duration_s = 0.0
-        self._began = 0.0
-        self._child: subprocess.Popen[bytes] | None = None
-
-    def shown(self) -> list[str]:
-        """The command line for people: without the mark by which ranks are found."""
-        words: list[str] = []
-        for word in self.argv:
-            if word.startswith(f"{session.MARK}=") and words[-1:] == ["-x"]:
-                words.pop()
-            elif words[-2:] == ["-genv", session.MARK]:
-                del words[-2:]
-            else:
-                words.append(word)
-        return words
-
-    def start(self, node: Node) -> None:
-        self.started_at, self._began = time.time(), time.monotonic()
-        with open(self.path + ".out", "wb") as out, open(self.path + ".err", "wb") as err:
-            try:
-                self._child = process.spawn(
-                    self.argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(os.environ, **self.env)
-                )
-                node.record(self._child.pid)
-            except OSError as error:
-                self.missing = os.strerror(error.errno or 0)
-
-    def finished(self) -> bool:
-        """Whether it has ended, by itself or, at its deadline, by us."""
-        if self._child is None:
-            return True
-        ended = process.has_exited(self._child.pid)
-        if not ended and time.monotonic() - self._began < self.timeout:
-            return False
-        self.timed_out = not ended
-        self.duration_s = time.monotonic() - self._began
-        process.end(self._child, grace=END_S)
-        self.rc = self._child.returncode
-        self.out, self.err = _text(self.path + ".out"), _text(self.path + ".err")
-        self._child = None
-        return True
-
-
-def run(jobs: t.Sequence[Job], node: Node, most: int) -> None:
-    """Run all of them, at most so many at a time, each to its own deadline."""
-    waiting = list(jobs)
-    running: list[Job] = []
-    while waiting or running:
-        while waiting and len(running) < most:
-            job = waiting.pop(0)
-            job.timeout = min(job.timeout, max(1.0, node.remaining() - END_S))
-            job.start(node)
-            running.append(job)
-        running = [job for job in running if not job.finished()]
-        time.sleep(0.05)
-
-
-def _text(path: str) -> str:
-    with open(path, "rb") as source:
-        text = source.read(OUTPUT_LIMIT).decode("utf-8", "replace")
-    os.unlink(path)
-    return text
 
 
 # Ports ---------------------------------------------------------------------------------------------------------------

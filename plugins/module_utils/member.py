@@ -36,6 +36,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import No
 
 _TOKEN = re.compile(r"^[0-9a-f]{32}$")
 _KEY = re.compile(r"^ssh-ed25519 [A-Za-z0-9+/=]{40,100}$")
+# The check of a node that is one of a group: that it takes part.
+CHECK = "member"
 POLL_S = 0.2
 # How often a member says something to a head that holds on: where the connection was cut, saying it is how the node comes to know.
 BEAT_S = 2.0

@@ -10,8 +10,8 @@ short_description: Run a command over nodes of a Kubernetes cluster
 version_added: 0.1.0
 author: The gpufleet.acceptance team (@gpufleet)
 description:
-  - Starts a pod with C(sshd) on each node and a head that runs one command over them with C(mpirun), and returns what it printed and
-    where it ran. No operator is needed for V(job) and V(statefulset).
+  - Starts a pod with C(sshd) on each node and a head that runs one command over them, with C(mpirun) or once on each
+    node, and returns what it printed and where it ran. No operator is needed for V(job) and V(statefulset).
   - The task fails where RV(outcome) is not V(measured), also of the command itself, with the cause as its message and all that is
     known beside it.
   - The key by which the head enters the workers is made for this call and removed with everything else.
@@ -44,6 +44,13 @@ EXAMPLES = r"""
     world_size: 16
     command: [all_reduce_perf_mpi, -b, 8M, -e, 8G, -f, "2", -g, "1"]
   register: nccl
+
+- name: A training script over all nodes, without MPI
+  gpufleet.acceptance.kube_group_job:
+    namespace: acceptance
+    image: registry.example.com/trainer:1.0
+    start: agents
+    command: [torchrun, /opt/train.py]
 """
 
 RETURN = r"""

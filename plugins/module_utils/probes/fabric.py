@@ -15,20 +15,16 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, group, localise, member, mpi, nccl_settings, observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, localise, membership, nccl_settings, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl, perftest, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
 
 Observation = t.Dict[str, t.Any]
-MEMBER = "member"
 # A group below this share of what is expected misses its floor (the verdict is FAIL).
 FLOOR = 0.90
 # Outcomes of a whole group after which its parts are measured: it is slow, hangs, breaks or computes wrong values.
@@ -41,92 +37,7 @@ GID_BY_ITSELF = (2, 21, 5)
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding of the search; on every node its own as a member."""
-    checks = [check for check in params["checks"] if check["check"] != MEMBER]
-    asked = next((check for check in params["checks"] if check["check"] == MEMBER), None)
-    if not params["token"]:
-        yield from Head(params, node, None).measure(checks)
-        return
-    seen = gpu.snapshot(node, params["nvidia_smi"])
-    here = describe(seen, params, node)
-    problem = None
-    window = Window(node, seen, params["nvidia_smi"]) if not here["refused"] else None
-    before = _counters(node, here)
-    with member.Member(node, params["token"], params["key"] if not checks else None) as me:
-        me.greet(here)
-        with window or contextlib.nullcontext():
-            if checks:
-                yield from Head(params, node, here).measure(checks)
-            elif not here["refused"]:
-                problem = me.wait(params["join_timeout"])
-            else:
-                me.wait(params["join_timeout"])  # the head has to hear it from us
-    if asked:
-        evidence = window.evidence() if window else {"window": {}, "changes": [], "unreadable": []}
-        evidence["changes"] += _risen(before, _counters(node, here))
-        yield _as_member(asked["variant"], here, problem, evidence)
-
-
-def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> dict[str, t.Any]:
-    """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports": those that are active, "down": the others,
-    "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated", "identity", "nccl": settings that are its own}."""
-    ports = [port for device in rdma_ports.read_devices(node) for port in device["ports"]]
-    return {
-        "hostname": socket.gethostname(),
-        "gpu": gpu.model(seen) if seen["gpus"] else None,
-        "gpus": [g["uuid"] for g in seen["gpus"]],
-        "memory_mib": min((g.get("memory_total_mib") or 0 for g in seen["gpus"]), default=0),
-        "ports": [
-            {
-                **{key: port[key] for key in ("device", "port", "link_layer", "rate_gbps")},
-                "gids": [[g["index"], g["type"], g["address"]] for g in port["gids"]],
-            }
-            for port in ports
-            if port["state"] == "ACTIVE"
-        ],
-        "down": [{key: port[key] for key in ("device", "port")} for port in ports if port["state"] != "ACTIVE"],
-        "nvlink_domain": gpu.nvlink_domain(seen),
-        "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"]),
-        "simulated": bool(seen.get("simulated")),
-        "identity": node.identity(),
-        "nccl": nccl_settings.of_machine(node, params["env"]),
-    }
-
-
-def _counters(node: Node, here: dict[str, t.Any]) -> dict[tuple[str, int], dict[str, int]]:
-    return {(p["device"], p["port"]): rdma_ports.counters(node, p["device"], p["port"]) for p in here["ports"]}
-
-
-def _risen(before: dict[tuple[str, int], dict[str, int]], after: dict[tuple[str, int], dict[str, int]]) -> list[dict[str, t.Any]]:
-    """Counters of link errors that rose: evidence. Congestion and packets out of order belong to many nodes that talk at once."""
-    found = []
-    for (device, port), counted in after.items():
-        for name in perftest.COUNTERS["link_errors"]:
-            was, now = before[device, port].get(name), counted.get(name)
-            if was is not None and now is not None and now > was:
-                text = f"{device} port {port}: {name} rose from {was} to {now}"
-                found.append({"code": "link_errors", "part": f"nic/{device}/{port}", "text": text, "before": was, "after": now})
-    return found
-
-
-def _as_member(variant: str, here: dict[str, t.Any], problem: str | None, evidence: dict[str, t.Any]) -> Observation:
-    common: dict[str, t.Any] = {
-        "variant": variant,
-        "simulated": here["simulated"],
-        "evidence": evidence,
-        "context": {
-            "gpu": here["gpu"],
-            "gpus": len(here["gpus"]),
-            "gpu_uuids": here["gpus"],
-            "hostname": here["hostname"],
-            "ports": here["ports"],
-        },
-    }
-    if here["refused"]:
-        outcome, code, reason = here["refused"]
-        return observation.failed(MEMBER, code, reason, outcome=outcome, **common)
-    if problem:
-        return observation.failed(MEMBER, "partner", problem, **common)
-    return observation.measured(MEMBER, **common)
+    yield from membership.take_part(params, node, lambda here, checks: Head(params, node, here).measure(checks))
 
 
 class Launch(t.NamedTuple):
@@ -136,7 +47,7 @@ class Launch(t.NamedTuple):
     code: str | None
     reason: str | None
     read: dict[str, t.Any]
-    job: group.Job
+    job: launching.Job
 
     def busbw(self, size: int) -> float | None:
         """GB/s at a message size, the better half of its row."""
@@ -152,7 +63,7 @@ class Head:
         self.node = node
         self.group = group.Group(params, node, here)
         self.env = {str(name): str(value) for name, value in params["env"].items()}
-        self.launcher = ("", "")
+        self.launcher: launching.Launcher = launching.Mpi(params["mpirun"], params["mpi_args"], "nccl_fabric_mpirun")
         self.warnings: list[str] = []
         self.nccl_version: str | None = None
 
@@ -162,26 +73,12 @@ class Head:
             return
         with self.group:
             self.group.gather(self.params["join_timeout"])  # also where nothing can be launched: the members wait
-            refusal = self._launcher()
+            refusal = self.launcher.found(self.node)
             for check in checks:
                 if refusal:
                     yield self._failed(check, *refusal)
                 else:
                     yield from self._check(check)
-
-    def _launcher(self) -> tuple[str, str] | None:
-        """Which mpirun it is, or why there is none to use."""
-        if self.node.contained and self.node.exec["kind"] not in ("apptainer", "enroot"):
-            return "unsupported", f"mpirun cannot enter a container of {self.node.exec['kind']} on every node; use apptainer or enroot"
-        program = self.params["mpirun"]
-        said = self.node.run([program, "--version"], timeout=30)
-        if said.missing:
-            return "tool_missing", f"{program}: {said.missing}; install Open MPI or MPICH, or set nccl_fabric_mpirun"
-        found = mpi.flavour(said.out + said.err)
-        if found is None:
-            return "unsupported", f"{program} is neither of Open MPI nor of Hydra: {' '.join((said.out + said.err).split())[:200]}"
-        self.launcher = found
-        return None
 
     # One check -------------------------------------------------------------------------------------------------------
 
@@ -225,7 +122,7 @@ class Head:
             "context": {
                 **context,
                 "nccl_version": read.get("nccl_version"),
-                "launcher": self.launcher[1],
+                "launcher": self.launcher.version,
                 "warnings": [*self.warnings, *(read.get("warnings") or [])],
                 "hosts": _ranks_by_host(read),
             },
@@ -363,7 +260,7 @@ class Head:
 
     def _job(
         self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
-    ) -> group.Job:
+    ) -> launching.Job:
         """A launch over `slots` of each of `seats`, still to be run. The head comes first, as mpirun would have it: a ring has no first
         node, and the others keep their order."""
         local = next((i for i, seat in enumerate(seats) if seat.local), 0)
@@ -383,14 +280,14 @@ class Head:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
-        return self.group.job(self.launcher[0], seats, len(slots) if by_rank else 1, argv, env, timeout, ranks=len(seats) * len(slots))
+        return self.group.job(self.launcher, seats, len(slots) if by_rank else 1, argv, env, timeout, ranks=len(seats) * len(slots))
 
-    def _launch(self, jobs: list[group.Job]) -> list[Launch]:
+    def _launch(self, jobs: list[launching.Job]) -> list[Launch]:
         """Run them, all at the same time, and read what they printed."""
-        group.run(jobs, self.node, self.params["parallel"])
+        launching.run(jobs, self.node, self.params["parallel"])
         return [self._read(job) for job in jobs]
 
-    def _read(self, job: group.Job) -> Launch:
+    def _read(self, job: launching.Job) -> Launch:
         if job.missing:
             return Launch("error", "tool_missing", f"{job.argv[0]}: {job.missing}", {}, job)
         gone = self.group.gone([seat for seat in job.seats if not seat.local])
@@ -409,7 +306,7 @@ class Head:
                 return Launch("error", "rank_mismatch", problem, read, job)
             return Launch("measured", None, None, read, job)
         code, reason = read["reason_code"], read["reason"]
-        said = mpi.failure(f"{job.out}\n{job.err}", self.group.names())
+        said = self.launcher.complaint(f"{job.out}\n{job.err}", self.group.names())
         if said and code not in ("wrong_results", "not_mpi", "rank_mismatch", "min_bw", "unchecked"):
             code, reason = said
         elif gone:
@@ -441,7 +338,7 @@ def _ranks_by_host(read: dict[str, t.Any]) -> dict[str, int]:
     return counts
 
 
-def _covered(read: dict[str, t.Any], job: group.Job) -> str | None:
+def _covered(read: dict[str, t.Any], job: launching.Job) -> str | None:
     """Whether every asked node has its ranks in the output, and nobody else has; what is wrong with it."""
     found = _ranks_by_host(read)
     each = job.ranks // len(job.seats)
@@ -584,7 +481,7 @@ class Search:
                     done[test.id] = result
         return done
 
-    def _job(self, test: localise.GroupTest) -> group.Job:
+    def _job(self, test: localise.GroupTest) -> launching.Job:
         seats = [self.seats[name] for name in test.nodes]
         slots = self.slots if test.gpus is None else [self.slots[slot] for slot in test.gpus]
         return self.head._job(self.check["check"], self.keys, seats, slots, (str(self.size), str(self.size)), self.timeout)

@@ -18,9 +18,8 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, mpi, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, observation, probing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
 
 Record = t.Dict[str, t.Any]
 CHECK = "command"
@@ -31,13 +30,14 @@ _TRY_S = 3.0
 
 def probe(params: Record, node: Node) -> t.Iterator[Record]:
     """`params`: {"members": [{"name", "address", "host", "gpus", "problem"}], "port", "identity": path of the private key, "join_timeout",
-    "fabric": options of the probe fabric} or, in place of fabric, {"argv", "env", "ranks_per_node", "mpirun", "mpi_args",
+    "work": the request of the stage's probe} or, without work, {"argv", "env", "ranks_per_node", "launcher", "mpirun", "mpi_args",
     "command_timeout"}."""
     with tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
         nodes = meet(params["members"], params["port"], min(params["join_timeout"], node.remaining()))
         settings = {"members": nodes, "ssh_args": ssh_args(params["port"], _identity(params["identity"], folder))}
-        if params["fabric"]:
-            yield from fabric.probe({**params["fabric"], **settings}, node)
+        work = params["work"]
+        if work:
+            yield from probing.of(work)({**work["params"], **settings}, node)
         else:
             yield Command({**params, **settings}, node).run()
 
@@ -112,22 +112,18 @@ PREFLIGHT_S = 45.0
 
 
 class Command:
-    """A command of the user's under mpirun, over every node or not at all."""
+    """A command of the user's by whichever launcher, over every node or not at all."""
 
     def __init__(self, params: Record, node: Node) -> None:
         self.params = params
         self.node = node
         self.env = {str(name): str(value) for name, value in params["env"].items()}
-        self.launcher = ("", "")
+        self.launcher = launching.of(params)
 
     def run(self) -> Record:
-        said = self.node.run([self.params["mpirun"], "--version"], timeout=30)
-        if said.missing:
-            return self._failed("tool_missing", f"{self.params['mpirun']}: {said.missing} in the image of the head")
-        found = mpi.flavour(said.out + said.err)
-        if found is None:
-            return self._failed("unsupported", f"{self.params['mpirun']} is neither of Open MPI nor of Hydra: {said.out[:200]}")
-        self.launcher = found
+        refusal = self.launcher.found(self.node)
+        if refusal:
+            return self._failed(refusal[0], f"{refusal[1]} (in the image of the head)")
         with group.Group({**self.params, "token": "", "key": None}, self.node, None) as group_:
             group_.gather(self.params["join_timeout"])
             absent = group_.absent()
@@ -143,7 +139,7 @@ class Command:
         """What is wrong with where the ranks run. Open MPI 5 ignores the variables that the operator sets for Open MPI 4, starts every
         rank beside itself, and reports success: so the host names are asked first, by the same launcher over the same nodes."""
         job = self._job(group_, ["hostname"], PREFLIGHT_S)
-        each = self.params["ranks_per_node"]
+        each = self.launcher.processes(self.params["ranks_per_node"])
         seen: dict[str, int] = {}
         for line in job.out.splitlines():
             name = line.strip().split(".")[0]
@@ -153,20 +149,20 @@ class Command:
         if job.rc == 0 and seen == wanted:
             return None
         if job.timed_out:
-            reason = f"mpirun did not run `hostname` on every node within {PREFLIGHT_S:.0f} s: do its daemons meet?"
+            reason = f"{self.launcher.version} did not run `hostname` on every node within {PREFLIGHT_S:.0f} s: do its daemons meet?"
             return self._failed("timeout", reason, outcome="timeout", context={"hosts": seen}, **self._about(job))
         if job.rc != 0 or job.missing:
             return self._ended_badly(job, group_, "launch_failed", context={"hosts": seen})
         names = {seat.hostname: seat.name for seat in group_.seats}
         shown = ", ".join(f"{names.get(host, host)}: {count}" for host, count in sorted(seen.items()))
-        reason = f"each of {len(wanted)} nodes should have {each} ranks, mpirun started {shown or 'none'}"
+        reason = f"each of {len(wanted)} nodes should have {each} ranks, {self.launcher.version} started {shown or 'none'}"
         return self._failed("rank_mismatch", reason, context={"hosts": seen})
 
     def _command(self, group_: group.Group) -> Record:
         job = self._job(group_, self.params["argv"], self.params["command_timeout"])
         names = {seat.hostname: seat.name for seat in group_.seats}
         context = {
-            "launcher": self.launcher[1],
+            "launcher": self.launcher.version,
             "rc": job.rc,
             "stdout": job.out[:OUTPUT_LIMIT],
             "stderr": job.err[:OUTPUT_LIMIT],
@@ -177,25 +173,25 @@ class Command:
             return self._ended_badly(job, group_, "tool_failed", context=context)
         return observation.measured(CHECK, **self._about(job), context=context, metrics={"elapsed": {"value": job.duration_s, "unit": "s"}})
 
-    def _job(self, group_: group.Group, argv: list[str], timeout: float) -> group.Job:
+    def _job(self, group_: group.Group, argv: list[str], timeout: float) -> launching.Job:
         each = self.params["ranks_per_node"]
         seats = group_.seats
-        job = group_.job(self.launcher[0], seats, each, argv, self.env, timeout, ranks=each * len(seats))
-        group.run([job], self.node, 1)
+        job = group_.job(self.launcher, seats, each, argv, self.env, timeout, ranks=each * len(seats))
+        launching.run([job], self.node, 1)
         return job
 
-    def _ended_badly(self, job: group.Job, group_: group.Group, code: str, context: Record) -> Record:
+    def _ended_badly(self, job: launching.Job, group_: group.Group, code: str, context: Record) -> Record:
         if job.missing:
             return self._failed("tool_missing", f"{job.argv[0]}: {job.missing}", context=context)
         if job.timed_out:
             words = f"{self.params['argv'][0]} did not end within {job.timeout:.0f} s and was ended"
             return self._failed("timeout", words, outcome="timeout", context=context, **self._about(job))
-        known = mpi.failure(f"{job.out}\n{job.err}", group_.names())
+        known = self.launcher.complaint(f"{job.out}\n{job.err}", group_.names())
         last = " ".join((job.err or job.out).split())[-400:]
-        code, reason = known or (code, f"mpirun ended with status {job.rc}: {last or 'without a word'}")
+        code, reason = known or (code, f"{self.launcher.version} ended with status {job.rc}: {last or 'without a word'}")
         return self._failed(code, reason, context=context, **self._about(job))
 
-    def _about(self, job: group.Job) -> Record:
+    def _about(self, job: launching.Job) -> Record:
         return {
             "command": job.shown(),
             "duration_s": job.duration_s,

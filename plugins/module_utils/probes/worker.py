@@ -20,9 +20,8 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation, probing, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
 
 CHECK = "worker"
 START_S = 20.0
@@ -37,7 +36,7 @@ _LIMITS = {"MaxStartups": "512", "MaxSessions": "256", "LoginGraceTime": "30"}
 
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
-    """`params`: {"port", "authorized_keys": path, "fabric": options of the probe fabric for a member, or None}.
+    """`params`: {"port", "authorized_keys": path, "work": the request of what the node does itself as a member, or None}.
 
     Yields what the member saw, or why the worker cannot be entered. Without a member's half it stays to its deadline.
     """
@@ -45,12 +44,12 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         try:
             child = _start(params, node, folder)
         except _Refused as refused:
-            yield observation.failed(fabric.MEMBER if params["fabric"] else CHECK, refused.code, str(refused))
+            yield observation.failed(member.CHECK if params["work"] else CHECK, refused.code, str(refused))
             return
         try:
-            if params["fabric"]:
-                yield from fabric.probe(params["fabric"], node)
-            while not params["fabric"] and node.remaining() > 0 and child.poll() is None:
+            if params["work"]:
+                yield from probing.of(params["work"])(params["work"]["params"], node)
+            while not params["work"] and node.remaining() > 0 and child.poll() is None:
                 time.sleep(0.5)
         finally:
             process.end(child)

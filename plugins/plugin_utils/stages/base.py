@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -37,7 +37,7 @@ GROUP = "group"  # the head of a group launches over the others
 MANIFEST = "manifest"  # a manifest of the user's, on clusters only
 
 # The check of a node that is one of a group: that it takes part.
-MEMBER = "member"
+MEMBER = member.CHECK
 # The check of a node that walks a timetable: its own, beside those of its pairs.
 TIMETABLE = "timetable"
 

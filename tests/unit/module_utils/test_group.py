@@ -15,7 +15,7 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, member
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, member
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 HELLO = {"hostname": "gpu-02.site", "gpu": "NVIDIA H200", "gpus": ["a", "b"], "memory_mib": 1, "ports": [], "refused": None}
@@ -100,16 +100,16 @@ def test_the_command_that_holds_a_member_is_one_line_for_its_shell(path: pathlib
     assert said[-2:] == ["h2", " ".join(member.reading(made.params["token"]))]
 
 
-def job(tmp_path: pathlib.Path, number: int, script: str, timeout: float = 30) -> group.Job:
-    return group.Job(["sh", "-c", script], {"TMPDIR": "/tmp"}, [], 1, timeout, str(tmp_path / str(number)))
+def job(tmp_path: pathlib.Path, number: int, script: str, timeout: float = 30) -> launching.Job:
+    return launching.Job([launching.Command(["sh", "-c", script], {"TMPDIR": "/tmp"})], [], 1, timeout, str(tmp_path / str(number)))
 
 
 def test_launches_run_side_by_side_each_to_its_own_deadline(tmp_path: pathlib.Path) -> None:
     jobs = [job(tmp_path, n, f"echo {n}; sleep 1; exit {n}") for n in range(4)]
     jobs.append(job(tmp_path, 4, "echo begun; echo why >&2; sleep 100 & sleep 100", timeout=2))
-    jobs.append(group.Job(["/nonexistent"], {}, [], 1, 5, str(tmp_path / "5")))
+    jobs.append(launching.Job([launching.Command(["/nonexistent"], {})], [], 1, 5, str(tmp_path / "5")))
     began = time.monotonic()
-    group.run(jobs, Node(60), 6)
+    launching.run(jobs, Node(60), 6)
     assert time.monotonic() - began < 20
     assert [(j.rc, j.out, j.timed_out) for j in jobs[:4]] == [(n, f"{n}\n", False) for n in range(4)]
     assert (jobs[4].timed_out, jobs[4].out, jobs[4].err) == (True, "begun\n", "why\n") and jobs[5].missing
@@ -118,7 +118,7 @@ def test_launches_run_side_by_side_each_to_its_own_deadline(tmp_path: pathlib.Pa
 
 def test_no_launch_outlives_the_probe(tmp_path: pathlib.Path) -> None:
     late = job(tmp_path, 0, "sleep 100", timeout=50)
-    group.run([late], Node(group.END_S + 2), 1)
+    launching.run([late], Node(launching.END_S + 2), 1)
     assert late.timed_out and late.timeout < late.asked == 50
 
 
@@ -140,10 +140,12 @@ def test_hydra_is_told_by_which_address_nodes_reach_us(path: pathlib.Path) -> No
     with launched as entered:
         os.mkdir(entered.folder)
         try:
-            for flavour, told in (("hydra", True), ("openmpi5", False)):
-                words = entered.job(flavour, entered.seats, 1, ["hostname"], {}, 10, 2).argv
+            launcher = launching.Mpi()
+            for launcher.flavour, told in (("hydra", True), ("openmpi5", False)):
+                words = entered.job(launcher, entered.seats, 1, ["hostname"], {}, 10, 2).argv
                 assert (" -localhost 127.0.0.1 " in " ".join(words)) == told
             entered.seats[1].address = "no.such.host.invalid"
-            assert "-localhost" not in entered.job("hydra", entered.seats, 1, ["hostname"], {}, 10, 2).argv
+            launcher.flavour = "hydra"
+            assert "-localhost" not in entered.job(launcher, entered.seats, 1, ["hostname"], {}, 10, 2).argv
         finally:
             shutil.rmtree(entered.folder)

@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, mpi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, mpi
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
@@ -31,7 +31,8 @@ def head(tmp_path: pathlib.Path, count: int = 2, gpus: int = 8, **more: t.Any) -
     validated = ArgumentSpecValidator(OPTIONS).validate({"members": members, "checks": [], **more})
     assert not validated.error_messages
     made = fabric.Head(validated.validated_parameters, Node(60), None)
-    made.launcher = (mpi.OPENMPI4, "Open MPI 4.1.4")
+    assert isinstance(made.launcher, launching.Mpi)
+    made.launcher.flavour, made.launcher.version = mpi.OPENMPI4, "Open MPI 4.1.4"
     made.group.folder = str(tmp_path)
     made.group.ssh = ["ssh", "-o", "BatchMode=yes"]
     return made
@@ -107,7 +108,7 @@ def test_every_node_has_its_ranks_and_nobody_else_has(tmp_path: pathlib.Path, ho
     made = head(tmp_path)
     read = nccl_tests.parse(output(hosts), 0, expect_ranks=len(hosts))
     assert read["outcome"] == "measured", read["reason"]
-    job = group.Job([], {}, made.group.seats, 4, 60, "")
+    job = launching.Job([], made.group.seats, 4, 60, "")
     problem = fabric._covered(read, job)
     assert problem is None if words is None else words in str(problem)
 
@@ -124,7 +125,7 @@ def test_every_node_has_its_ranks_and_nobody_else_has(tmp_path: pathlib.Path, ho
 )
 def test_what_a_launch_that_did_not_end_has_said(tmp_path: pathlib.Path, said: str, outcome: str, code: str) -> None:
     made = head(tmp_path)
-    job = group.Job([], {}, made.group.seats, 4, 60, "")
+    job = launching.Job([], made.group.seats, 4, 60, "")
     job.out, job.timed_out, job.rc = said, True, -15
     launch = made._read(job)
     assert (launch.outcome, launch.code) == (outcome, code), launch.reason
@@ -134,7 +135,7 @@ def test_a_launch_that_checked_nothing(tmp_path: pathlib.Path) -> None:
     """-c 0 among the extra arguments, whatever the launcher has said besides."""
     made = head(tmp_path, extra_args=["-c", "0"])
     assert made._job("all_reduce", {}, made.group.seats, range(2), ("8M", "8M"), 60).argv[-2:] == ["-c", "0"]
-    job = group.Job([], {}, made.group.seats, 4, 60, "")
+    job = launching.Job([], made.group.seats, 4, 60, "")
     job.out, job.rc = output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]).replace("validation: 1", "validation: 0"), 0
     launch = made._read(job)
     assert (launch.outcome, launch.code) == ("error", "unchecked") and "-c 0" in str(launch.reason)

@@ -64,7 +64,7 @@ def test_a_port_in_use_is_named(keys: pathlib.Path) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         # Nobody must take the listener of somebody else for our sshd.
-        params = {"port": port, "authorized_keys": str(keys / "identity.pub"), "fabric": None}
+        params = {"port": port, "authorized_keys": str(keys / "identity.pub"), "work": None}
         seen = list(worker.probe(params, Node(30)))
     assert [one["reason_code"] for one in seen] == ["port_in_use"] and str(port) in seen[0]["reason"]
 

@@ -161,7 +161,7 @@ class Group:
     def _owner(self) -> objects.Launch:
         """The ConfigMap that owns the rest, and the request to every worker in it."""
         self.port_and_key = dict(zip(("identity", "authorized_keys"), group_objects.key_folder(self.shape.kind), strict=True))
-        asked = {"port": self.shape.port, "authorized_keys": self.port_and_key["authorized_keys"], "fabric": None, **self.worker}
+        asked = {"port": self.shape.port, "authorized_keys": self.port_and_key["authorized_keys"], "work": None, **self.worker}
         # A worker waits for its head as long as a head may need to come.
         whole = self.launch.deadline_s - 60.0
         request = group_objects.request("worker", asked, whole, self.run_id, self.stage)
@@ -261,7 +261,7 @@ class Group:
         order = {node: place for place, node in enumerate(self.shape.nodes)}
         workers = sorted(self._workers(), key=lambda pod: order.get(pod.node, 0))
         nodes = group_objects.seats(workers, self.client.namespace)
-        params = {"port": self.shape.port, "identity": self.port_and_key["identity"], "fabric": None, **self.head(nodes)}
+        params = {"port": self.shape.port, "identity": self.port_and_key["identity"], "work": None, **self.head(nodes)}
         asked = group_objects.request("head", params, self.timeout, self.run_id, self.stage)
         body = group_objects.head_config(self.launch, self.settings, asked)
         self.client.post(cleanup.path("/api/v1", self.client.namespace, "configmaps"), body)

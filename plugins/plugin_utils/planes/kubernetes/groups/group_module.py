@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The modules mpijob and kube_group_job: one command under mpirun over nodes of a cluster.
+"""The modules mpijob and kube_group_job: one command over nodes of a cluster, by mpirun or by one agent on each node.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -38,6 +38,7 @@ OPTIONS: Object = {
     "env": {"type": "dict", "default": {}},
     "mpirun": {"type": "str", "default": "mpirun"},
     "mpi_args": {"type": "list", "elements": "str", "default": []},
+    "start": {"type": "str", "choices": ["mpirun", "agents"], "default": "mpirun"},
     "timeout": {"type": "float", "default": 600.0},
     "join_timeout": {"type": "float", "default": 60.0},
     "ssh_port": {"type": "int", "default": group_objects.SSH_PORT},
@@ -103,6 +104,7 @@ class GroupAction(door.KubeAction):
                 "argv": args["command"],
                 "env": args["env"],
                 "ranks_per_node": shape.slots,
+                "launcher": args["start"],
                 "mpirun": args["mpirun"],
                 "mpi_args": args["mpi_args"],
                 "command_timeout": args["timeout"],

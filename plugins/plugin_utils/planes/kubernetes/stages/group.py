@@ -59,7 +59,7 @@ class GroupsOnCluster(StageOnCluster):
         members: list[str],
         there: dict[str, inventory.Node],
     ) -> None:
-        options = self._options(subject)
+        work = self._work_of_head(subject)
         problems: dict[str, tuple[str, str]] = {}
         for member in members:
             node = there.get(member.partition("/")[2])
@@ -79,7 +79,7 @@ class GroupsOnCluster(StageOnCluster):
         elif len(able) < 2:
             said = "; ".join(f"{member}: {reason}" for member, (_code, reason) in problems.items())
             refusal = ("member", f"{len(able)} of {len(members)} nodes can take part: {said}")
-        devices = self._devices({name: there[name].devices for name in able}, options)
+        devices = self._devices({name: there[name].devices for name in able}, work["params"])
         if isinstance(devices, str):
             refusal = refusal or ("gpu_count", devices)
         if refusal:
@@ -87,7 +87,7 @@ class GroupsOnCluster(StageOnCluster):
             return
         absent = [{"name": member, "address": "", "problem": reason} for member, (_code, reason) in problems.items()]
         while True:
-            answer = self._launched(client, pods, choice, subject, able, t.cast(int, devices), options, absent)
+            answer = self._launched(client, pods, choice, subject, able, t.cast(int, devices), work, absent)
             # A node whose pod does not come up is left out and named, as one that is cordoned is; the others are measured.
             late = {node: answer.absent[node] for node in able if node in answer.absent}
             if not late or len(able) - len(late) < 2:
@@ -100,19 +100,20 @@ class GroupsOnCluster(StageOnCluster):
                     self._record(f"{self.host}/{name}", {"state": "refused", "reason_code": code, "reason": reason})
         self._tell(subject, members, answer, pods)
 
-    def _options(self, subject: str) -> Record:
-        """The options of the probe fabric for the head of this group."""
-        plan = self.acting.plan()
+    def _work_of_head(self, subject: str) -> Record:
+        """What the stage's probe is asked on the head of this group. A module of a stage over groups takes "members", "group", "token",
+        "key", "ssh_args" and "join_timeout" (module_utils/membership.py), and "floors" where its description tells of any."""
+        floors = self.description.floors(self.acting.plan(), self.host)
         args = {
             **self.args(),
             "checks": [{"check": c, "variant": v} for c, v, s in self.planned if s == subject],
             "group": subject,
             "token": secrets.token_hex(16),
-            "floors": self.description.floors(plan, self.host),
+            **({"floors": floors} if floors else {}),
             "exec": {"kind": "host"},
             "root": "/",
         }
-        return t.cast(Record, self.request(args)["params"])
+        return self.request(args)
 
     def _devices(self, has: dict[str, int], options: Record) -> int | str:
         """How many devices each worker asks for: what the checks say, else all of a node; or why there is no such number."""
@@ -121,7 +122,7 @@ class GroupsOnCluster(StageOnCluster):
             return max(map(int, asked))
         if len(set(has.values())) > 1:
             shown = ", ".join(f"{name}: {count}" for name, count in sorted(has.items(), key=lambda one: one[1]))
-            return f"nodes of one group must have equally many GPUs, allocatable are {shown}: set nccl_fabric_gpus, or make two groups"
+            return f"nodes of one group must have equally many GPUs, allocatable are {shown}: set {self.stage}_gpus, or make two groups"
         return next(iter(has.values()), 0)
 
     def _launched(
@@ -132,18 +133,21 @@ class GroupsOnCluster(StageOnCluster):
         subject: str,
         nodes: list[str],
         devices: int,
-        options: Record,
+        work: Record,
         absent: list[Record],
     ) -> Answer:
         """The group's answer by the first launcher that somebody acts on."""
+        options = work["params"]
 
         def head(seats: list[Record]) -> Record:
             members = [{"name": f"{self.host}/{seat['node']}", "address": seat["address"], "host": seat["host"]} for seat in seats]
-            return {"members": [*members, *absent], "fabric": options, "join_timeout": options["join_timeout"]}
+            return {"members": [*members, *absent], "work": work, "join_timeout": options["join_timeout"]}
 
         # A member waits for the head as long as the pods live, and asks for no check but itself.
-        member = {**options, "checks": [{"check": MEMBER, "variant": ""}], "floors": []}
-        member["join_timeout"] = 2 * pods.start_timeout + options["join_timeout"]
+        waits = 2 * pods.start_timeout + options["join_timeout"]
+        member = {**options, "checks": [{"check": MEMBER, "variant": ""}], "join_timeout": waits}
+        if "floors" in options:
+            member["floors"] = []
         raw = self.acting.dir / "raw" / file_name(subject)
         raw.mkdir(parents=True, exist_ok=True)
 
@@ -155,7 +159,7 @@ class GroupsOnCluster(StageOnCluster):
             )  # fmt: skip
             return Group(
                 client, pods, shape, self.acting.id, self.stage, float(options["timeout"]), payload.archive(),
-                {"fabric": member}, head, raw / f"{self.stage}-head.log",
+                {"work": {**work, "params": member}}, head, raw / f"{self.stage}-head.log",
             )  # fmt: skip
 
         def instead(why: str) -> None:

@@ -1,0 +1,303 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How one command is run over the nodes of a group: the launchers, and what one launch comes to.
+
+    Mpi      mpirun, which starts every rank itself: nccl-tests, HCCL test
+    Agents   the command once on each node, which is told the head's address and its place: torchrun, anything with a rendezvous of its own
+
+A launcher knows nothing of what it runs, and of a group only who takes part and how each is entered. Which one it is says the parameter
+`launcher` of a probe.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import mpi, process, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+OUTPUT_LIMIT = 8 << 20
+# How long a launcher gets, after it was told to end, to end its ranks on all nodes.
+END_S = 10.0
+# Where the first node of a launch by agents is met. Each launch has one of its own: the last one's may not be free yet.
+MEETING_PORT, MEETING_PORTS = 29500, 200
+
+
+class Seat(t.Protocol):
+    """What a launch needs to know of a node."""
+
+    name: str
+    address: str
+    local: bool
+
+
+class Command(t.NamedTuple):
+    """One program of a launch. `name`: of the node that it stands for, where there are several. `leashed`: what it has started elsewhere
+    ends when its standard input does."""
+
+    argv: list[str]
+    env: dict[str, str]
+    name: str = ""
+    leashed: bool = False
+
+
+class Entry(t.NamedTuple):
+    """How a group is entered: the program with its options that enters a node, a folder for files here and, where somebody removes it on
+    every node, the same there; what finds its processes again; and which launch of the group this is."""
+
+    ssh: list[str]
+    folder: str
+    scratch: str
+    token: str
+    number: int
+
+
+class Launcher:
+    """One way to run a command over nodes."""
+
+    # What people know it by, once found() has said that it can be used.
+    version = ""
+
+    def found(self, node: Node) -> tuple[str, str] | None:
+        """(reason code, reason) where it cannot be used on this node, which is to launch."""
+        raise NotImplementedError
+
+    def processes(self, each: int) -> int:
+        """How many processes it starts itself on a node that is to have so many ranks."""
+        return each
+
+    def commands(self, entry: Entry, seats: t.Sequence[Seat], each: int, argv: list[str], env: dict[str, str]) -> list[Command]:
+        """What is to be run here, so that `argv` runs with `each` ranks on every one of `seats`."""
+        raise NotImplementedError
+
+    def complaint(self, text: str, names: t.Mapping[str, str]) -> tuple[str, str] | None:
+        """(reason code, sentence) of what it and its ssh have printed, where that says why it did not start everything."""
+        return mpi.failure(text, names)
+
+
+class Mpi(Launcher):
+    """mpirun of whichever MPI library is there."""
+
+    def __init__(self, program: str = "mpirun", extra: t.Sequence[str] = (), setting: str = "mpirun") -> None:
+        """`setting`: the variable that names another program."""
+        self.program = program
+        self.extra = extra
+        self.setting = setting
+        self.flavour = ""
+
+    def found(self, node: Node) -> tuple[str, str] | None:
+        if node.contained and node.exec["kind"] not in ("apptainer", "enroot"):
+            return "unsupported", f"mpirun cannot enter a container of {node.exec['kind']} on every node; use apptainer or enroot"
+        said = node.run([self.program, "--version"], timeout=30)
+        if said.missing:
+            return "tool_missing", f"{self.program}: {said.missing}; install Open MPI or MPICH, or set {self.setting}"
+        kind = mpi.flavour(said.out + said.err)
+        if kind is None:
+            return "unsupported", f"{self.program} is neither of Open MPI nor of Hydra: {' '.join((said.out + said.err).split())[:200]}"
+        self.flavour, self.version = kind
+        return None
+
+    def commands(self, entry: Entry, seats: t.Sequence[Seat], each: int, argv: list[str], env: dict[str, str]) -> list[Command]:
+        hosts = [(seat.address, each) for seat in seats]
+        path = f"{entry.folder}/hosts-{entry.number}"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as target:
+            target.write(mpi.hostfile(self.flavour, hosts))
+        own = {**env, **({session.MARK: entry.token} if entry.token else {})}
+        words, more = mpi.command(
+            self.flavour, self.program, hosts, path, argv, env=own, ssh=entry.ssh, extra=self.extra, scratch=entry.scratch,
+            root=os.geteuid() == 0, own=own_address(seats) if self.flavour == mpi.HYDRA else "",
+        )  # fmt: skip
+        return [Command(words, more)]
+
+
+# On the other node: the command, ended when our end of the connection closes, whatever the login has to say. A killed ssh does not end
+# what it has started, and the port of the rendezvous would stay in use.
+_LEASHED = (
+    'exec 3<&0; setsid "$@" </dev/null & a=$!; '
+    "(cat <&3 >/dev/null; kill -TERM -$a; sleep 5; kill -KILL -$a) 2>/dev/null & w=$!; "
+    "wait $a; r=$?; kill $w 2>/dev/null; exit $r"
+)
+
+
+class Agents(Launcher):
+    """The command once on each node: an agent that starts the node's ranks itself and meets the others at the first node's address.
+
+    It finds in its environment MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE, and the same as torchrun reads its own
+    options (PET_NNODES and so on).
+    """
+
+    def __init__(self, port: int = MEETING_PORT) -> None:
+        self.port = port
+
+    def found(self, node: Node) -> tuple[str, str] | None:
+        if node.contained and node.exec["kind"] not in ("apptainer", "enroot"):
+            return "unsupported", f"an agent cannot enter a container of {node.exec['kind']} on every node; use apptainer or enroot"
+        self.version = "one agent per node"
+        return None
+
+    def processes(self, each: int) -> int:
+        return 1
+
+    def commands(self, entry: Entry, seats: t.Sequence[Seat], each: int, argv: list[str], env: dict[str, str]) -> list[Command]:
+        port = self.port + entry.number % MEETING_PORTS
+        meeting = {"MASTER_ADDR": seats[0].address, "MASTER_PORT": str(port), "NNODES": str(len(seats)), "NPROC_PER_NODE": str(each)}
+        made = []
+        for rank, seat in enumerate(seats):
+            told = {**meeting, "NODE_RANK": str(rank)}
+            own = {**told, **{f"PET_{name}": value for name, value in told.items()}, **env}
+            if entry.token:
+                own[session.MARK] = entry.token
+            if seat.local:
+                made.append(Command(argv, own, seat.name))
+            else:
+                there = ["env", *(f"{name}={value}" for name, value in own.items()), "sh", "-c", _LEASHED, "sh", *argv]
+                made.append(Command([*entry.ssh, seat.address, shlex.join(there)], {}, seat.name, True))
+        return made
+
+
+def of(params: dict[str, t.Any], setting: str = "mpirun") -> Launcher:
+    """The launcher that a probe's parameters name: {"launcher": "mpirun" (also where it is absent) or "agents", "mpirun", "mpi_args",
+    "meeting_port"}."""
+    if params.get("launcher", "mpirun") == "agents":
+        return Agents(params.get("meeting_port") or MEETING_PORT)
+    return Mpi(params["mpirun"], params["mpi_args"], setting)
+
+
+def own_address(seats: t.Sequence[Seat]) -> str:
+    """The address by which this machine speaks with the first of these nodes that is another one; empty where none can be told."""
+    for seat in seats:
+        if not seat.local:
+            with contextlib.suppress(OSError):
+                family, kind, protocol, _name, where = socket.getaddrinfo(seat.address, 9, type=socket.SOCK_DGRAM)[0]
+                with socket.socket(family, kind, protocol) as way:
+                    way.connect(where)  # chooses a route and sends nothing
+                    return str(way.getsockname()[0])
+    return ""
+
+
+class Job:
+    """One launch. After run(): `rc` (of the first of its programs that failed), `out`, `err`, `timed_out`, `missing`, `started_at`,
+    `duration_s`; `timeout` is shorter than `asked` where the probe's own deadline came first."""
+
+    def __init__(self, commands: list[Command], seats: t.Sequence[t.Any], ranks: int, timeout: float, path: str) -> None:
+        self.commands = commands
+        self.seats = seats
+        self.ranks = ranks
+        self.timeout = self.asked = timeout
+        self.path = path
+        self.rc: int | None = None
+        self.out = self.err = ""
+        self.timed_out = False
+        self.missing: str | None = None
+        self.started_at = time.time()
+        self.duration_s = 0.0
+        self._began = 0.0
+        # By when those that are left must have ended, once one has failed.
+        self._end = float("inf")
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def argv(self) -> list[str]:
+        """The first of its command lines."""
+        return self.commands[0].argv if self.commands else []
+
+    def shown(self) -> list[str]:
+        """The command line for people: without the mark by which ranks are found."""
+        words: list[str] = []
+        for word in self.argv:
+            if word.startswith(f"{session.MARK}=") and words[-1:] == ["-x"]:
+                words.pop()
+            elif words[-2:] == ["-genv", session.MARK]:
+                del words[-2:]
+            else:
+                words.append(word)
+        return words
+
+    def start(self, node: Node) -> None:
+        self.started_at, self._began = time.time(), time.monotonic()
+        for number, command in enumerate(self.commands):
+            with open(f"{self.path}-{number}.out", "wb") as out, open(f"{self.path}-{number}.err", "wb") as err:
+                try:
+                    stdin = subprocess.PIPE if command.leashed else subprocess.DEVNULL
+                    child = process.spawn(command.argv, stdin=stdin, stdout=out, stderr=err, env=dict(os.environ, **command.env))
+                except OSError as error:
+                    self.missing = os.strerror(error.errno or 0)
+                    self._end = 0.0
+                    return
+                self._children.append(child)
+                node.record(child.pid)
+
+    def finished(self) -> bool:
+        """Whether it has ended, by itself or, at its deadline or when a part of it has failed, by us."""
+        if not self._children:
+            return True
+        now = time.monotonic()
+        ends = [_status(child) for child in self._children]
+        if self.rc is None and any(ends):
+            self.rc, self._end = next(status for status in ends if status), min(self._end, now + END_S)
+        left = None in ends
+        if left and now < min(self._end, self._began + self.timeout):
+            return False
+        self.timed_out = left and self.rc is None and not self.missing
+        self.duration_s = now - self._began
+        for child in self._children:  # they end side by side
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGTERM)
+            if child.stdin:
+                child.stdin.close()
+        for child in self._children:
+            process.end(child, grace=END_S)
+        if self.rc is None:
+            self.rc = next((child.returncode for child in self._children if child.returncode), 0)
+        self._read()
+        self._children = []
+        return True
+
+    def _read(self) -> None:
+        several = len(self._children) > 1
+        for number, command in enumerate(self.commands[: len(self._children)]):
+            out, err = _text(f"{self.path}-{number}.out"), _text(f"{self.path}-{number}.err")
+            self.out += out
+            self.err += f"{command.name}: {err.strip()}\n" if several and err.strip() else err
+
+
+def run(jobs: t.Sequence[Job], node: Node, most: int) -> None:
+    """Run all of them, at most so many at a time, each to its own deadline."""
+    waiting = list(jobs)
+    running: list[Job] = []
+    while waiting or running:
+        while waiting and len(running) < most:
+            job = waiting.pop(0)
+            job.timeout = min(job.timeout, max(1.0, node.remaining() - END_S))
+            job.start(node)
+            running.append(job)
+        running = [job for job in running if not job.finished()]
+        time.sleep(0.05)
+
+
+def _status(child: subprocess.Popen[bytes]) -> int | None:
+    """How a child has ended, as subprocess has it, without reaping it; None where it has not."""
+    try:
+        found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return child.returncode or 0
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def _text(path: str) -> str:
+    with open(path, "rb") as source:
+        text = source.read(OUTPUT_LIMIT).decode("utf-8", "replace")
+    os.unlink(path)
+    return text

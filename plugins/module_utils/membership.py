@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One node's part in a stage between nodes, whatever is launched over them: every node runs the same probe, and the head's measures.
+
+A member lets the head in, says what it is, watches its own GPUs meanwhile, and is done when the head is gone (member.py). The head is a
+member too. Without a token nodes have no half of their own: they reach one another already, and `members` says what they are.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, member, nccl_settings, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest, rdma_ports
+
+Observation = t.Dict[str, t.Any]
+# What the head measures of these checks, given what its node says of itself (None without a token).
+Measure = t.Callable[[t.Optional[t.Dict[str, t.Any]], t.List[t.Dict[str, str]]], t.Iterator[Observation]]
+
+
+def take_part(params: dict[str, t.Any], node: Node, measure: Measure) -> t.Iterator[Observation]:
+    """What the head measures, then what this node saw as a member. `params`: "checks", "token", "key", "join_timeout", "gpu_count",
+    "mig", "nvidia_smi" and "env" of the stage's module."""
+    checks = [check for check in params["checks"] if check["check"] != member.CHECK]
+    asked = next((check for check in params["checks"] if check["check"] == member.CHECK), None)
+    if not params["token"]:
+        yield from measure(None, checks)
+        return
+    seen = gpu.snapshot(node, params["nvidia_smi"])
+    here = describe(seen, params, node)
+    problem = None
+    window = Window(node, seen, params["nvidia_smi"]) if not here["refused"] else None
+    before = _counters(node, here)
+    with member.Member(node, params["token"], params["key"] if not checks else None) as me:
+        me.greet(here)
+        with window or contextlib.nullcontext():
+            if checks:
+                yield from measure(here, checks)
+            elif not here["refused"]:
+                problem = me.wait(params["join_timeout"])
+            else:
+                me.wait(params["join_timeout"])  # the head has to hear it from us
+    if asked:
+        evidence = window.evidence() if window else {"window": {}, "changes": [], "unreadable": []}
+        evidence["changes"] += _risen(before, _counters(node, here))
+        yield _as_member(asked["variant"], here, problem, evidence)
+
+
+def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> dict[str, t.Any]:
+    """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports": those that are active, "down": the others,
+    "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated", "identity", "nccl": settings that are its own}."""
+    ports = [port for device in rdma_ports.read_devices(node) for port in device["ports"]]
+    return {
+        "hostname": socket.gethostname(),
+        "gpu": gpu.model(seen) if seen["gpus"] else None,
+        "gpus": [g["uuid"] for g in seen["gpus"]],
+        "memory_mib": min((g.get("memory_total_mib") or 0 for g in seen["gpus"]), default=0),
+        "ports": [
+            {
+                **{key: port[key] for key in ("device", "port", "link_layer", "rate_gbps")},
+                "gids": [[g["index"], g["type"], g["address"]] for g in port["gids"]],
+            }
+            for port in ports
+            if port["state"] == "ACTIVE"
+        ],
+        "down": [{key: port[key] for key in ("device", "port")} for port in ports if port["state"] != "ACTIVE"],
+        "nvlink_domain": gpu.nvlink_domain(seen),
+        "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"]),
+        "simulated": bool(seen.get("simulated")),
+        "identity": node.identity(),
+        "nccl": nccl_settings.of_machine(node, params["env"]),
+    }
+
+
+def _counters(node: Node, here: dict[str, t.Any]) -> dict[tuple[str, int], dict[str, int]]:
+    return {(p["device"], p["port"]): rdma_ports.counters(node, p["device"], p["port"]) for p in here["ports"]}
+
+
+def _risen(before: dict[tuple[str, int], dict[str, int]], after: dict[tuple[str, int], dict[str, int]]) -> list[dict[str, t.Any]]:
+    """Counters of link errors that rose: evidence. Congestion and packets out of order belong to many nodes that talk at once."""
+    found = []
+    for (device, port), counted in after.items():
+        for name in perftest.COUNTERS["link_errors"]:
+            was, now = before[device, port].get(name), counted.get(name)
+            if was is not None and now is not None and now > was:
+                text = f"{device} port {port}: {name} rose from {was} to {now}"
+                found.append({"code": "link_errors", "part": f"nic/{device}/{port}", "text": text, "before": was, "after": now})
+    return found
+
+
+def _as_member(variant: str, here: dict[str, t.Any], problem: str | None, evidence: dict[str, t.Any]) -> Observation:
+    common: dict[str, t.Any] = {
+        "variant": variant,
+        "simulated": here["simulated"],
+        "evidence": evidence,
+        "context": {
+            "gpu": here["gpu"],
+            "gpus": len(here["gpus"]),
+            "gpu_uuids": here["gpus"],
+            "hostname": here["hostname"],
+            "ports": here["ports"],
+        },
+    }
+    if here["refused"]:
+        outcome, code, reason = here["refused"]
+        return observation.failed(member.CHECK, code, reason, outcome=outcome, **common)
+    if problem:
+        return observation.failed(member.CHECK, "partner", problem, **common)
+    return observation.measured(member.CHECK, **common)
