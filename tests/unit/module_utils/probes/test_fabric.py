@@ -197,7 +197,7 @@ def test_the_gid_index(
 def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
     shipped = expectations.shipped()
     plan = {"judging": {"sets": [shipped.dump()], "of": {"gpu-01": 0}}}
-    entries = nccl_fabric.floors(plan, "gpu-01")
+    entries = nccl_fabric.STAGE.floors(plan, "gpu-01")
     assert entries and fabric.PLATEAU_FROM == expectations.PLATEAU_FROM
     seen = 0
     for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA H20", "NVIDIA GB200", "Tesla V100-SXM2-32GB"):
@@ -262,7 +262,7 @@ def test_a_rack_is_held_to_its_nvlink_and_not_to_its_nics(
 
 def test_nothing_is_known_of_parts_of_several_racks(tmp_path: pathlib.Path) -> None:
     plan = {"judging": {"sets": [expectations.shipped().dump()], "of": {"gpu-01": 0}}}
-    entries = nccl_fabric.floors(plan, "gpu-01")
+    entries = nccl_fabric.STAGE.floors(plan, "gpu-01")
     two = fabric.Floors(entries, "all_reduce", rack(tmp_path, "NVIDIA GB200", 36, 2))
     assert two.floor(16 << 30, 36, 4) == pytest.approx(0.9 * 820) and two.floor(16 << 30, 18, 4) == 0.0
     one = fabric.Floors(entries, "all_reduce", rack(tmp_path, "NVIDIA GB200", 18, 1))

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import secrets
 import shutil
 import socket
 import subprocess
 import threading
+import time
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import head, worker
 
@@ -109,3 +112,40 @@ def test_the_head_enters_only_what_says_that_it_is_ssh(banner: bytes, problem: s
             assert str(port) in said and "acceptance_kube_ssh_port" in said
         for connection in held:
             connection.close()
+
+
+def test_an_agent_behind_sshd_ends_with_its_launch(keys: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    port = free_port()
+    child = worker._start({"port": port, "authorized_keys": str(keys / "identity.pub")}, Node(60), str(tmp_path))
+    mark = secrets.token_hex(8)
+    (tmp_path / "head").mkdir()
+    identity = head._identity(str(keys / "identity"), str(tmp_path / "head"))
+    members = [{"name": "gpu-01", "address": "127.0.0.1", "hostname": "gpu-01", "gpus": 8}]
+    params = {"members": members, "token": "", "key": None, "ssh_args": head.ssh_args(port, identity)}
+    try:
+        with group.Group(params, Node(60), None) as entered:
+            for script, timeout in (("echo $NNODES $NODE_RANK", 30.0), (f"export WAITER={mark}; sleep 300", 4.0)):
+                job = entered.job(launching.Agents(), entered.seats, 8, ["sh", "-c", script], {}, timeout, 8)
+                launching.run([job], Node(60), 1)
+                assert (job.out, job.timed_out) == (("1 0\n", False) if timeout > 4 else ("", True)), job.err
+        until = time.monotonic() + 20
+        while process.with_environment("WAITER", mark) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert not process.with_environment("WAITER", mark)
+    finally:
+        process.end(child)
+
+
+OWN = """
+def probe(params, node):
+    yield {"check": params["checks"][0], "members": [one["name"] for one in params["members"]], "ssh": params["ssh_args"][:2]}
+"""
+
+
+def test_the_head_runs_whatever_probe_its_stage_has(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "identity").write_text("key")
+    work = {"probe": "ddp", "source": OWN, "params": {"checks": ["all_reduce"]}}
+    lost = {"name": "lab/gpu-01", "address": "", "host": "", "problem": "is cordoned"}
+    params = {"members": [lost], "port": 22, "identity": str(tmp_path / "identity"), "join_timeout": 1.0, "work": work}
+    seen = list(head.probe(params, Node(30)))
+    assert seen == [{"check": "all_reduce", "members": ["lab/gpu-01"], "ssh": ["-F", "/dev/null"]}]

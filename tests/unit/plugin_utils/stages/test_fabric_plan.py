@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import grouping, nccl_fabric
 
 ROLE = collection.ROOT / "roles" / "nccl_fabric"
 DEFAULTS = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
@@ -40,7 +40,7 @@ def groups(items: list[dict[str, t.Any]]) -> dict[str, tuple[str, list[str]]]:
 
 
 def test_one_group_and_every_node_a_member() -> None:
-    items, notes = nccl_fabric.items(NODES, settings(nccl_fabric_ops=["all_reduce", "broadcast"]))
+    items, notes = nccl_fabric.STAGE.items(NODES, settings(nccl_fabric_ops=["all_reduce", "broadcast"]))
     assert groups(items) == {"nccl_fabric": ("gpu-01", list(NODES))} and not notes
     variant = "gpus=all sizes=8M:auto type=float"
     assert [(i["check"], i["variant"]) for i in items[:2]] == [("all_reduce", variant), ("broadcast", variant)]
@@ -48,7 +48,7 @@ def test_one_group_and_every_node_a_member() -> None:
 
 
 def test_groups_by_name_and_nodes_in_none() -> None:
-    items, _notes = nccl_fabric.items(NODES, settings(nccl_fabric_group=("h200", "h100", "h200", "h100", "", "")))
+    items, _notes = nccl_fabric.STAGE.items(NODES, settings(nccl_fabric_group=("h200", "h100", "h200", "h100", "", "")))
     assert groups(items) == {
         "nccl_fabric/h200": ("gpu-01", ["gpu-01", "gpu-03"]),
         "nccl_fabric/h100": ("gpu-02", ["gpu-02", "gpu-04"]),
@@ -58,7 +58,7 @@ def test_groups_by_name_and_nodes_in_none() -> None:
 def test_the_nodes_of_a_cluster_are_a_group_of_their_own() -> None:
     nodes = {"gpu-01": "gpu-01", "gpu-02": "gpu-02", "k8s/a": "k8s", "k8s/b": "k8s"}
     wanted = {**settings(), "k8s": {**DEFAULTS, "acceptance_realm": "k8s"}}
-    items, _notes = nccl_fabric.items(nodes, wanted)
+    items, _notes = nccl_fabric.STAGE.items(nodes, wanted)
     assert groups(items) == {"nccl_fabric": ("gpu-01", ["gpu-01", "gpu-02"]), "nccl_fabric/k8s": ("k8s", ["k8s/a", "k8s/b"])}
     assert [i["target"] for i in items if i["check"] == "member"] == ["gpu-01", "gpu-02", "k8s", "k8s"]
 
@@ -73,7 +73,7 @@ def test_the_nodes_of_a_cluster_are_a_group_of_their_own() -> None:
     ],
 )
 def test_how_many_nodes(changes: dict[str, t.Any], count: int) -> None:
-    items, notes = nccl_fabric.items(NODES, settings(**changes))
+    items, notes = nccl_fabric.STAGE.items(NODES, settings(**changes))
     assert len(groups(items)["nccl_fabric"][1]) == count and bool(notes) == (count < 6)
 
 
@@ -91,7 +91,7 @@ def test_how_many_nodes(changes: dict[str, t.Any], count: int) -> None:
 )
 def test_what_cannot_be_planned_is_refused_before_anything_runs(changes: dict[str, t.Any], words: str) -> None:
     with pytest.raises(RunError, match=words):
-        nccl_fabric.items(NODES, settings(**changes))
+        nccl_fabric.STAGE.items(NODES, settings(**changes))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_cannot_be_planned_is_refused_before_anything_runs(changes: dict[st
 )
 def test_a_cluster_without_enough_nodes_costs_nobody_else_anything(there: list[str], changes: t.Any, refused: str | None) -> None:
     wanted = {**settings(), "k8s": {**DEFAULTS, "acceptance_realm": "k8s", **changes}}
-    items, notes = nccl_fabric.items({**NODES, **dict.fromkeys(there, "k8s")}, wanted)
+    items, notes = nccl_fabric.STAGE.items({**NODES, **dict.fromkeys(there, "k8s")}, wanted)
     assert groups(items) == {"nccl_fabric": ("gpu-01", list(NODES)), "nccl_fabric/k8s": ("k8s", there)}
     assert {i["subject"]["id"] for i in items if i["check"] == "member"} == {*NODES, *there}
     own = [item.get("refused") for item in items if item["subject"]["id"] == "nccl_fabric/k8s"]
@@ -115,12 +115,12 @@ def test_a_cluster_without_enough_nodes_costs_nobody_else_anything(there: list[s
 
 def test_addresses() -> None:
     seen = ["192.168.7.3", "10.1.30.43", "fd00::3"]
-    assert nccl_fabric.address({"acceptance_fabric_address": "ib0.gpu-03"}, seen) == ("ib0.gpu-03", None)
-    assert nccl_fabric.address({}, seen) == ("192.168.7.3", None)
-    assert nccl_fabric.address({"acceptance_fabric_network": "10.1.0.0/16"}, seen) == ("10.1.30.43", None)
-    assert nccl_fabric.address({"acceptance_fabric_network": "fd00::/64"}, seen) == ("fd00::3", None)
-    assert "no address in" in str(nccl_fabric.address({"acceptance_fabric_network": "10.9.0.0/16"}, seen)[1])
-    assert "not known" in str(nccl_fabric.address({}, [])[1])
+    assert grouping.address({"acceptance_fabric_address": "ib0.gpu-03"}, seen) == ("ib0.gpu-03", None)
+    assert grouping.address({}, seen) == ("192.168.7.3", None)
+    assert grouping.address({"acceptance_fabric_network": "10.1.0.0/16"}, seen) == ("10.1.30.43", None)
+    assert grouping.address({"acceptance_fabric_network": "fd00::/64"}, seen) == ("fd00::3", None)
+    assert "no address in" in str(grouping.address({"acceptance_fabric_network": "10.9.0.0/16"}, seen)[1])
+    assert "not known" in str(grouping.address({}, [])[1])
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def acting(tmp_path: pathlib.Path) -> Run:
 
 def planned(**changes: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
     wanted = settings(**changes)
-    items = [{"stage": "nccl_fabric", **item} for item in nccl_fabric.items(NODES, wanted)[0]]
+    items = [{"stage": "nccl_fabric", **item} for item in nccl_fabric.STAGE.items(NODES, wanted)[0]]
     plan = {"items": items, "judging": {"sets": [expectations.shipped().dump()], "of": dict.fromkeys(NODES, 0)}}
     todos = {
         node: {"settings": wanted[node], "stages": {"nccl_fabric": [i for i in items if i["target"] == node]}} for node in NODES
@@ -142,7 +142,7 @@ def planned(**changes: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
 
 def test_what_head_and_members_are_told(acting: Run) -> None:
     acting.lose("gpu-05", "unreachable", "gpu-05 cannot be reached: no route")
-    told = nccl_fabric.work(acting, *planned(nccl_fabric_leaf=("a", "a", "b", "b", "", "")))
+    told = nccl_fabric.STAGE.work(acting, *planned(nccl_fabric_leaf=("a", "a", "b", "b", "", "")))
     head = told.pop("gpu-01")
     for args in (head, *told.values()):
         assert not ArgumentSpecValidator({**OPTIONS, **runner.COMMON}).validate({**args, "checks": []}).error_messages
@@ -159,15 +159,15 @@ def test_what_head_and_members_are_told(acting: Run) -> None:
 
 
 def test_with_the_ssh_that_is_there_no_key_is_made(acting: Run) -> None:
-    told = nccl_fabric.work(acting, *planned(nccl_fabric_ssh="existing"))
+    told = nccl_fabric.STAGE.work(acting, *planned(nccl_fabric_ssh="existing"))
     assert all(args["key"] is None for args in told.values())
 
 
 def test_a_group_is_repeated_whole() -> None:
     plan, _todos = planned()
     left = {key_of(item) for item in plan["items"] if item["subject"]["id"] == "gpu-03"}
-    assert {key.subject for key in nccl_fabric.complete(plan["items"], left)} == {"nccl_fabric", *NODES}
-    assert not nccl_fabric.complete(plan["items"], set())
+    assert {key.subject for key in nccl_fabric.STAGE.complete(plan["items"], left)} == {"nccl_fabric", *NODES}
+    assert not nccl_fabric.STAGE.complete(plan["items"], set())
 
 
 @pytest.mark.parametrize(
@@ -211,3 +211,25 @@ def test_a_finding_is_a_fail_of_its_node_and_a_member_without_numbers_a_pass(act
     assert said[("gpu-04", "localise")] == ("FAIL", "localised") and said[("gpu-04", "member")][0] == "PASS"
     words = {node["name"]: node["verdict"] for node in judged.nodes}
     assert words["gpu-04"] == "FAIL" and words["gpu-03"] == "PASS" and not judged.accepted
+
+
+class Ddp(grouping.Grouped):
+    """Another stage over groups, as a team would write it: no floors, nothing else for the head."""
+
+    name = "ddp"
+
+    def checks(self, wanted: dict[str, t.Any]) -> list[tuple[str, str]]:
+        return [("all_reduce", f"backend={backend}") for backend in wanted["ddp_backends"]]
+
+
+def test_a_stage_over_groups_says_what_is_checked_and_no_more(acting: Run) -> None:
+    own = {name.replace("nccl_fabric_", "ddp_"): value for name, value in settings()["gpu-01"].items() if name.startswith("nccl_fabric_")}
+    wanted = {node: {**own, "acceptance_fabric_address": f"10.0.0.{n}", "ddp_backends": ["nccl"]} for n, node in enumerate(NODES)}
+    found, notes = Ddp().items(NODES, wanted)
+    assert groups(found) == {"ddp": ("gpu-01", list(NODES))} and not notes
+    assert [(one["check"], one["variant"]) for one in found][:2] == [("all_reduce", "backend=nccl"), ("member", "")]
+    plan = {"items": [{"stage": "ddp", **one} for one in found]}
+    told = Ddp().work(acting, plan, {node: {"settings": wanted[node]} for node in NODES})
+    assert set(told["gpu-01"]) == {"group", "token", "key", "members"} and set(told["gpu-02"]) == {"token", "key", "timeout"}
+    with pytest.raises(RunError, match="ddp_group '' leaves a host out"):
+        Ddp().items({"gpu-01": "gpu-01"}, wanted)

@@ -1,0 +1,227 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A stage over groups of nodes: which groups are planned, and what head and members of each are told, whatever is launched over them.
+
+Machines behind SSH with the same `NAME_group` form a group whose first machine is the head; the nodes of a cluster are one. The plan
+lists each group with every check, and each machine as a member.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import subprocess
+import tempfile
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
+
+Record = t.Dict[str, t.Any]
+
+
+class Grouped(base.Stage):
+    """The description of such a stage says what is checked over a group (`checks`), by which metric parts of it are held to floors
+    (`floor`), and what else its head is told (`for_head`).
+
+    Its role has the variables NAME_group, NAME_node_count, NAME_world_size, NAME_gpus, NAME_ssh, NAME_timeout and NAME_join_timeout; its
+    module takes what module_utils/membership.py and group.py need.
+    """
+
+    works = base.GROUP
+    conditions = frozenset({MEMBER})
+    devices = True
+    # Metric and unit of the expectations that the head is told, to search for a cause itself; none where it does not.
+    floor: tuple[str, str] | None = None
+
+    def checks(self, wanted: Record) -> list[tuple[str, str]]:
+        """(check, variant) of everything that is measured over a group."""
+        raise NotImplementedError
+
+    def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
+        """Options of the module for the head alone. `known`: the settings of each member's target."""
+        return {}
+
+    # The plan --------------------------------------------------------------------------------------------------------
+
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
+        """What the plan lists of these nodes ({node: target}), and what to say of it. RunError for settings that make no group."""
+        found: list[Record] = []
+        notes: list[str] = []
+        for name, members in self.groups(nodes, settings).items():
+            target = nodes[members[0]]
+            wanted = settings[target]
+            asked = self._count(wanted, name)
+            chosen = members[: asked or len(members)]
+            problem = _no_group(name, asked, members)
+            if problem and not on_cluster(wanted):
+                raise RunError(f"{problem}; {self.name}_group '' leaves a host out")
+            # Which nodes a cluster has is the matter of a day and not of the inventory: a bad one costs its own nodes only.
+            refused = {"refused": problem} if problem and members != [target] else {}
+            if refused:
+                notes.append(problem)
+            elif len(chosen) < len(members):
+                notes.append(f"{name}: {len(chosen)} of {len(members)} nodes, from {chosen[0]} to {chosen[-1]}")
+            subject = {"kind": "group", "id": name, "members": chosen}
+            found += [{**_item(check, variant, subject, target), **refused} for check, variant in self.checks(wanted)]
+            if not on_cluster(wanted):
+                _need_addresses(chosen, nodes, settings)
+            found += [_item(MEMBER, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in chosen]
+        return found, notes
+
+    def groups(self, nodes: base.Nodes, settings: base.Settings) -> dict[str, list[str]]:
+        """{group's subject: its nodes in the inventory's order}; whoever is in none is left out."""
+        found: dict[str, list[str]] = {}
+        for node, target in nodes.items():
+            wanted = settings[target]
+            name = wanted[f"{self.name}_group"]
+            if name:
+                where = [self.name, target] if on_cluster(wanted) else [self.name]
+                found.setdefault("/".join(where + ([name] if name != "all" else [])), []).append(node)
+        return found
+
+    def _count(self, wanted: Record, where: str) -> int:
+        """How many nodes of a group take part: `NAME_node_count`, or as many as `NAME_world_size` GPUs are in, or 0 for all."""
+        stage = self.name
+        asked, world = wanted[f"{stage}_node_count"], wanted[f"{stage}_world_size"]
+        if world:
+            each = wanted.get("acceptance_gpu_count") or next((int(g) for g in wanted[f"{stage}_gpus"] if str(g).isdigit()), 0)
+            if not each:
+                raise RunError(f"{where}: {stage}_world_size needs acceptance_gpu_count or a number in {stage}_gpus")
+            if world % each or (asked and asked != world // each):
+                raise RunError(f"{where}: {stage}_world_size: found {world}, expected a multiple of the {each} GPUs of a node")
+            asked = world // each
+        if asked == 1:
+            raise RunError(f"{where}: one node was asked for ({stage}_node_count, {stage}_world_size), expected at least two in a group")
+        return int(asked)
+
+    def complete(self, items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
+        """Head and members of a group are measured together or not at all: where one is left to do, all are."""
+        again: set[base.Key] = set()
+        for subject in {item["subject"]["id"]: item["subject"] for item in items if item["subject"]["kind"] == "group"}.values():
+            whole = {key_of(item) for item in items if item["subject"]["id"] in (subject["id"], *subject["members"])}
+            if whole & left:
+                again |= whole
+        return again
+
+    # What each is told -----------------------------------------------------------------------------------------------
+
+    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
+        """The module's arguments for the targets of every group that is left to do."""
+        settings = {target: todo["settings"] for target, todo in todos.items()}
+        mine = [item for item in plan["items"] if item["stage"] == self.name]
+        target_of = {i["subject"]["id"]: i["target"] for i in mine if i["check"] == MEMBER}
+        seen = addresses(run.journal.read()[0])
+        told: dict[str, Record] = {}
+        for item in mine:
+            head = item["target"]
+            if item["subject"]["kind"] == "group" and head in settings and head not in told and not on_cluster(settings[head]):
+                members = {node: target_of[node] for node in item["subject"]["members"]}
+                told.update(self._of_group(item["subject"]["id"], head, members, settings, seen, run))
+                floors = self.floors(plan, head)
+                told[head].update({"floors": floors} if floors else {})
+        return told
+
+    def _of_group(
+        self, name: str, head: str, target_of: dict[str, str], settings: dict[str, Record], seen: dict[str, list[str]], run: Run
+    ) -> dict[str, Record]:
+        """What head and members of one group are told."""
+        token = secrets.token_hex(16)
+        wanted = settings[head]
+        timeout, joining = wanted[f"{self.name}_timeout"], wanted[f"{self.name}_join_timeout"]
+        private, public = _key(self.name) if wanted[f"{self.name}_ssh"] == "ephemeral" else ("", "")
+        seats = []
+        for node, target in target_of.items():
+            where, problem = address(settings.get(target, {}), seen.get(node, []))
+            lost = run.lost(target)
+            problem = lost[1] if lost else problem
+            seats.append({"name": node, "address": where, "local": target == head, "problem": problem})
+        source = next(seat["address"] for seat in seats if seat["local"])
+        key = {"public": public, "from": [source], "seconds": timeout + 120} if public and source else None
+        # A member outlasts its head, however much later that one begins.
+        told: dict[str, Record] = {target: {"token": token, "key": key, "timeout": timeout + joining} for target in target_of.values()}
+        more = self.for_head(list(target_of), {node: settings.get(target, {}) for node, target in target_of.items()})
+        told[head] = {"group": name, "token": token, "key": {"private": private} if private else None, "members": seats, **more}
+        return told
+
+    def floors(self, plan: Record, target: str) -> list[Record]:
+        """What the head needs to know of expectations: {"match", "value", "rank"} of `floor`."""
+        if self.floor is None:
+            return []
+        metric, unit = self.floor
+        judging = plan["judging"]
+        entries = Expectations.load(judging["sets"][judging["of"][target]]).entries
+        return [
+            {"match": {k: v for k, v in e.match.items() if k != "stage"}, "value": physics.convert(e.value, e.unit, unit), "rank": e.rank}
+            for e in entries
+            if e.match["stage"] == self.name and e.metric == metric
+        ]
+
+
+def on_cluster(wanted: Record) -> bool:
+    """Whether one target speaks for many nodes: those of its realm."""
+    return bool(wanted.get("acceptance_realm"))
+
+
+def _no_group(name: str, asked: int, members: list[str]) -> str:
+    """Why these nodes make no group; empty where they do."""
+    if asked > len(members):
+        return f"{name}: {asked} nodes were asked for and {len(members)} are in the group"
+    if len(members) < 2:
+        return f"{name}: found {len(members)} node ({', '.join(members)}), expected at least two in a group"
+    return ""
+
+
+def _item(check: str, variant: str, subject: Record, target: str) -> Record:
+    return {"check": check, "variant": variant, "subject": subject, "target": target}
+
+
+def _need_addresses(members: list[str], nodes: base.Nodes, settings: base.Settings) -> None:
+    """RunError where a node's address can neither be read in the inventory nor be found by the stage stack."""
+    for node in members:
+        wanted = settings[nodes[node]]
+        if not wanted.get("acceptance_fabric_address") and "stack_drift" not in wanted:
+            raise RunError(f"{node}: set acceptance_fabric_address, or let the stage stack run too: it finds the addresses of nodes")
+
+
+def address(settings: Record, seen: list[str]) -> tuple[str, str | None]:
+    """Where the other nodes of a group find a node, and what is wrong with it: as the inventory says, else its own address in
+    `acceptance_fabric_network`, else that of its default route. Never ansible_host, which is the controller's way to it."""
+    given = settings.get("acceptance_fabric_address")
+    if given:
+        return str(given), None
+    network = settings.get("acceptance_fabric_network")
+    if not seen:
+        return "", "its address between nodes is not known: the stage stack found none; set acceptance_fabric_address"
+    if not network:
+        return seen[0], None
+    within = [one for one in seen if ipaddress.ip_address(one) in ipaddress.ip_network(network, strict=False)]
+    return (within[0], None) if within else ("", f"it has no address in acceptance_fabric_network {network}, only {', '.join(seen)}")
+
+
+def addresses(records: t.Iterable[Record]) -> dict[str, list[str]]:
+    """Each node's own addresses, that of its default route first, from the stage `stack`."""
+    return {
+        record["subject"]["id"]: record["context"]["addresses"]
+        for record in records
+        if record.get("stage") == "stack" and record.get("outcome") == "measured" and record["context"].get("addresses")
+    }
+
+
+def _key(stage: str) -> tuple[str, str]:
+    """A new ed25519 key: (private, public without its comment)."""
+    with tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{folder}/key"]
+        try:
+            subprocess.run(argv, check=True, capture_output=True, timeout=30)
+            with open(f"{folder}/key", encoding="ascii") as private, open(f"{folder}/key.pub", encoding="ascii") as public:
+                return private.read(), " ".join(public.read().split()[:2])
+        except (OSError, subprocess.SubprocessError) as error:
+            raise RunError(f"ssh-keygen on the controller: {error}; install it, or set {stage}_ssh to existing") from error
