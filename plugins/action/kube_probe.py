@@ -44,18 +44,17 @@ class ActionModule(door.KubeAction):
         if self._task.check_mode:
             return {"nodes": {}, "left": [], "would_run": request["params"]}
         access.require(client, [*access.PROBE, *access.LAUNCHERS[pods.launcher]], access.NODES)
-        answers: dict[str, t.Any] = {}
-        asked: list[Asked] = []
-        there = {n.name: n for n in inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource)}
-        for name in args["nodes"] or sorted(there):
-            node = there.get(name)
-            obstacle = (
-                inventory.obstacle(node, pods.tolerations, args["devices"], pods.resource) if node else ("node_absent", "no such node")
-            )
-            if node and not obstacle:
-                asked.append(Asked(name, request, node.devices if args["devices"] else 0))
-            elif obstacle:
-                answers[name] = {"state": "refused", "reason_code": obstacle[0], "reason": obstacle[1], "observations": []}
+        there = list(inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource))
+        able, refused = inventory.usable(
+            args["nodes"] or sorted(node.name for node in there), there,
+            lambda node: inventory.obstacle(node, pods.tolerations, args["devices"], pods.resource),
+            lambda _name: ("node_absent", "no such node"),
+        )  # fmt: skip
+        asked = [Asked(name, request, node.devices if args["devices"] else 0) for name, node in able.items()]
+        answers: dict[str, t.Any] = {
+            name: {"state": "refused", "reason_code": code, "reason": reason, "observations": []}
+            for name, (code, reason) in refused.items()
+        }
         if not asked and not answers:
             raise KubeError("node_absent", f"{client.name}: selector {args['selector']} matches no node")
         left: list[str] = []

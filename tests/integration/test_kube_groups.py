@@ -199,6 +199,15 @@ def test_with_the_nodes_network(lab: Lab) -> None:
     assert set(found["context"]["stdout"].split()) == {"kube-01", "kube-02"}
 
 
+def test_one_agent_per_node_without_mpi(lab: Lab) -> None:
+    script = "echo $NODE_RANK of $NNODES on $(hostname) with $NPROC_PER_NODE at $MASTER_ADDR"
+    found = seen(lab.run("job", ["sh", "-c", script], more={"launcher": "agents"}))
+    assert found["outcome"] == "measured" and found["context"]["ranks"] == {"kube-01": 8, "kube-02": 8}, found
+    lines = [line.split(" on ") for line in found["context"]["stdout"].splitlines()]
+    assert [place for place, _rest in lines] == ["0 of 2", "1 of 2"] and len({rest.split()[0] for _place, rest in lines}) == 2
+    assert len({rest.split(" with ")[1] for _place, rest in lines}) == 1, "all are told the same"
+
+
 def test_one_process_per_node_and_every_word_of_a_known_command_line(lab: Lab) -> None:
     """mpirun -np 2 ... -bind-to none -map-by slot -mca ... -x NCCL_... all_reduce_perf -b 32M -e 8G -f 2 -g 8"""
     args = [
@@ -663,6 +672,29 @@ def test_after_kill_9_of_everything_the_next_start_cleans_up(lab: Lab, tmp_path:
 
 
 # Within a run --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["job", "mpijob"])
+def test_pods_whose_controllers_machine_is_gone_end_by_themselves(lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(group_objects, "SILENT_S", 150.0)
+    monkeypatch.setattr(group_objects, "RENEWED_S", 10.0)
+    launched = lab.group(kind, ["sleep", "900"], timeout=900)
+    answers: list[group.Answer] = []
+    threading.Thread(target=lambda: answers.append(launched.run()), daemon=True).start()
+
+    def running() -> list[str]:
+        pods = [*lab.pods("worker"), *lab.pods("launcher")]
+        return [pod["metadata"]["name"] for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
+
+    try:
+        _until(lambda: len(running()) == 3, 120)
+        time.sleep(200)
+        assert len(running()) == 3 and not answers, "a controller that lives is seen by every kubelet in time"
+        monkeypatch.setattr(group.Group, "_sign", lambda _self, _now: None)
+        _until(lambda: not running(), 360)
+    finally:
+        launched.clean()
 
 
 def _accepted(lab: Lab, folder: pathlib.Path, **variables: t.Any) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:

@@ -36,8 +36,6 @@ class Kubernetes(base.Plane):
         return [f"{host}/{name}" for name in inventory.select(host, settings, entry)]
 
     def detains(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import asks_for_devices
-
         for stage in stages:
             if stage.works != ALONE:
                 what = "is a manifest" if stage.works == MANIFEST else "runs between nodes"

@@ -177,6 +177,26 @@ def not_ready(node: Object) -> str:
     return f"node {node['metadata']['name']} is not ready: {ready.get('reason')}: {ready.get('message')}"
 
 
+Why = t.Tuple[str, str]
+
+
+def usable(
+    names: t.Iterable[str], there: t.Iterable[Node], why_not: t.Callable[[Node], Why | None], absent: t.Callable[[str], Why]
+) -> tuple[dict[str, Node], dict[str, Why]]:
+    """Which of these nodes pods may go to, and of the others why not, as (reason code, reason): `why_not` of one that is there."""
+    known = {node.name: node for node in there}
+    able: dict[str, Node] = {}
+    refused: dict[str, Why] = {}
+    for name in names:
+        node = known.get(name)
+        why = absent(name) if node is None else why_not(node)
+        if why is not None:
+            refused[name] = why
+        elif node is not None:
+            able[name] = node
+    return able, refused
+
+
 def obstacle(node: Node, tolerations: t.Iterable[Object], need_devices: bool, resource: str) -> tuple[str, str] | None:
     """Why no pod may go to a node, as (reason code, reason), or None.
 

@@ -132,17 +132,16 @@ def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str],
     fit the cluster: a node that was named and cannot be used is an error, and so is one of the whole pool."""
     there = {node.name: node for node in inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource)}
     wanted = args["nodes"] or sorted(there)
-    need = args["gpus_per_node"] != 0
-    problems = {}
-    for name in wanted:
-        node = there.get(name)
-        absent = ("node_absent", f"the cluster has no node {name}")
-        found = inventory.obstacle(node, pods.tolerations, need, pods.resource) if node else absent
-        if node and not found and (args["gpus_per_node"] or 0) > node.devices:
-            found = ("gpu_count", f"node {name} has {node.devices} {pods.resource}, gpus_per_node asks for {args['gpus_per_node']}")
-        if found:
-            problems[name] = found
-    able = [name for name in wanted if name not in problems]
+    least = args["gpus_per_node"] or 0
+
+    def why_not(node: inventory.Node) -> inventory.Why | None:
+        found = inventory.obstacle(node, pods.tolerations, args["gpus_per_node"] != 0, pods.resource)
+        if found or least <= node.devices:
+            return found
+        return "gpu_count", f"node {node.name} has {node.devices} {pods.resource}, gpus_per_node asks for {least}"
+
+    usable, problems = inventory.usable(wanted, there.values(), why_not, lambda name: ("node_absent", f"the cluster has no node {name}"))
+    able = list(usable)
     if not wanted:
         raise KubeError("node_absent", f"{client.name}: selector {args['selector']} matches no node")
     devices = args["gpus_per_node"]

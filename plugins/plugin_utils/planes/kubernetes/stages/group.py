@@ -13,8 +13,7 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery, inventory
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
@@ -34,16 +33,13 @@ class GroupsOnCluster(StageOnCluster):
     """Every group of the cluster that the plan names, one after the other, and each of its nodes as a member."""
 
     def _measure(self) -> None:
-        pods = of_variables.pods(self.settings)
+        pods = self._pods()
         client = self._begin((), pods)
         choice = discovery.choose(client, self.settings.get("acceptance_kube_group_launcher") or discovery.AUTO)
         for line in choice.why:
             Display().vv(f"{self.host}: {line}")
-        there = {node.name: node for node in self._knowing(inventory.nodes(client, "", pods.resource), pods.resource)}
-        if self.host in self.left:  # the plan could not name its nodes: what is wrong with their selector is said in the API's words
-            any(self._nodes(client, {""}, pods.resource))
         for subject, members in self._groups().items():
-            self._one(client, pods, choice, subject, members, there)
+            self._one(client, pods, choice, subject, members)
 
     def _groups(self) -> dict[str, list[str]]:
         """{group's subject: its nodes' subjects}, of what is still to be measured."""
@@ -57,21 +53,16 @@ class GroupsOnCluster(StageOnCluster):
         choice: discovery.Choice,
         subject: str,
         members: list[str],
-        there: dict[str, inventory.Node],
     ) -> None:
         work = self._work_of_head(subject)
-        problems: dict[str, tuple[str, str]] = {}
-        for member in members:
-            node = there.get(member.partition("/")[2])
-            found = (
-                self._absent(member.partition("/")[2]) if node is None else inventory.obstacle(node, pods.tolerations, True, pods.resource)
-            )
-            if found:
-                problems[member] = found
+        # A cluster of which the plan could name no node is a member itself: what is wrong with its selector is said in the API's words.
+        names = {member: member.partition("/")[2] for member in members}
+        there, unusable = self._usable(client, names.values(), pods)
+        problems = {member: unusable[name] for member, name in names.items() if name in unusable}
         for member in set(problems) & self.left:
             code, reason = problems[member]
             self._record(member, {"state": "refused", "reason_code": code, "reason": reason})
-        able = [member.partition("/")[2] for member in members if member not in problems]
+        able = list(there)
         refusal = None
         refused = next((item["refused"] for (_c, _v, s), item in self.planned.items() if s == subject and "refused" in item), None)
         if refused:

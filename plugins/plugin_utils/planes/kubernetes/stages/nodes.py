@@ -148,24 +148,26 @@ class StageOnCluster(StageOnTarget):
 
     def _asked(self, client: Client, pods: of_variables.PodSettings) -> list[Asked]:
         """What is asked of which node; nodes that no pod may go to are answered for right away."""
-        names = {subject: subject.partition("/")[2] for subject in self.left}
-        there = {node.name: node for node in self._nodes(client, set(names.values()), pods.resource)}
+        names = {subject: subject.partition("/")[2] for subject in sorted(self.left)}
+        able, refused = self._usable(client, names.values(), pods)
+        self._record_all([(subject, _refused(*refused[name])) for subject, name in names.items() if name in refused])
         devices = asks_for_devices(self.description, self.settings)
         requests: dict[tuple[tuple[str, str], ...], dict[str, t.Any]] = {}
-        asked, refused = [], []
-        for subject, name in sorted(names.items()):
-            node = there.get(name)
-            obstacle = self._obstacle(client, node, pods) if node else self._absent(name)
-            if node is None or obstacle:
-                code, reason = obstacle or ("node_absent", name)
-                refused.append((subject, {"state": "refused", "reason_code": code, "reason": reason}))
-                continue
-            checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
-            if checks not in requests:
-                requests[checks] = self._request(checks, pods)
-            asked.append(Asked(name, requests[checks], node.devices if devices else 0))
-        self._record_all(refused)
+        asked = []
+        for subject, name in names.items():
+            if name in able:
+                checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
+                if checks not in requests:
+                    requests[checks] = self._request(checks, pods)
+                asked.append(Asked(name, requests[checks], able[name].devices if devices else 0))
         return asked
+
+    def _usable(
+        self, client: Client, names: t.Collection[str], pods: of_variables.PodSettings
+    ) -> tuple[dict[str, inventory.Node], dict[str, inventory.Why]]:
+        """Which of these nodes of the plan this stage's pods may go to, and of the others why not."""
+        there = self._nodes(client, set(names), pods.resource)
+        return inventory.usable(names, there, lambda node: self._obstacle(client, node, pods), self._absent)
 
     def _request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
         """What a node's pod is asked."""
@@ -250,6 +252,10 @@ class StageOnCluster(StageOnTarget):
         folder.mkdir(parents=True, exist_ok=True)
         attempt = max((item["attempt"] for item in self.planned.values() if item["subject"]["id"] == f"{self.host}/{node}"), default=1)
         return folder / f"{self.stage}-pod-{attempt}.log"
+
+
+def _refused(code: str, reason: str) -> dict[str, t.Any]:
+    return {"state": "refused", "reason_code": code, "reason": reason}
 
 
 def with_image(said: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> dict[str, t.Any]:

@@ -63,17 +63,16 @@ class RoundsOnCluster(StageOnCluster):
         """Who walks which timetable; those that have none, and nodes that no pod may go to, are answered for right away."""
         nodes = sorted(i["subject"]["id"] for i in self.planned.values() if i["subject"]["kind"] == "node")
         names = {subject: subject.partition("/")[2] for subject in nodes}
-        there = {node.name: node for node in self._nodes(client, set(names.values()), pods.resource)}
+        _able, refused = self._usable(client, names.values(), pods)
         asked, known = [], []
         absent: dict[str, list[Record]] = {}
         for subject, name in names.items():
             own = self.timetables.get(subject) or {"rounds": [], "absent": []}
-            node = there.get(name)
-            obstacle = self._obstacle(client, node, pods) if node else self._absent(name)
             for pair in own["absent"]:
                 absent.setdefault(pair["subject"]["id"], []).append(_missing(pair))
-            if obstacle:
-                known.append((subject, {"state": "refused", "reason_code": obstacle[0], "reason": obstacle[1]}))
+            if name in refused:
+                code, reason = refused[name]
+                known.append((subject, {"state": "refused", "reason_code": code, "reason": reason}))
                 self.refused[subject] = known[-1][1]
             elif own["rounds"]:
                 asked.append(Asked(name, request))

@@ -248,6 +248,15 @@ def obstacle(item: dict[str, t.Any], *tolerations: dict[str, t.Any], devices: bo
     return inventory.obstacle(inventory.summary(item, "nvidia.com/gpu"), tolerations, devices, "nvidia.com/gpu")
 
 
+def test_nodes_are_sorted_once_into_those_that_can_be_used_and_why_the_others_cannot() -> None:
+    there = [inventory.summary(item, "nvidia.com/gpu") for item in (node(), node(unschedulable=True))]
+    there[1] = there[1]._replace(name="n2")
+    able, refused = inventory.usable(
+        ["n2", "n1", "n3"], iter(there), lambda one: inventory.obstacle(one, (), True, "nvidia.com/gpu"), lambda name: ("node_absent", name)
+    )
+    assert list(able) == ["n1"] and [(name, why[0]) for name, why in refused.items()] == [("n2", "node_cordoned"), ("n3", "node_absent")]
+
+
 def test_nodes_where_no_pod_may_go() -> None:
     assert obstacle(node()) is None
     assert obstacle(node(unschedulable=True)) == ("node_cordoned", "node n1 is cordoned (kubectl uncordon n1)")
