@@ -333,9 +333,9 @@ CONTROLLER = """
     import sys
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, settings
-    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe
     import os
-    objects.os.getppid = os.getpid  # we are the controller
+    os.getppid = os.getpid  # we are the controller
     api = client.connect(client.Connection("lab", kubeconfig=sys.argv[1], namespace=sys.argv[2]))
     pods = settings.pods({"acceptance_kube_image": "registry.invalid/tester:1", "acceptance_kube_tolerations": [{"operator": "Exists"}],
                           "acceptance_kube_annotations": {"rig.gpufleet.invalid/runs": "1h"}})

@@ -8,7 +8,8 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door, objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
 
 PODS = "/api/v1/namespaces/here/pods"
 FRAME = b"".join(frame.lines({"state": "done"}, frame.nonce_of("secret", "uid")))
@@ -16,19 +17,19 @@ FRAME = b"".join(frame.lines({"state": "done"}, frame.nonce_of("secret", "uid"))
 
 def pod(name: str, node: str, **status: t.Any) -> dict[str, t.Any]:
     return {
-        "metadata": {"name": name, "uid": name, "labels": {objects.RUN: "run", objects.STAGE: "stack"}},
-        "spec": {"nodeName": node, "containers": [{"name": objects.CONTAINER, "image": "tester:1"}]},
+        "metadata": {"name": name, "uid": name, "labels": {marks.RUN: "run", marks.STAGE: "stack"}},
+        "spec": {"nodeName": node, "containers": [{"name": marks.CONTAINER, "image": "tester:1"}]},
         "status": status,
     }
 
 
 def test_labels_select_all_of_ours_or_one_run_or_one_stage() -> None:
-    assert door.selector() == objects.OURS
-    assert door.selector("r", "gemm") == f"{objects.OURS},{objects.RUN}=r,{objects.STAGE}=gemm"
+    assert door.selector() == marks.OURS
+    assert door.selector("r", "gemm") == f"{marks.OURS},{marks.RUN}=r,{marks.STAGE}=gemm"
 
 
 def test_pods_say_what_is_wrong_with_them_and_what_to_do(script: t.Any) -> None:
-    waiting = {"name": objects.CONTAINER, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}}
+    waiting = {"name": marks.CONTAINER, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}}
     script.says(
         PODS,
         {

@@ -8,8 +8,8 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import inject
 
 
 @pytest.mark.parametrize(

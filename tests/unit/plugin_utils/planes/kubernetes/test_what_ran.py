@@ -34,10 +34,14 @@ def judged(image: str) -> verdict.Judgement:
     return verdict.judge(plan, records, lambda _node, _target: Expectations([]), stages=registry.shipped().values())
 
 
+def verdicts(found: verdict.Judgement) -> dict[str, str]:
+    return {one["name"]: one["verdict"] for one in found.nodes}
+
+
 @pytest.mark.parametrize("image", ["tester", "r:5000/tester", "r:5000/tester:latest"])
 def test_an_image_that_may_be_another_tomorrow_is_a_warning_and_no_refusal(image: str) -> None:
     found = judged(image)
-    assert found.accepted and found.nodes == {"lab/n1": "WARN"} and found.planned[0]["verdict"] == "PASS"
+    assert found.accepted and verdicts(found) == {"lab/n1": "WARN"} and found.planned[0]["verdict"] == "PASS"
     (warning,) = found.extras
     assert (warning["verdict"], warning["reason_code"]) == ("WARN", "floating_image")
     assert image in warning["reason"] and "sha256:0a" in warning["reason"]
@@ -46,7 +50,7 @@ def test_an_image_that_may_be_another_tomorrow_is_a_warning_and_no_refusal(image
 @pytest.mark.parametrize("image", ["tester:1", "r:5000/tester@sha256:0a"])
 def test_a_fixed_image_is_none(image: str) -> None:
     found = judged(image)
-    assert found.accepted and not found.extras and found.nodes == {"lab/n1": "PASS"}
+    assert found.accepted and not found.extras and verdicts(found) == {"lab/n1": "PASS"}
 
 
 def test_image_and_digest_are_known_where_nothing_was_said() -> None:
