@@ -19,6 +19,7 @@ import typing as t
 from ansible.errors import AnsibleError
 from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, refused, unheeded, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import removing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
@@ -111,9 +112,7 @@ def left_behind(task_vars: dict[str, t.Any]) -> t.Iterator[str]:
         return
     folder = Run(planned["results_dir"], planned["run_id"]).removing
     if folder.is_dir():
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import held
-
-        yield from held.removed(folder)
+        yield from removing.removed(folder)
         folder.rmdir()
 
 

@@ -84,3 +84,16 @@ def test_a_plane_knows_no_other() -> None:
 
     across = {(name, other) for name, others in imports().items() for other in others if plane(name) and plane(other)}
     assert across and all(plane(name) == plane(other) for name, other in across)
+
+
+# The rooms of the plane of clusters, the lowest first; `plane` sees all of them, `devices` none.
+CLUSTERS, OF_CLUSTERS = "plugin_utils.planes.kubernetes.", ("devices", "api", "pods", "groups", "stages", "plane")
+
+
+def test_a_room_of_the_plane_of_clusters_imports_only_those_below_it() -> None:
+    def place(module: str) -> int:
+        return OF_CLUSTERS.index(module[len(CLUSTERS) :].split(".", maxsplit=1)[0])
+
+    ours = [(name, other) for name, others in imports().items() for other in others if name.startswith(CLUSTERS)]
+    upwards = [f"{name} imports {other}" for name, other in ours if other.startswith(CLUSTERS) and place(other) > place(name)]
+    assert ours and not upwards

@@ -18,14 +18,11 @@ import pathlib
 import secrets
 import signal
 import threading
-import time
 import typing as t
 
 from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import removing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
-
-# What stands in the file of a removal when all is gone.
-DONE = "done"
 
 
 class Launched(t.Protocol):
@@ -92,25 +89,6 @@ def held(launched: Launched, controller: int, name: str, behind: pathlib.Path | 
         stop.set()
 
 
-def removed(behind: pathlib.Path, wait_s: float = 120.0) -> t.Iterator[str]:
-    """Waits until all that was left to be removed is; what could not be, in words."""
-    until = time.monotonic() + wait_s
-    for path in sorted(behind.glob("*")):
-        with open(path, encoding="utf-8") as target:
-            while True:
-                try:
-                    fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        break
-                    time.sleep(0.05)
-            name, _line, said = target.read().partition("\n")
-        if said != DONE:
-            yield f"{name}: {said or 'pods may be left: whatever removes them has not ended; the next start does it again'}"
-        path.unlink()
-
-
 def _remove(launched: Launched) -> str:
     """What could not be removed, in words."""
     try:
@@ -145,7 +123,7 @@ def _leave(launched: Ending, name: str, behind: pathlib.Path) -> None:
                     said = _remove(launched)
                 except Exception as error:  # nobody else would hear of it
                     said = f"pods are left: {type(error).__name__}: {error}"
-                target.write(said or DONE)
+                target.write(said or removing.DONE)
                 target.flush()
         finally:
             os._exit(0)

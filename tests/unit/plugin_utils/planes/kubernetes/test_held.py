@@ -12,7 +12,8 @@ import signal
 import time
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held, removed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.removing import removed
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 

@@ -1,0 +1,36 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a plane removes behind the back of a run: whoever does it holds a lock on a file of the run's folder, and writes how it went.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import pathlib
+import time
+import typing as t
+
+# What stands in the file of a removal, after the name of what is removed, when all is gone.
+DONE = "done"
+
+
+def removed(behind: pathlib.Path, wait_s: float = 120.0) -> t.Iterator[str]:
+    """Waits until all that was left to be removed is; what could not be, in words."""
+    until = time.monotonic() + wait_s
+    for path in sorted(behind.glob("*")):
+        with open(path, encoding="utf-8") as target:
+            while True:
+                try:
+                    fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(0.05)
+            name, _line, said = target.read().partition("\n")
+        if said != DONE:
+            yield f"{name}: {said or 'pods may be left: whatever removes them has not ended; the next start does it again'}"
+        path.unlink()
