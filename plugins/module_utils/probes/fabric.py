@@ -19,18 +19,22 @@ import os
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, localise, membership, nccl_settings, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
+    group,
+    launching,
+    localise,
+    matching,
+    membership,
+    nccl_settings,
+    observation,
+)
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
 
 Observation = t.Dict[str, t.Any]
-# A group below this share of what is expected misses its floor (the verdict is FAIL).
-FLOOR = 0.90
 # Outcomes of a whole group after which its parts are measured: it is slow, hangs, breaks or computes wrong values.
 SEARCHED = ("slow", "timeout", "tool_failed", "wrong_results", "lost_node")
-# A sweep that reaches so far has a plateau to be judged by, as the expectations have it.
-PLATEAU_FROM = 8 << 30
 # From this version on NCCL finds the index of a GID by itself, on every node its own.
 GID_BY_ITSELF = (2, 21, 5)
 
@@ -357,26 +361,18 @@ def _covered(read: dict[str, t.Any], job: launching.Job) -> str | None:
 class Floors:
     """What a test over part of a group has to reach, from the expectations of the whole fleet's hardware.
 
-    `entries` are expectations of busbw in GB/s as {"match", "value", "rank"}, chosen among as the verdict engine chooses.
+    `entries` are expectations of busbw in GB/s of the stage as {"match", "value", "rank"}.
     """
 
     def __init__(self, entries: list[dict[str, t.Any]], op: str, context: dict[str, t.Any]) -> None:
-        self.entries = entries
+        self.rules = [matching.Rule(entry["match"], "busbw", entry["value"], entry["rank"]) for entry in entries]
         self.op = op
         self.context = context
 
     def expected(self, nodes: int) -> dict[t.Any, float]:
         """Value by message size (bytes, `plateau`, or None: the peak) for a group of so many nodes."""
-        context = {**self.context, "nodes": nodes, "stage": "nccl_fabric", "check": self.op}
-        best: dict[t.Any, tuple[t.Any, ...]] = {}
-        for entry in self.entries:
-            match = dict(entry["match"])
-            sizes = match.pop("size", None)
-            if all(_same(context.get(key), wanted) for key, wanted in match.items()):
-                order = (entry["rank"], len(entry["match"]), entry["value"])
-                for size in sizes if isinstance(sizes, list) else [sizes]:
-                    best[size] = max(best.get(size, order), order)
-        return {size: order[2] for size, order in best.items()}
+        found = {**self.context, "nodes": nodes, "check": self.op}
+        return {size: rule.value for (_metric, size), rule in matching.choose(self.rules, found).items()}
 
     def missed(self, launch: Launch) -> int | None:
         """The message size at which the whole group is furthest below its floor; None where it is not."""
@@ -386,17 +382,14 @@ class Floors:
         for size, value in self.expected(self.context["nodes"]).items():
             at = self._row(size, launch.read)
             found = launch.busbw(at) if at else None
-            if found is not None and found < FLOOR * value and (worst is None or found / value < worst[0]):
+            if found is not None and found < matching.WARN_FROM * value and (worst is None or found / value < worst[0]):
                 worst = (found / value, t.cast(int, at))
         return worst[1] if worst else None
 
     def _row(self, size: t.Any, read: dict[str, t.Any]) -> int | None:
-        sizes = [row["size"] for row in read["rows"]]
         if size is None:
             return int(read["peak_busbw"]["size"])
-        if size == "plateau":
-            return max(sizes) if max(sizes) >= PLATEAU_FROM else None
-        return int(size) if size in sizes else None
+        return matching.row_of(size, [row["size"] for row in read["rows"]])
 
     def size(self, largest: int) -> int:
         """At which size to measure parts of a group that gave no number: the largest one that has an expectation, else the largest."""
@@ -412,15 +405,10 @@ class Floors:
             return 0.0
         for count in (nodes, self.context["nodes"]):
             known = self.expected(count)
-            for key in (size, "plateau" if size >= PLATEAU_FROM else size, None):
+            for key in matching.slots_of(size):
                 if key in known:
-                    return FLOOR * known[key] * slots / self.context["gpus"]
+                    return matching.WARN_FROM * known[key] * slots / self.context["gpus"]
         return 0.0
-
-
-def _same(value: t.Any, wanted: t.Any) -> bool:
-    options = wanted if isinstance(wanted, list) else [wanted]
-    return any(isinstance(value, bool) == isinstance(option, bool) and value == option for option in options)
 
 
 class Search:

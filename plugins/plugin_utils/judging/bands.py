@@ -12,13 +12,11 @@ import dataclasses
 import statistics
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import PASS_FROM, WARN_FROM, mismatch, row_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import PLATEAU_FROM, Expectation, mismatch
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 
-# Shares of the expected value; for something that should be low, the expected value's share of the measured one.
-PASS_FROM = 0.95
-WARN_FROM = 0.90
 # Neighbours: at least this many beside the subject itself; how far out one is by the modified z-score
 # 0.6745 (x - median) / MAD (Iglewicz and Hoaglin), in which no MAD is taken for smaller than 1 % of the median. The MAD of n
 # values is 1.3 + 14 / n times as wide, so that about one of 1,000 groups of healthy subjects has an outlier (normal scatter, any n).
@@ -118,13 +116,10 @@ def reading(measurement: dict[str, t.Any], metric: str, size: int | str | None) 
             raise Unusable(f"{metric}: found {value!r}, expected a number")
         return Reading(float(found["value"]), str(found.get("unit")))
     rows = [r for r in measurement.get("series") or [] if isinstance(r, dict) and number(r.get("size"))]
-    if size == "plateau":
-        size = max((r["size"] for r in rows), default=0)
-        if size < PLATEAU_FROM:
-            return None
-    rows = [r for r in rows if r["size"] == size]
-    if not rows:
+    size = row_of(size, [r["size"] for r in rows])
+    if size is None:
         return None
+    rows = [r for r in rows if r["size"] == size]
     found_here = [row.get(metric) for row in rows]
     values = [float(value) for value in found_here if value is not None and number(value)]
     if len(values) != len(rows):

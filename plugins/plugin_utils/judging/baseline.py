@@ -18,14 +18,9 @@ import statistics
 import typing as t
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
-    CONTEXT_KEYS,
-    PLATEAU_FROM,
-    ExpectationError,
-    parse,
-)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, ExpectationError, parse
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
@@ -113,7 +108,7 @@ def _numbers(m: dict[str, t.Any]) -> t.Iterator[tuple[dict[str, t.Any], float]]:
     sizes = [row["size"] for row in m["series"] if number(row.get("size")) and number(row.get(metric))]
     wanted: list[int | str | None] = [None]
     if sizes:
-        wanted = ["plateau"] if max(sizes) >= PLATEAU_FROM else [max(sizes)]
+        wanted = [matching.PLATEAU] if max(sizes) >= matching.PLATEAU_FROM else [max(sizes)]
         wanted += [USUAL_SIZE] if USUAL_SIZE in sizes and USUAL_SIZE not in wanted else []
     for size in wanted:
         try:

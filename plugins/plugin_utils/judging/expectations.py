@@ -21,6 +21,7 @@ import re
 import typing as t
 
 import yaml
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
@@ -29,8 +30,6 @@ FILES = collection.ROOT / "roles" / "common" / "files"
 VARIABLE = "acceptance_expectations"
 LAYERS = ("shipped", "group", "host", "run")
 CONFIDENCE = ("measured", "vendor", "derived")
-# `size: plateau` is the largest size of a sweep that reaches at least this.
-PLATEAU_FROM = 8 << 30
 REQUIRED = ("id", "match", "metric", "value", "unit", "source", "date", "confidence")
 OPTIONAL = ("better", "note", "proposed")
 # Keys of a measurement's context that change the number, and what their values are. A stage of a user's own may use any others.
@@ -85,8 +84,7 @@ class Expectation:
     @property
     def sizes(self) -> list[t.Any]:
         """Message sizes it holds for: bytes, `plateau`, or None for a metric that is not of a sweep."""
-        size = self.match.get("size")
-        return size if isinstance(size, list) else [size]
+        return matching.sizes(self.match)
 
 
 class Chosen(t.NamedTuple):
@@ -124,18 +122,8 @@ class Expectations:
         return self._cache[cache_key]
 
     def _choose(self, stage: str, check: str, context: dict[str, t.Any]) -> list[Chosen]:
-        best: dict[tuple[str, t.Any], tuple[tuple[t.Any, ...], Expectation]] = {}
-        for entry in self._by_stage[stage]:
-            if mismatch(entry.match, {**context, "stage": stage, "check": check}) is not None:
-                continue
-            # The stricter of two that are otherwise equal; the lint calls such a pair an error.
-            strict = entry.value if entry.better == "higher" else -entry.value
-            order = (entry.rank, len(entry.match), strict)
-            for size in entry.sizes:
-                slot = (entry.metric, size)
-                if slot not in best or order > best[slot][0]:
-                    best[slot] = (order, entry)
-        return [Chosen(entry, size) for (_metric, size), (_order, entry) in best.items()]
+        found = matching.choose(self._by_stage[stage], {**context, "stage": stage, "check": check})
+        return [Chosen(entry, size) for (_metric, size), entry in found.items()]
 
     def dump(self) -> list[dict[str, t.Any]]:
         """As it stands in plan.json."""
@@ -158,21 +146,6 @@ def of_run(inputs: t.Mapping[str, t.Any]) -> t.Callable[[str, str], Expectations
         return nothing if number is None else sets[number]
 
     return expected
-
-
-def mismatch(match: dict[str, t.Any], found: dict[str, t.Any]) -> str | None:
-    """The first key of `match` (but `size`) that differs from what was found, None where all agree."""
-    for key, wanted in match.items():
-        if key == "size":
-            continue
-        value = found.get(key)
-        if not any(_same(value, one) for one in (wanted if isinstance(wanted, list) else [wanted])):
-            return key
-    return None
-
-
-def _same(value: t.Any, wanted: t.Any) -> bool:
-    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -315,7 +288,7 @@ def displacing(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t
 def _within(value: t.Any, other: t.Any) -> bool:
     """Whether an entry whose key has `value` holds for no more than one whose key has `other`."""
     mine, others = (one if isinstance(one, list) else [one] for one in (value, other))
-    return value is not None and all(any(_same(one, wanted) for wanted in others) for one in mine)
+    return value is not None and all(any(matching.same(one, wanted) for wanted in others) for one in mine)
 
 
 def lint_own(own: t.Sequence[Expectation], base: t.Iterable[Expectation]) -> list[physics.Finding]:
@@ -445,7 +418,7 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dic
             refuse(f"match.{key}", value, "one value" if key == "stage" else "at least one value")
         for one in values:
             if key == "size":
-                if one != "plateau" and not (isinstance(one, int) and not isinstance(one, bool) and one > 0):
+                if one != matching.PLATEAU and not (isinstance(one, int) and not isinstance(one, bool) and one > 0):
                     refuse("match.size", one, "a number of bytes, or plateau")
             elif not isinstance(one, (str, bool)) and not number(one):
                 refuse(f"match.{key}", one, "text, a number, true or false")

@@ -17,14 +17,9 @@ import difflib
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import mismatch, row_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
-    PLATEAU_FROM,
-    Expectation,
-    Expectations,
-    mismatch,
-    shipped,
-)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
@@ -113,7 +108,7 @@ def _in_vain(entry: Expectation, mine: list[Seen], held: bool, others: list[Expe
 
 def _no_size(entry: Expectation, mine: list[Seen]) -> str | None:
     def has(one: Seen, size: t.Any) -> bool:
-        return size is None or size in one.sizes or (size == "plateau" and max(one.sizes, default=0) >= PLATEAU_FROM)
+        return size is None or row_of(size, one.sizes) is not None
 
     if not mine or any(has(one, size) for one in mine for size in entry.sizes):
         return None

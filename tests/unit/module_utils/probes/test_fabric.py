@@ -198,7 +198,6 @@ def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
     shipped = expectations.shipped()
     plan = {"judging": {"sets": [shipped.dump()], "of": {"gpu-01": 0}}}
     entries = nccl_fabric.STAGE.floors(plan, "gpu-01")
-    assert entries and fabric.PLATEAU_FROM == expectations.PLATEAU_FROM
     seen = 0
     for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA H20", "NVIDIA GB200", "Tesla V100-SXM2-32GB"):
         for nodes in (2, 4, 8, 18, 36, 248):

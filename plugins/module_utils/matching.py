@@ -1,0 +1,89 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which expectation holds for what was measured, and for which message size. The controller judges by it, and the head of a group of
+nodes searches by it: an expectation that one of them is held to, the other is too.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+PLATEAU = "plateau"
+# `size: plateau` is the largest size of a sweep that reaches at least this.
+PLATEAU_FROM = 8 << 30
+# Shares of what is expected, of a number that should be high.
+PASS_FROM = 0.95
+WARN_FROM = 0.90
+
+
+class Rule(t.NamedTuple):
+    """As much of an expectation as matching needs. `rank` orders the layers, the weakest has 0."""
+
+    match: t.Dict[str, t.Any]
+    metric: str
+    value: float
+    rank: int = 0
+    better: str = "higher"
+
+
+R = t.TypeVar("R")
+
+
+def same(value: t.Any, wanted: t.Any) -> bool:
+    """True and 1 are two things; 4 and 4.0 are one."""
+    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
+
+
+def mismatch(match: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> str | None:
+    """The first key of `match` (but `size`) that differs from what was found, None where all agree."""
+    for key, wanted in match.items():
+        if key == "size":
+            continue
+        value = found.get(key)
+        if not any(same(value, one) for one in (wanted if isinstance(wanted, list) else [wanted])):
+            return key
+    return None
+
+
+def sizes(match: t.Mapping[str, t.Any]) -> t.List[t.Any]:
+    """Message sizes that it holds for: bytes, `plateau`, or None for a metric that is not of a sweep."""
+    size = match.get("size")
+    return size if isinstance(size, list) else [size]
+
+
+def choose(rules: t.Iterable[R], found: t.Mapping[str, t.Any]) -> t.Dict[t.Tuple[str, t.Any], R]:
+    """Of those that hold for what was found, one for each metric and size: that of the strongest layer, in it the one with the most
+    keys. `rules` are Rules, or have their attributes."""
+    best: t.Dict[t.Tuple[str, t.Any], t.Tuple[t.Tuple[int, int, float], R]] = {}
+    for one in rules:
+        rule = t.cast(Rule, one)
+        if mismatch(rule.match, found) is not None:
+            continue
+        # The stricter of two that are otherwise equal; the lint calls such a pair an error.
+        strict = rule.value if rule.better == "higher" else -rule.value
+        order = (rule.rank, len(rule.match), strict)
+        for size in sizes(rule.match):
+            slot = (rule.metric, size)
+            if slot not in best or order > best[slot][0]:
+                best[slot] = (order, one)
+    return {slot: one for slot, (_order, one) in best.items()}
+
+
+def row_of(size: t.Any, measured: t.Iterable[float]) -> int | None:
+    """The message size among those `measured` at which a rule for `size` (bytes, or `plateau`) holds; None where there is none."""
+    found = list(measured)
+    if size == PLATEAU:
+        largest = max(found, default=0)
+        return int(largest) if largest >= PLATEAU_FROM else None
+    return int(size) if size in found else None
+
+
+def slots_of(size: int) -> t.Iterator[t.Any]:
+    """What a rule may be called that holds at `size`, where that is the largest of its sweep: the nearest first."""
+    yield size
+    if size >= PLATEAU_FROM:
+        yield PLATEAU
+    yield None
