@@ -693,6 +693,8 @@ def _fill(group: list[Product], seconds: float) -> int:
 
 def main() -> int:
     wanted = json.loads(sys.argv[1])
+    # cuBLAS computes FP32 as TF32, or TF32 as FP32, where an image or a login says so: neither is what is measured here.
+    os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
     try:
         backend = library(wanted.get("torch", True))
     except Exception as error:

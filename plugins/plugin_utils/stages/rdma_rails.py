@@ -54,14 +54,20 @@ def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     one of them is not what it should be, and nobody says which. A port that says that it can do more is worth a look.
     """
     by_rail: dict[int, dict[Key, tuple[float, Record, str]]] = collections.defaultdict(dict)
+    silent: dict[int, list[tuple[Key, Record]]] = collections.defaultdict(list)
     for key, record in nodes.items():
         devices, ports = hardware(record)
         for rail, port in enumerate(ports):
             rate = port.get("rate_gbps")
-            if port.get("state") == "ACTIVE" and number(rate):
+            if port.get("state") == "ACTIVE" and not number(rate):
+                silent[rail].append((key, port))
+            elif port.get("state") == "ACTIVE":
                 board = str(devices[str(port["device"])].get("board"))
                 by_rail[rail][key] = (float(t.cast(float, rate)), port, board)
     for rail, found in by_rail.items():
+        for key, port in silent[rail]:
+            text = f"rail {rail} ({port['device']} port {port.get('port')}) does not say its rate, {len(found)} of other nodes do"
+            yield key, Opinion("WARN", text, "link_slow")
         usual, agree = collections.Counter(rate for rate, _port, _board in found.values()).most_common(1)[0]
         for key, (rate, port, board) in found.items():
             best, who = max((r, k[3]) for k, (r, _port, b) in found.items() if b == board)

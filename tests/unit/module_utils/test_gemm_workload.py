@@ -112,3 +112,18 @@ def test_tolerances_of_the_default_size_follow_from_the_type(dtype: str, most: f
     largest = 5.7 * math.sqrt(8192)  # of 8192^2 normal numbers
     assert gemm.STORED[dtype] < gemm.element_tolerance(dtype, 8192, largest) < most
     assert gemm.sum_tolerance("fp64", 8192, 8192, 4 * 8192.0) < gemm.sum_tolerance("fp32", 8192, 8192, 4 * 8192.0) < 1e-4
+
+
+def test_no_image_says_what_tf32_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With NVIDIA_TF32_OVERRIDE=1 a healthy GPU computes wrong values in FP32, with 0 it is slow in TF32."""
+    seen: list[str | None] = []
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    monkeypatch.setattr(gemm, "say", lambda **_record: None)
+    monkeypatch.setattr(gemm.sys, "argv", ["gemm", "{}"])
+
+    def library(_torch: bool) -> t.Any:
+        seen.append(gemm.os.environ.get("NVIDIA_TF32_OVERRIDE"))
+        raise OSError("no library")
+
+    monkeypatch.setattr(gemm, "library", library)
+    assert gemm.main() == 1 and seen == [None]

@@ -757,10 +757,10 @@ def test_order_and_counts() -> None:
 def test_a_nodes_verdict_is_the_worst_of_all_its_stages_and_parts() -> None:
     waiver = [{"subject": "n1", "stage": "nccl_node", "ticket": "T-1", "expires": "2027-01-01"}]
     health = record("n1", "stack", "health", context={"condition": True, "findings": [{"code": "firmware", "text": "old"}]})
-    skipped = failed("n1", "no_gpu_expected", "not_applicable", stage="gemm", check="bf16")
+    skipped = failed("n1", "mig_enabled", "not_applicable", stage="gemm", check="bf16")
     items = [item("n1"), item("n1", "stack", "health"), item("n1", "gemm", "bf16"), item("n2")]
     part = gemm("n2/gpu/A", 100.0)
-    found = judge(items, [nccl("n1", 100.0), health, skipped, nccl("n2"), part], waivers=waiver)
+    found = judge(items, [nccl("n1", 100.0), health, skipped, nccl("n2"), part], waivers=waiver, stated={"n1": {"mig": "allowed"}})
     first, second = found.nodes
     assert (first["name"], first["verdict"], first["stages"]) == ("n2", "FAIL", {"gemm": "FAIL", "nccl_node": "PASS"})
     # A known failure outranks a WARN, and what was skipped takes nothing from what passed.

@@ -283,6 +283,7 @@ def port_facts(node: str, **changes: t.Any) -> Record:
         ({"gid": {"index": 3, "address": "10.0.7.9"}}, "FAIL", "rail_order"),
         ({"guid": "0000:0000:0000:0001"}, "FAIL", "duplicate_identity"),
         ({"rate_gbps": 200.0}, "FAIL", "link_slow"),
+        ({"rate_gbps": None}, "WARN", "link_slow"),
         ({"most_gbps": 400}, "PASS", None),
         ({"most_gbps": 800}, "WARN", "link_slow"),
         ({"most_gbps": 800, "wanted": {"gbps": [400.0]}}, "PASS", None),
