@@ -86,7 +86,7 @@ class Node:
     @property
     def contained(self) -> bool:
         """Whether the tools under test live in a container."""
-        return self.exec.get("kind", "host") != "host"
+        return bool(self.exec.get("kind", "host") != "host")
 
     def run(
         self,

@@ -699,7 +699,7 @@ def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: 
 def _counts(row: Row, op: str, width: int, n: int) -> bool:
     """Whether the row's count fits: it is that of one rank where each has its part, else that of the message."""
     missing = row["count"] * (width * n if op in ROUNDED else width) - row["size"]
-    return 0 <= missing <= (32 * n if op == "alltoallv" else 0)  # each part of alltoallv is rounded down by itself
+    return bool(0 <= missing <= (32 * n if op == "alltoallv" else 0))  # each part of alltoallv is rounded down by itself
 
 
 def _rounded(size: int, printed: int, op: str, width: int, n: int) -> bool:

@@ -407,7 +407,7 @@ class Floors:
             known = self.expected(count)
             for key in matching.slots_of(size):
                 if key in known:
-                    return matching.WARN_FROM * known[key] * slots / self.context["gpus"]
+                    return matching.WARN_FROM * known[key] * slots / int(self.context["gpus"])
         return 0.0
 
 

@@ -122,7 +122,7 @@ def _measure(
 
 
 def _binary(op: str, params: dict[str, t.Any]) -> str:
-    name = op + "_perf" + params["binary_suffix"]
+    name = f"{op}_perf{params['binary_suffix']}"
     return os.path.join(params["binary_dir"], name) if params["binary_dir"] else name
 
 

@@ -115,7 +115,7 @@ def _fits(value: t.Any, wanted: t.Any, basis: str) -> bool:
             return basis == "limit"  # a node without such a disk or time keeper has nothing to hold to the limit
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
-        return wanted.get("min", float("-inf")) <= abs(value) <= wanted.get("max", float("inf"))
+        return bool(wanted.get("min", float("-inf")) <= abs(value) <= wanted.get("max", float("inf")))
     patterns = [text(pattern) for pattern in (wanted if isinstance(wanted, list) else [wanted])]
     entries = value if isinstance(value, list) and value else [value]
     return _fits_text(text(value), patterns) or all(_fits_text(text(entry), patterns) for entry in entries)

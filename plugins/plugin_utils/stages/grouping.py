@@ -19,7 +19,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
@@ -102,9 +102,9 @@ class Grouped(base.Stage):
             raise RunError(f"{where}: one node was asked for ({stage}_node_count, {stage}_world_size), expected at least two in a group")
         return int(asked)
 
-    def complete(self, items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
+    def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Head and members of a group are measured together or not at all: where one is left to do, all are."""
-        again: set[base.Key] = set()
+        again: set[Key] = set()
         for subject in {item["subject"]["id"]: item["subject"] for item in items if item["subject"]["kind"] == "group"}.values():
             whole = {key_of(item) for item in items if item["subject"]["id"] in (subject["id"], *subject["members"])}
             if whole & left:

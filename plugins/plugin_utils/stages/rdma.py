@@ -18,7 +18,9 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import ends_of, key_of, pair_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, ends_of, key_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
@@ -229,13 +231,13 @@ def _human(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def complete(items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
+def complete(items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
     """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too."""
     needed = {node for key in pairs_left(left) for node in ends_of(key.subject)}
     return {key_of(item) for item in items if item["check"] == TIMETABLE and item["subject"]["id"] in needed}
 
 
-def pairs_left(left: t.AbstractSet[base.Key]) -> list[base.Key]:
+def pairs_left(left: t.AbstractSet[Key]) -> list[Key]:
     return [key for key in left if key.stage == "rdma" and key.check != TIMETABLE]
 
 
@@ -459,7 +461,7 @@ class Rdma(base.Stage):
     def question(self, nodes: base.Nodes, settings: base.Settings) -> str | None:
         return question(nodes, settings)
 
-    def complete(self, items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
+    def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         return complete(items, left)
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
@@ -471,12 +473,12 @@ class Rdma(base.Stage):
     def own_ports(self, settings: Record) -> Record:
         return rdma_ports.options(settings)
 
-    def tables(self, records: list[Record], expected: base.Expected) -> list[base.Table]:
+    def tables(self, records: list[Record], expected: base.Expected) -> list[Table]:
         return rdma_matrix.tables(records, expected)
 
     def opinions(
-        self, deciding: t.Mapping[base.Key, Record], records: list[Record], expected: base.Expected, tables: list[base.Table]
-    ) -> t.Iterator[tuple[base.Key, base.Opinion]]:
+        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
         return rdma_matrix.opinions(deciding, records, expected, tables)
 
 

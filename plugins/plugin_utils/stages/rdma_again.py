@@ -12,7 +12,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma, rdma_matrix
 
@@ -95,7 +95,7 @@ class RdmaAgain(base.Stage):
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
         return items(nodes, settings)
 
-    def complete(self, items: list[Record], left: t.AbstractSet[base.Key]) -> t.AbstractSet[base.Key]:
+    def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """What the matrix asked for is asked anew where the matrix changes."""
         return {key_of(item) for item in items} if rdma.pairs_left(left) else frozenset()
 

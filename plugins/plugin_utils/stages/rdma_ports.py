@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_rails
 
 Record = t.Dict[str, t.Any]
@@ -27,8 +30,8 @@ class RdmaPorts(base.Stage):
         return pods(settings)
 
     def opinions(
-        self, deciding: t.Mapping[base.Key, Record], records: list[Record], expected: base.Expected, tables: list[base.Table]
-    ) -> t.Iterator[tuple[base.Key, base.Opinion]]:
+        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
         return rdma_rails.opinions(deciding)
 
 

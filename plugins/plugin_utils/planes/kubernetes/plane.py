@@ -12,6 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, GROUP, MANIFEST, ROUNDS, Stage
 
 
@@ -66,7 +67,7 @@ class Kubernetes(base.Plane):
             GROUP: group.GroupsOnCluster,
             MANIFEST: manifest.ManifestOnCluster,
         }
-        works = base.stages.of(task_vars["acceptance_stage"]).works
+        works = registry.of(task_vars["acceptance_stage"]).works
         return how[works](action, planned, task_vars, self.name)
 
 

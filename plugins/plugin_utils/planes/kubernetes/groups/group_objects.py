@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import JOB, MPIJOB, STATEFULSET, VOLCANO
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings, merged
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Pod
 
@@ -166,7 +166,7 @@ def worker_template(shape: Shape, launch: objects.Launch, settings: PodSettings)
         "topologyKey": "kubernetes.io/hostname",
     }
     affinity = template["spec"]["affinity"]
-    template["spec"]["affinity"] = objects.merged(
+    template["spec"]["affinity"] = merged(
         affinity, {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     )
     return template
@@ -189,7 +189,7 @@ def _template(component: str, shape: Shape, launch: objects.Launch, settings: Po
     pod = launch.pod("", 0, dataclasses.replace(settings, host_root=False), devices)
     pod["metadata"]["labels"]["component"] = component
     spec = pod["spec"]
-    spec["affinity"] = objects.merged(spec.get("affinity") or {}, objects.on_nodes(shape.nodes))
+    spec["affinity"] = merged(spec.get("affinity") or {}, objects.on_nodes(shape.nodes))
     # Optional: between two of them there is none for a moment.
     spec["volumes"].append({"name": "sign", "configMap": {"name": f"{launch.name}-sign", "optional": True}})
     spec["containers"][0]["volumeMounts"].append({"name": "sign", "mountPath": SIGN, "readOnly": True})

@@ -22,7 +22,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, logs, marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings, merged
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import UNSEEN, Follower, Pod
@@ -211,7 +211,7 @@ class NodeProbe:
         for place, ((number, devices), nodes) in enumerate(groups.items()):
             name = f"{self.launch.name}-{place}"
             template = self.launch.pod(name, number, self.settings, devices)
-            template["spec"]["affinity"] = objects.merged(template["spec"].get("affinity") or {}, objects.on_nodes(nodes))
+            template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, objects.on_nodes(nodes))
             if self.settings.launcher == "daemonset":
                 made = objects.daemonset(self.launch, name, template, self.settings)
             else:
@@ -226,7 +226,7 @@ class NodeProbe:
             objects.staying(pod, self.settings)
         if item.devices or any("/" in resource for resource in self.settings.resources.get("limits") or {}):
             # What device plugins give out is accounted by the scheduler.
-            pod["spec"]["affinity"] = objects.merged(pod["spec"].get("affinity") or {}, objects.on_nodes([item.node]))
+            pod["spec"]["affinity"] = merged(pod["spec"].get("affinity") or {}, objects.on_nodes([item.node]))
         else:
             pod["spec"]["nodeName"] = item.node
         return pod
