@@ -51,3 +51,31 @@ def test_where_the_service_leads(items: list[dict[str, t.Any]] | None, words: st
         address = f"10.0.0.{number}"
         launched.pods[str(number)] = group.Seat("n", str(number), f"w-{number}", states.State(states.READY), address=address, worker=True)
     assert launched._service() == words
+
+
+class Taking(Slices):
+    """An API that takes objects and removes them."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.did: list[str] = []
+
+    def post(self, _path: str, body: dict[str, t.Any]) -> dict[str, t.Any]:
+        self.did.append(f"make {body['data']['at']}")
+        assert body["metadata"]["labels"]["component"] == "sign"
+        return body
+
+    def delete(self, _path: str, **query: t.Any) -> None:
+        assert query["fieldSelector"].endswith("-sign") and "gpufleet.acceptance/launch=" in query["labelSelector"]
+        self.did.append("remove")
+
+
+def test_the_sign_of_the_controller_is_another_one_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Taking()
+    shape = group_objects.Shape("job", "group", ["n1", "n2"], 2)
+    wanted = settings.pods({"acceptance_kube_image": "a:1"})
+    launched = group.Group(t.cast(Client, api), wanted, shape, "20260101T000000Z-0a1b2c", "own", 1.0, b"", {}, lambda _seats: {})
+    for second in range(0, 100, 5):
+        monkeypatch.setattr(group.time, "time", lambda now=1e9 + second: now)
+        launched._sign(1000.0 + second)
+    assert api.did == ["make 1000000000", "remove", "make 1000000030", "remove", "make 1000000060", "remove", "make 1000000090"]
