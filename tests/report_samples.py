@@ -10,7 +10,7 @@ import random
 import types
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import nodes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import causes, nodes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 
@@ -79,6 +79,7 @@ def judgement(verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[st
     coverage = {"planned": len(verdicts), "measured": len(verdicts) - counts["UNKNOWN"], "skipped": 0, "ratio": 1.0, "unknown": []}
     given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
     of = {"nodes": nodes.judged(verdicts), "deciding": deciding, "simulated": simulated, "drift": {}, "warnings": [], "tables": {}}
+    of["causes"] = causes.found(verdicts, [], deciding)
     return types.SimpleNamespace(**{**given, **of, **fields})
 
 

@@ -21,6 +21,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
     bands,
+    causes,
     configured,
     drift,
     expectations,
@@ -35,7 +36,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import NodeVerdict, number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Cause, NodeVerdict, number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, well_formed
 
@@ -54,9 +55,9 @@ class Judgement:
     `verdicts` are verdict/v1 of everything, the worst first; `planned` those of the plan's items in its order;
     `extras` those of what was measured and not planned. `nodes` are the verdicts of whole nodes, pairs and groups, the worst first.
     `deciding` is of each key the measurement that was judged. `counts` counts all verdicts. `coverage` is {"planned", "measured" (or
-    not applicable), "skipped", "ratio", "unknown": [text]}. `drift` is {node: deviating facts with their severity}. `warnings` are of
-    the run as a whole, and count as WARN. `simulated`: whether any number came from a simulated tool. `tables` are by stage those of
-    its pairs.
+    not applicable), "skipped", "ratio", "unknown": [text]}. `drift` is {node: deviating facts with their severity}. `causes` are
+    what lies behind the verdicts that are no PASS, what was convicted first. `warnings` are of the run as a whole, and count as WARN.
+    `simulated`: whether any number came from a simulated tool. `tables` are by stage those of its pairs.
     """
 
     verdicts: list[Verdict]
@@ -72,6 +73,7 @@ class Judgement:
     simulated: bool
     notes: list[str]
     drift: dict[str, list[dict[str, t.Any]]]
+    causes: list[Cause] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     tables: dict[str, list[Table]] = dataclasses.field(default_factory=dict)
 
@@ -124,7 +126,7 @@ class Stage(t.Protocol):
 
     def opinions(
         self, deciding: t.Mapping[Key, Record], records: list[Record], expected: t.Callable[[str, str], Expectations], tables: list[Table]
-    ) -> t.Iterator[tuple[Key, Opinion]]: ...
+    ) -> t.Iterator[tuple[Key, Opinion] | causes.Blame]: ...
 
 
 class _Court:
@@ -160,6 +162,7 @@ class _Court:
         self.parts: dict[Key, list[Key]] = collections.defaultdict(list)
         self.machines = identity.Nodes({})
         self.doubts: dict[str, tuple[str, str]] = {}
+        self.blames: list[causes.Blame] = []
         self.asked: dict[Key, list[dict[str, t.Any]]] = collections.defaultdict(list)
         for item in plan["items"]:
             self.asked[key_of(item)].append(item["subject"])
@@ -242,8 +245,11 @@ class _Court:
         everything = [record for attempts in self.records.values() for record in attempts]
         for stage in self.stages.values():
             tables = self.tables[stage.name] = stage.tables(everything, self.expected)
-            for key, opinion in stage.opinions(self.deciding, everything, self.expected, tables):
-                opinions[key].append(opinion)
+            for said in stage.opinions(self.deciding, everything, self.expected, tables):
+                if isinstance(said, causes.Blame):
+                    self.blames.append(said)
+                else:
+                    opinions[said[0]].append(said[1])
         settled: dict[Key, Opinion] = {}
         for key in sorted(opinions, key=lambda key: key in self.parts):  # parts before what they are parts of
             settled[key] = self._settle(key, opinions[key], settled)
@@ -567,9 +573,12 @@ class _Court:
         )
         counts = {word: sum(v["verdict"] == word for v in everything) for word in bands.SEVERITY}
         mine = collections.Counter(v["verdict"] for v in planned)
-        # Who is to blame stands first, whoever found it: a plan has no check of the node that a slow group turns out to have.
-        failed = {subjects.bearer(v["subject"]) for v in everything if v["verdict"] == "FAIL"}
-        unknown = {subjects.bearer(v["subject"]) for v in planned if v["verdict"] == "UNKNOWN"} - failed
+        # Who is to blame stands first, whoever found it: a plan has no check of the node that a slow group turns out to have. What is bad
+        # because of somebody else is not named beside it.
+        behind = causes.found(everything, self.blames, self.deciding)
+        because = {key: subjects.bearer({"kind": c["kind"], "id": c["subject"]}) for c in behind for key in c["explains"]}
+        failed = {because.get(key_of(v)) or subjects.bearer(v["subject"]) for v in everything if v["verdict"] == "FAIL"}
+        unknown = {because.get(key_of(v)) or subjects.bearer(v["subject"]) for v in planned if v["verdict"] == "UNKNOWN"} - failed
         bad = mine["FAIL"] + mine["UNKNOWN"]
         bad_extras = sum(v["verdict"] == "FAIL" for v in extras)
         warned = counts["WARN"] + len(self.warnings)
@@ -617,6 +626,7 @@ class _Court:
             simulated=any(record["simulated"] for attempts in self.records.values() for record in attempts),
             notes=self.notes,
             drift=self.drift,
+            causes=behind,
             warnings=self.warnings,
             tables=self.tables,
         )

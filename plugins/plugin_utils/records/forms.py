@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+
 
 class Subject(t.TypedDict):
     """What a number is about. `members` are the parts or the nodes that it covers."""
@@ -94,6 +96,21 @@ class Verdict(t.TypedDict):
     expires: str | None
     of: str | None
     findings: list[str]
+
+
+class Cause(t.TypedDict):
+    """What lies behind verdicts that are no PASS: a subject with its kind, `said` in one sentence; `own` are the checks of it that say
+    so, `explains` those of others that are bad because of it. `convicted`: by its stage, from several tests; `whole`: `said` tells all.
+    """
+
+    subject: str
+    kind: str
+    convicted: bool
+    whole: bool
+    verdict: str
+    said: str
+    own: list[Key]
+    explains: list[Key]
 
 
 class NodeVerdict(t.TypedDict):

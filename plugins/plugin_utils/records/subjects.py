@@ -30,6 +30,18 @@ def nodes_of(subject: t.Mapping[str, t.Any]) -> set[str]:
     return {node_of(member) for member in subject["members"] or (name.split("|") if kind == "pair" else ())}
 
 
+def spoken(subject: str) -> str:
+    """A subject's id as a technician says it: `rdma-02 mlx5_0 port 1`, `gpu-03 GPU-5e1f`, `a with b`."""
+    if "|" in subject:
+        return " with ".join(spoken(end) for end in subject.split("|"))
+    node = node_of(subject)
+    kind, _slash, part = subject[len(node) + 1 :].partition("/")
+    if kind == "nic":
+        device, _slash, port = part.rpartition("/")
+        return f"{node} {device} port {port}" if device else f"{node} {part}"
+    return f"{node} {part}" if part else node
+
+
 def counted(kinds: t.Iterable[str]) -> str:
     """["node", "pair", "node"] -> `2 nodes and 1 pair`."""
     number = collections.Counter(kinds)

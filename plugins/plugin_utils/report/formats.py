@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import json
 import re
 import typing as t
@@ -19,6 +20,8 @@ Model = t.Dict[str, t.Any]
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]")
 # Rows of a Markdown table of one check.
 ROWS = 200
+# So many subjects that a cause explains are named.
+EXPLAINED = 40
 
 
 def plain(text: t.Any) -> str:
@@ -91,20 +94,29 @@ def markdown(model: Model) -> str:
         + ", ".join(f"{n} {cell(name)}" for name, n in model["counts"].items())
         + ".",
     ]
-    abnormal = [n for n in model["nodes"] if n["findings"]]
-    if abnormal:
-        lines += ["", "## What is not as it should be", ""]
-        for node in abnormal:
-            lines += [f"- **{cell(node['name'])}** {cell(node['verdict'])}{_simulated(node)}"]
-            for f in node["findings"]:
-                lines += [f"  - {cell(f['verdict'])} {cell(f['stage'])} {cell(f['check'])}: {cell(f['reason'])}"]
+    if model["causes"]:
+        lines += ["", "## What is not as it should be", "", cell(f"{model['blamed']} of {model['counted']}"), ""]
+        for cause in model["causes"]:
+            lines += [f"- **{cell(cause['verdict'])}** {cell(cause['said'])}{_simulated(cause)}"]
+            for f in cause["findings"]:
+                also = f" (also {cell(', '.join(f['also'][:8]))})" if f["also"] else ""
+                if cause["whole"] or cause["explains"] or also or len(cause["findings"]) > 1:  # else it was said just now
+                    lines += [f"  - {cell(f['verdict'])} {cell(f['stage'])} {cell(f['check'])}: {cell(f['reason'])}{also}"]
                 lines += [f"    - {cell(text)}" for text in f["evidence"][:8]]
                 if f["raw"]:
                     lines += [f"    - output: {cell(f['raw'])}"]
+            if cause["explains"]:
+                names = list(dict.fromkeys(one["subject"] for one in cause["explains"]))
+                more = f" and {len(names) - EXPLAINED} more, see report.json" if len(names) > EXPLAINED else ""
+                lines += [f"  - because of it: {cell(', '.join(names[:EXPLAINED]))}{more}"]
     _table(lines, "Nodes", "node", "verdict", *(cell(s["name"]) for s in model["stages"]))
     for node in model["nodes"]:
-        stages = (cell(word) for word in node["stages"].values())
-        lines.append(_row(cell(node["name"]) + _simulated(node), cell(node["verdict"]), *stages))
+        if node["kind"] != "pair":
+            stages = (cell(word) for word in node["stages"].values())
+            lines.append(_row(cell(node["name"]) + _simulated(node), cell(node["verdict"]), *stages))
+    pairs = collections.Counter(node["verdict"] for node in model["nodes"] if node["kind"] == "pair")
+    if pairs:
+        lines += ["", f"Pairs, each in its stage below: {cell(', '.join(f'{n} {word}' for word, n in pairs.items()))}."]
     for stage in model["stages"]:
         for group in stage["checks"]:
             _markdown_check(lines, stage["name"], group)
@@ -184,6 +196,11 @@ def _markdown_check(lines: list[str], stage: str, group: Model) -> None:
 
 def junit(model: Model) -> str:
     """One test case per verdict; FAIL is a failure, UNKNOWN an error, SKIPPED and KNOWN_FAIL are skipped."""
+    because = {
+        (one["stage"], one["check"], one["variant"], one["subject"]): f"because of {cause['said']}; "
+        for cause in model["causes"]
+        for one in cause["explains"]
+    }
     tags = {"FAIL": "failure", "UNKNOWN": "error", "SKIPPED": "skipped", "KNOWN_FAIL": "skipped"}
     root = ElementTree.Element("testsuites", name=_xml(model["run_id"]))
     for stage in model["stages"]:
@@ -198,10 +215,11 @@ def junit(model: Model) -> str:
             took = f"{row['duration_s'] or 0:.3f}"
             case = ElementTree.SubElement(suite, "testcase", name=_xml(name), classname=_xml(row["subject"]), time=took)
             tag = tags.get(row["verdict"])
+            reason = because.get((stage["name"], group["check"], group["variant"], row["subject"]), "") + row["reason"]
             if tag:
-                ElementTree.SubElement(case, tag, message=f"{row['verdict']}: {_xml(row['reason'])}"[:2000])
+                ElementTree.SubElement(case, tag, message=f"{row['verdict']}: {_xml(reason)}"[:2000])
             elif row["verdict"] == "WARN":
-                ElementTree.SubElement(case, "system-out").text = "WARN: " + _xml(row["reason"])
+                ElementTree.SubElement(case, "system-out").text = "WARN: " + _xml(reason)
     if not model["accepted"]:
         # The run itself is a case: a refusal for another reason than a single check must show as well.
         suite = ElementTree.SubElement(root, "testsuite", name="acceptance", tests="1", failures="1", errors="0", skipped="0")

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Cause
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
 
@@ -63,11 +64,13 @@ def build(
         "counts": judgement.counts,
         "coverage": judgement.coverage,
         "notes": judgement.notes,
+        "causes": _causes(judgement),
+        "blamed": subjects.counted(kind for kind, _name in {_bearer(cause) for cause in judgement.causes}),
         "nodes": nodes,
         "counted": subjects.counted(n["kind"] for n in nodes),
         "not_measured_by_plan": _without_checks(plan, nodes),
         "stages": [{**_stage(name, verdicts, judged), "matrices": drawn.get(name, [])} for name in stages],
-        "warnings": [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings] + _warnings(verdicts),
+        "warnings": [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings] + _warnings(judgement),
         "waivers": [_waiver(v) for v in verdicts if v["verdict"] == "KNOWN_FAIL"],
         "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),
         "sample": plan["sample"],
@@ -101,9 +104,32 @@ def _without_checks(plan: Record, nodes: list[Record]) -> list[str]:
     return sorted(set(plan["targets"]) - shown)
 
 
+def _bearer(cause: Cause) -> tuple[str, str]:
+    return subjects.bearer({"kind": cause["kind"], "id": cause["subject"]})
+
+
+def _causes(judgement: Judgement) -> list[Record]:
+    """What lies behind the verdicts that are no PASS: in one sentence, with what its own checks say, and with what is bad because of it."""
+    of = {key_of(v): v for v in judgement.verdicts}
+    return [
+        {
+            **{name: cause[name] for name in ("subject", "kind", "verdict", "convicted", "whole", "said")},
+            "name": subjects.spoken(cause["subject"]),
+            "simulated": any(of[key]["simulated"] for key in (*cause["own"], *cause["explains"])),
+            "findings": _findings([of[key] for key in cause["own"]], judgement.deciding),
+            "explains": [
+                {**{name: of[key][name] for name in ("stage", "check", "variant", "verdict")}, "subject": key.subject}
+                for key in cause["explains"]
+            ],
+        }
+        for cause in judgement.causes
+    ]
+
+
 def _findings(verdicts: list[Record], judged: t.Mapping[Key, Record]) -> list[Record]:
-    """What speaks against a node, worst first; a node repeats the reason of its GPU, which is said once."""
-    found: dict[tuple[str, str], Record] = {}
+    """What speaks against a subject, worst first. A node repeats the reason of its GPU, and every check that the node was lost: each is
+    said once, with the other checks that say it."""
+    found: dict[str, Record] = {}
     for v in verdicts:
         if v["verdict"] not in ABNORMAL:
             continue
@@ -113,10 +139,15 @@ def _findings(verdicts: list[Record], judged: t.Mapping[Key, Record]) -> list[Re
         one["evidence"] = _texts(v.get("findings") or [])
         one["raw"] = m["raw"] if m else None
         one["command"] = shlex.join(m["command"])[:500] if m else ""
-        before = found.get((v["stage"], v["reason"]))
-        # Of two with one reason the one that has the tool's output says more.
-        if before is None or (not before["raw"] and one["raw"]):
-            found[v["stage"], v["reason"]] = one
+        before = found.get(v["reason"])
+        one["also"] = [*before["also"]] if before else []
+        if before:
+            kept, other = (before, one) if before["raw"] or not one["raw"] else (one, before)  # the tool's output says more
+            words = " ".join(filter(None, (other["stage"], other["check"], other["variant"])))
+            mine = " ".join(filter(None, (kept["stage"], kept["check"], kept["variant"])))
+            kept["also"] = [*one["also"], *([words] if words not in (mine, *one["also"]) else [])]
+            one = kept
+        found[v["reason"]] = one
     return sorted(found.values(), key=lambda f: WORST_FIRST.index(f["verdict"]))
 
 
@@ -186,13 +217,17 @@ def _summary(rows: list[Record]) -> Record | None:
     return {"count": len(values), "min": min(values), "median": statistics.median(values), "max": max(values), "unit": units.pop()}
 
 
-def _warnings(verdicts: list[Record]) -> list[Record]:
-    """What is signed with open eyes; a node's warning that repeats that of its part is said once."""
+def _warnings(judgement: Judgement) -> list[Record]:
+    """What is signed with open eyes: one line for each thing behind a WARN, as for each port whose counters rose."""
+    of = {key_of(v): v for v in judgement.verdicts if v["verdict"] == "WARN"}
     found: dict[str, Record] = {}
-    for v in verdicts:
-        if v["verdict"] == "WARN":
-            text = f"{v['stage']} {v['check']}: {v['reason']}"
-            found.setdefault(text, {"text": text, "subject": v["subject"]["id"], "simulated": v["simulated"]})
+    for cause in judgement.causes:
+        mine = [of[key] for key in (*cause["own"], *cause["explains"]) if key in of]
+        whole = cause["whole"] and cause["verdict"] == "WARN"
+        texts = {cause["said"]: mine} if whole and mine else {f"{v['stage']} {v['check']}: {v['reason']}": [v] for v in mine}
+        for text, behind in texts.items():
+            simulated = any(v["simulated"] for v in behind)
+            found.setdefault(text, {"text": text, "subject": behind[0]["subject"]["id"], "simulated": simulated})
     return list(found.values())
 
 

@@ -22,44 +22,64 @@ COLOURS = {"FAIL": "red", "UNKNOWN": "purple", "WARN": "yellow", "KNOWN_FAIL": "
 # All nodes are listed up to this many; of a larger fleet only those with findings, and of these so many.
 ALL_NODES = 40
 ABNORMAL_NODES = 100
-REASONS = 4
+# So many causes are said, and so many of what each explains.
+CAUSES = 100
+EXPLAINED = 12
 
 
 def coloured(model: Model, width: int | None = None) -> list[Line]:
-    """The table as (line, name of one of Ansible's colours or None): abnormal nodes first, the verdict last.
+    """What is bad and why, then the table, as (line, name of one of Ansible's colours or None); the verdict last.
 
-    `width` in columns, that of the terminal by default. Nothing in it can steer a terminal.
+    `width` in columns, that of the terminal by default: what is longer goes on in the next line. Nothing in it can steer a terminal.
     """
     width = max(60, min(width or shutil.get_terminal_size((120, 40)).columns, 200))
-    nodes = model["nodes"]
+    nodes = [n for n in model["nodes"] if n["kind"] != "pair"]
     shown = nodes if len(nodes) <= ALL_NODES else [n for n in nodes if n["findings"]][:ABNORMAL_NODES]
     lines: list[Line] = [("", None)]
     if model["partial"]:
-        lines.append((fit(f"PARTIAL: {_line(left_out(model))}", 2 * width), "yellow"))
+        lines += wrapped(f"PARTIAL: {_line(left_out(model))}", width, "yellow")
     if model["simulated"]:
         lines.append(("SIMULATED: results marked with * come from simulated tools, not from hardware", "yellow"))
+    lines += _causes(model["causes"], width)
     lines += _rows(model, shown, width)
     listed = {n["name"] for n in shown}
-    rest = [n for n in nodes if n["name"] not in listed]
+    rest = [n for n in model["nodes"] if n["name"] not in listed]
     for word, colour in COLOURS.items():
         kinds = [n["kind"] for n in rest if n["verdict"] == word]
         if kinds:
             lines.append((f"and {counted(kinds)} with {word}", colour))
-    lines += [(fit(f"note: {_line(note)}", 2 * width), "yellow") for note in model["notes"]]
-    lines += [(fit(f"WARN: {_line(w['text'])}", 2 * width), COLOURS["WARN"]) for w in model["warnings"] if not w["subject"]]
+    for note in model["notes"]:
+        lines += wrapped(f"note: {_line(note)}", width, "yellow")
+    for warning in model["warnings"]:
+        if not warning["subject"]:
+            lines += wrapped(f"WARN: {_line(warning['text'])}", width, COLOURS["WARN"])
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]
     word = "ACCEPTED" if model["accepted"] else "NOT ACCEPTED"
     lines += [
         ("", None),
         (f"{counts or 'no verdict'}; {coverage['measured']} of {coverage['planned']} planned checks measured", None),
-        (f"{word}: {_line(model['why'])}", "green" if model["accepted"] else "red"),
     ]
-    return lines
+    return lines + wrapped(f"{word}: {_line(model['why'])}", width, "green" if model["accepted"] else "red")
+
+
+def _causes(causes: list[Model], width: int) -> t.Iterator[Line]:
+    """Each cause in one sentence, under it what is bad because of it."""
+    for cause in causes[:CAUSES]:
+        mark = "*" if cause["simulated"] else ""
+        yield from wrapped(f"{cause['verdict']:7} {_line(cause['said'])}{mark}", width, COLOURS[cause["verdict"]], 8)
+        names = list(dict.fromkeys(_line(one["subject"]) for one in cause["explains"]))
+        if names:
+            more = f" and {len(names) - EXPLAINED} more" if len(names) > EXPLAINED else ""
+            yield from wrapped(f"        {', '.join(names[:EXPLAINED])}{more}", width, None, 8)
+    if len(causes) > CAUSES:
+        yield f"and {len(causes) - CAUSES} more, see the report", None
+    if causes:
+        yield "", None
 
 
 def _rows(model: Model, shown: list[Model], width: int) -> t.Iterator[Line]:
-    """Node by stage, under each node why it is not as it should be."""
+    """Node by stage."""
     stages = [s["name"] for s in model["stages"]]
     names = [_line(n["name"]) + ("*" if n["simulated"] else "") for n in shown]
     cells = [max(10, len(stage)) for stage in stages]
@@ -70,12 +90,37 @@ def _rows(model: Model, shown: list[Model], width: int) -> t.Iterator[Line]:
     for node, name in zip(shown, names, strict=True):
         row = "  ".join(f"{node['stages'][stage]:{w}}" for stage, w in zip(stages, cells, strict=True))
         yield f"{pad(name, name_width)}  {node['verdict']:10}  {row}".rstrip(), COLOURS[node["verdict"]]
-        prefix = f"{node['name']}: "
-        for finding in node["findings"][:REASONS]:
-            text = f"    {finding['verdict']} {finding['stage']} {finding['check']}: {_line(finding['reason'].removeprefix(prefix))}"
-            yield fit(text, 2 * width), COLOURS[finding["verdict"]]
-        if len(node["findings"]) > REASONS:
-            yield f"    and {len(node['findings']) - REASONS} more, see the report", None
+
+
+def wrapped(text: str, width: int, colour: str | None, indent: int = 4) -> list[Line]:
+    """A text in as many lines as it takes, those after the first indented; a word that is longer than a line is broken."""
+    lines: list[Line] = []
+    line = text[: len(text) - len(text.lstrip(" "))]
+    room = True  # nothing but blanks in the line yet
+    for word in text.split(" "):
+        if not word and room:
+            continue
+        while True:
+            glue = "" if room else " "
+            if columns(line + glue + word) <= width:
+                line, room = line + glue + word, False
+                break
+            if room:
+                head = _head(word, width - columns(line))
+                line, word = line + head, word[len(head) :]
+            lines.append((line.rstrip(), colour))
+            line, room = " " * indent, True
+    return [*lines, (line.rstrip(), colour)]
+
+
+def _head(word: str, width: int) -> str:
+    """As much of a word as fits, at least one character."""
+    kept = word[:1]
+    for character in word[1:]:
+        if columns(kept + character) > width:
+            break
+        kept += character
+    return kept
 
 
 def _line(text: t.Any) -> str:

@@ -15,6 +15,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
@@ -124,7 +125,7 @@ class Stage:
 
     def opinions(
         self, deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected, tables: list[Table]
-    ) -> t.Iterator[tuple[Key, Opinion]]:
-        """What its measurements say together, besides what each says of itself. `deciding` is the attempt that counts of each key,
-        `records` are all, those of one key in the order of their attempts, `tables` what it made of them."""
+    ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
+        """What its measurements say together, besides what each says of itself, and whom they convict. `deciding` is the attempt that
+        counts of each key, `records` are all, those of one key in the order of their attempts, `tables` what it made of them."""
         return iter(())

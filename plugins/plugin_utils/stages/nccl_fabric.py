@@ -12,16 +12,45 @@ import itertools
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import grouping
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping
 
 Record = t.Dict[str, t.Any]
+
+
+LOCALISE = "localise"
+
+
+def convicted(deciding: t.Mapping[Key, Record]) -> t.Iterator[Blame]:
+    """Whom the search behind a slow group convicts, with the group; where it left something open, nobody explains the group."""
+    mine = {key: record for key, record in deciding.items() if key.stage == NcclFabric.name}
+    searched: dict[tuple[str, str], list[Key]] = {}
+    groups: dict[tuple[str, str], list[Key]] = {}
+    for key, record in mine.items():
+        if key.check == LOCALISE:
+            searched.setdefault((record["target"], key.variant), []).append(key)
+        elif record["subject"]["kind"] == "group":
+            words = " ".join(sorted([*key.variant.split(), f"op={key.check}"]))
+            groups.setdefault((record["target"], words), []).append(key)
+    for search, found in searched.items():
+        sure = [key for key in found if mine[key]["outcome"] == "measured"]
+        explained = frozenset(groups.get(search, ())) if len(sure) == len(found) else frozenset()
+        for key in sure:
+            kind = mine[key]["subject"]["kind"]
+            findings = mine[key]["context"].get("findings")
+            texts = [str(one.get("text")) for one in findings if isinstance(one, dict)] if isinstance(findings, list) else []
+            said = "; ".join(texts).removeprefix(f"{kind} {key.subject}: ") or "convicted"
+            yield Blame(key.subject, kind, f"bad between nodes: {said}", own=(key,), explains=explained)
 
 
 class NcclFabric(grouping.Grouped):
     name = "nccl_fabric"
     role = "gpufleet.acceptance.nccl_fabric"
     # A finding of its search is one too.
-    conditions = grouping.Grouped.conditions | {"localise"}
+    conditions = grouping.Grouped.conditions | {LOCALISE}
     primary = ("busbw",)
     floor = ("busbw", "GB/s")
 
@@ -32,6 +61,11 @@ class NcclFabric(grouping.Grouped):
     def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
         """The leaf switches of the members, for the search."""
         return {"topology": {node: known[node]["nccl_fabric_leaf"] for node in members if known[node].get("nccl_fabric_leaf")}}
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
+        return convicted(deciding)
 
 
 STAGE = NcclFabric()

@@ -19,6 +19,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, ends_of, key_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
@@ -155,7 +156,8 @@ def kinds(wanted: Record) -> list[Record]:
                 "kind": kind,
                 "bytes": None if op == "atomic" else size,
                 "iterations": None if wanted["rdma_duration"] else count,
-                "duration": None if any(word.startswith(("-f", "--margin")) for word in wanted["rdma_extra_args"])
+                "duration": None
+                if any(word.startswith(("-f", "--margin")) for word in wanted["rdma_extra_args"])
                 else wanted["rdma_duration"] or None,
                 "qps": qps if bandwidth else None,
                 "context": {"op": op, "bidirectional": bool(both), "qps": qps, "direction": direction},
@@ -478,7 +480,7 @@ class Rdma(base.Stage):
 
     def opinions(
         self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]
-    ) -> t.Iterator[tuple[Key, Opinion]]:
+    ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
         return rdma_matrix.opinions(deciding, records, expected, tables)
 
 

@@ -16,12 +16,13 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_rails
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_blames, rdma_rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 
 Record = t.Dict[str, t.Any]
@@ -215,7 +216,7 @@ def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
 
 def opinions(
     deciding: t.Mapping[Key, Record], records: t.Sequence[Record], expected: Expected, made: t.Iterable[Table]
-) -> t.Iterator[tuple[Key, Opinion]]:
+) -> t.Iterator[tuple[Key, Opinion] | Blame]:
     """What the verdict engine adds to what each measurement says of itself. `deciding` is the attempt that counts of each key,
     `records` are all, those of one key in the order of their attempts, `made` the tables of them."""
     ports = _ports_of(records)
@@ -224,8 +225,11 @@ def opinions(
     yield from _unmeasured_ports(deciding, records, ports)
     for table in made:
         found = table.diagnose()
-        for finding in found.findings if found else ():
+        findings = found.findings if found else ()
+        for finding in findings:
             yield from _finding(table, finding, deciding)
+        yield from rdma_blames.convicted(table, findings)
+    yield from rdma_blames.counted(deciding, rails_of, sides)
 
 
 def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:

@@ -10,6 +10,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import refused
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 
 Record = dict[str, t.Any]
 PLAN = {
@@ -22,11 +23,12 @@ PLAN = {
 
 
 def verdict(subject: str, word: str, kind: str = "node", members: t.Sequence[str] = ()) -> Record:
-    return {"subject": {"kind": kind, "id": subject, "members": list(members)}, "verdict": word}
+    about = {"kind": kind, "id": subject, "members": list(members)}
+    return {"stage": "s", "check": "c", "variant": "", "subject": about, "verdict": word}
 
 
-def of(*planned: Record, extras: t.Sequence[Record] = (), accepted: bool = False) -> t.Any:
-    return types.SimpleNamespace(verdicts=[*planned, *extras], planned=list(planned), accepted=accepted)
+def of(*planned: Record, extras: t.Sequence[Record] = (), accepted: bool = False, causes: t.Sequence[Record] = ()) -> t.Any:
+    return types.SimpleNamespace(verdicts=[*planned, *extras], planned=list(planned), accepted=accepted, causes=list(causes))
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,10 @@ def test_where_warnings_refuse_they_are_blamed() -> None:
 
 def test_a_run_that_is_refused_as_a_whole_accepts_nobody() -> None:
     assert refused.targets(PLAN, of(verdict("b", "FAIL")), whole=True) == ["a", "b", "c", "lab"]
+
+
+@pytest.mark.parametrize(("kind", "culprit", "failed"), [("nic", "c/nic/mlx5_0/1", ["c"]), ("switch", "leaf-1", ["a", "c"])])
+def test_of_a_pair_that_is_low_because_of_a_port_only_the_ports_node_fails(kind: str, culprit: str, failed: list[str]) -> None:
+    pair = verdict("a|c", "FAIL", "pair", ["a", "c"])
+    cause = {"kind": kind, "subject": culprit, "explains": [key_of(pair)]}
+    assert refused.targets(PLAN, of(pair, causes=[cause])) == failed

@@ -154,6 +154,23 @@ def test_terminal_text_is_cut_and_padded_to_its_columns(text: str, width: int) -
     assert terminal.columns(terminal.pad(text, width + 3)) == width + 3
 
 
+@hypothesis.given(st.text(), st.integers(60, 90))
+def test_terminal_text_goes_on_in_the_next_line_and_none_is_lost(text: str, width: int) -> None:
+    text = " ".join(formats.plain(text).split())
+    lines = [line for line, _colour in terminal.wrapped(f"FAIL    {text}", width, None, 8)]
+    assert max(map(terminal.columns, lines)) <= width
+    assert "".join("".join(lines).split()) == "".join(f"FAIL{text}".split())
+
+
+@pytest.mark.parametrize("make", [formats.markdown, page.render, lambda made: "\n".join(line for line, _ in terminal.coloured(made, 100))])
+def test_the_end_of_a_long_reason_is_shown(make: t.Callable[[dict[str, t.Any]], str]) -> None:
+    """Where the advice stands."""
+    reason = f"a: {'it could not be measured ' * 30} and set acceptance\u00b7become=false"
+    verdicts = [samples.verdict("a", "stack", "facts", "UNKNOWN", reason=reason)]
+    text = make(model.build(samples.plan(["a"], ["stack"]), samples.judgement(verdicts, notes=[reason])))
+    assert text.count("become=false") + text.count("become\\=false") >= 2
+
+
 @hypothesis.given(st.recursive(st.text() | st.floats(allow_nan=False, allow_infinity=False), lambda inner: st.lists(inner, max_size=3)))
 def test_a_figure_in_a_script_comes_back_as_it_was(value: t.Any) -> None:
     text = str(page.figure({"value": value}))
@@ -178,6 +195,6 @@ def test_the_terminal_lists_a_small_fleet_whole_and_of_a_large_one_what_is_wrong
     assert len(listed) == terminal.ABNORMAL_NODES
     assert any(re.fullmatch(r"and \d+ nodes with PASS", line) for line, _ in large)
     assert large[-1][0].startswith("NOT ACCEPTED: ")
-    assert max(terminal.columns(line) for line, _ in large) <= 240
+    assert max(terminal.columns(line) for line, _ in large) <= 120
     colours = {line.split()[1]: colour for line, colour in large if line.startswith("node0")}
     assert colours["FAIL"] == "red"

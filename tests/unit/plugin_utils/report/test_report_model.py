@@ -13,6 +13,8 @@ import typing as t
 
 import pytest
 import report_samples as samples
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import causes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, formats, page, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
@@ -192,3 +194,29 @@ def test_nodes_pairs_and_groups_are_counted_as_what_they_are() -> None:
     shown = page.render(made)
     assert "<b>42</b>nodes</div>" in shown and "<b>1</b>group</div>" in shown and "42 nodes, 1 pair and 1 group" in shown
     assert 'node="nccl_fabric",kind="group"' in formats.prometheus(made)
+
+
+def test_causes_stand_first_and_pairs_are_no_nodes() -> None:
+    pair = {"kind": "pair", "id": "a|b", "members": []}
+    key = ("rdma", "write_bw", "", "a|b")
+    verdicts = [
+        samples.verdict("c", "stack", "facts", "WARN", reason="c: another driver"),
+        samples.verdict("x", "rdma", "write_bw", "FAIL", subject=pair, reason="a|b: low", reason_code="below_floor"),
+        samples.verdict("b", "rdma", "timetable", "FAIL", reason="b: b/nic/mlx5_0/1: bad row", reason_code="bad_rail"),
+    ]
+    blame = causes.Blame("b/nic/mlx5_0/1", "nic", "slow", own=(Key("rdma", "timetable", "", "b"),), explains=frozenset({Key(*key)}))
+    judged = samples.judgement(verdicts, causes=causes.found(verdicts, [blame], {}))
+    made = report.build(samples.plan(["a", "b", "c"], ["stack", "rdma"]), judged)
+    sentence = "b mlx5_0 port 1: slow; 1 pair is low because of it"
+    assert [c["said"] for c in made["causes"]] == [sentence, "c: stack facts: another driver"]
+    assert made["causes"][0]["explains"] == [dict(zip(("stage", "check", "variant", "subject"), key, strict=True), verdict="FAIL")]
+    assert made["blamed"] == "2 nodes" and [w["text"] for w in made["warnings"]] == ["stack facts: c: another driver"]
+    lines = [line for line, _colour in terminal.coloured(made, 120)]
+    assert lines[1:4] == [f"FAIL    {sentence}", "        a|b", "WARN    c: stack facts: another driver"]
+    assert "and 1 pair with FAIL" in lines and not any(line.startswith("a|b") for line in lines)
+    text = formats.markdown(made)
+    assert f"**FAIL** {formats.cell(sentence)}" in text and "Pairs, each in its stage below: 1 FAIL." in text
+    assert "FAIL: because of b mlx5_0 port 1: slow; 1 pair is low because of it; a|b: low" in formats.junit(made)
+    shown = page.render(made)
+    assert "2 nodes of 2 nodes and 1 pair" in shown and shown.index("slow; 1 pair is low") < shown.index("another driver")
+    assert "<h3>a|b" not in shown

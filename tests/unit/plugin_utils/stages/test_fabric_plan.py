@@ -233,3 +233,26 @@ def test_a_stage_over_groups_says_what_is_checked_and_no_more(acting: Run) -> No
     assert set(told["gpu-01"]) == {"group", "token", "key", "members"} and set(told["gpu-02"]) == {"token", "key", "timeout"}
     with pytest.raises(RunError, match="ddp_group '' leaves a host out"):
         Ddp().items({"gpu-01": "gpu-01"}, wanted)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_slow_group_stands_under_whom_the_search_convicts(acting: Run, settled: bool) -> None:
+    plan, _todos = planned()
+    plan = {**plan, "run_id": acting.id, "partial": False, "notes": []}
+    mine = {(i["check"], i["variant"], i["subject"]["id"]): i for i in plan["items"]}
+    completer = measurement.Completer(acting, "nccl_fabric", "gpu-01", "ssh", mine)
+    (group,) = (i for i in plan["items"] if i["subject"]["kind"] == "group")
+    variant = " ".join(sorted([*group["variant"].split(), f"op={group['check']}"]))
+    text = "node gpu-04: it misses the floor with two partners"
+    culprit = {"kind": "node", "id": "gpu-04", "members": ["gpu-04"]}
+    seen = [
+        observation.measured(group["check"], variant=group["variant"], subject=group["subject"], context={"condition": True}),
+        observation.measured("localise", variant=variant, subject=culprit, context={"findings": [{"code": "localised", "text": text}]}),
+    ]
+    if not settled:
+        part = {"kind": "group", "id": "nccl_fabric/part-2", "members": ["gpu-02", "gpu-03"]}
+        seen.append(observation.failed("localise", "unresolved", "open", variant=variant, subject=part))
+    deciding = {key_of(record): record for record in (completer.complete(one) for one in seen)}
+    (blame,) = nccl_fabric.convicted(deciding)
+    assert blame.culprit == "gpu-04" and blame.said == "bad between nodes: it misses the floor with two partners"
+    assert {key.subject for key in blame.explains} == ({"nccl_fabric"} if settled else set())

@@ -500,3 +500,63 @@ def test_whatever_a_node_says_there_is_a_verdict(place: tuple[int, tuple[t.Any, 
     found = judge(records)
     assert len(found.planned) == len(BASE)
     assert all(map(heatmap.of_table, found.tables["rdma"]))
+
+
+# Causes --------------------------------------------------------------------------------------------------------------
+
+
+def whole(values: t.Callable[[str, str], float | None], names: list[str]) -> list[Record]:
+    """A run with all that the diagnosis asked for."""
+    again: list[tuple[str, str]] = []
+    while True:
+        records = run(values, names, again)
+        found = [table.diagnose() for table in rdma_matrix.tables(records, lambda _n, _t: SHIPPED)]
+        more = [(a.split("/")[0], b.split("/")[0]) for diagnosis in found if diagnosis for a, b, _rail in diagnosis.again]
+        if not more:
+            return records
+        again += more
+
+
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [
+        (lambda a, b: a == "n2", "slow in one direction, where it sends"),
+        (lambda a, b: b == "n2", "slow in one direction, where it receives"),
+        (lambda a, b: "n2" in (a, b), "slow (read_bw 200 Gb/s by the median, least 345.6)"),
+    ],
+)
+def test_one_bad_port_is_one_cause_with_its_pairs(slow: t.Callable[[str, str], bool], words: str) -> None:
+    found = judge(whole(lambda a, b: 200.0 if slow(a, b) else 388.0, nodes()))
+    (cause,) = found.causes
+    assert (cause["subject"], cause["convicted"]) == (port("n2"), True)
+    assert cause["said"].startswith(f"n2 mlx5_0 port 1: {words}") and cause["said"].endswith("; 5 pairs are low because of it")
+    assert {key.subject for key in cause["explains"]} == {"n0|n2", "n1|n2", "n2|n3", "n2|n4", "n2|n5"}
+    assert found.why.startswith("FAIL on 1 node (n2);"), "pairs are no nodes, and stand under their cause"
+
+
+def test_a_bad_path_besides_a_bad_port_stands_by_itself() -> None:
+    found = judge(whole(lambda a, b: 200.0 if a == "n2" or (a, b) == ("n4", "n5") else 388.0, nodes()))
+    assert [(c["subject"], len(c["explains"])) for c in found.causes] == [(port("n2"), 5), ("n4|n5", 0)]
+    assert "one direction, where n4 mlx5_0 port 1 sends" in found.causes[1]["said"]
+    assert found.why.startswith("FAIL on 1 node (n2) and 1 pair (n4|n5);")
+
+
+def test_a_link_that_breaks_is_said_to() -> None:
+    (cause,) = judge(whole(lambda a, b: None if "n2" in (a, b) else 388.0, nodes())).causes
+    assert "its link breaks" in cause["said"] and "5 pairs were not measured because of it" in cause["said"]
+
+
+def test_counters_of_a_port_are_one_line_whatever_pairs_it_was_in() -> None:
+    records = run(lambda _a, _b: 388.0, nodes())
+    rose = {"code": "link_errors", "part": "nic/mlx5_0/1", "text": "mlx5_0 port 1: symbol_error rose from 1 to 5", "before": 1, "after": 5}
+    for one in records:
+        if one["subject"]["kind"] == "pair" and one["context"]["rails"][0]["b"] == port("n3"):  # the client's own
+            one["evidence"] = {"changes": [rose], "unreadable": []}
+        elif (one["stage"], one["subject"]["id"]) == ("rdma", "n3"):
+            one["evidence"] = {"changes": [rose], "unreadable": []}
+            for row in one["series"]:
+                row["changes"] = [rose] if row["role"] == "server" else []
+    found = judge(records)
+    (cause,) = found.causes
+    assert cause["subject"] == port("n3") and cause["verdict"] == "WARN" and found.accepted
+    assert cause["said"] == "n3 mlx5_0 port 1: error counters rose in 10 tests: symbol_error; 5 pairs are a WARN because of it"

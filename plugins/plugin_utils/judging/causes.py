@@ -1,0 +1,179 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What lies behind the verdicts that are no PASS: each bad thing once, with everything that is bad because of it.
+
+A stage says what its measurements convict (`Blame`); a part stands for what its node repeats of it, the part whose error counters rose for
+every WARN that they made, and a node that was not measured for its pairs and groups that were not. Whatever nobody else is behind is a
+cause by itself. No verdict is changed here.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Cause
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
+
+Record = dict[str, t.Any]
+GOOD = ("PASS", "SKIPPED")
+# What a number that is too low, or a link that broke under the test, says; another finding of the same check is one of its own.
+LOW = frozenset({*reasons.LOW, "below_warn", "bad_rail", "localised"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Blame:
+    """`culprit`, the id of a subject of this `kind`, is `said` to be bad. Its own verdict stands at `own`; the checks that it `explains`
+    may be low, or broken, because of it. Of error `counters` it explains the WARN that they are, and no number."""
+
+    culprit: str
+    kind: str
+    said: str
+    own: tuple[Key, ...] = ()
+    explains: frozenset[Key] = frozenset()
+    counters: bool = False
+
+
+def found(verdicts: t.Iterable[Record], blames: t.Iterable[Blame], deciding: t.Mapping[Key, Record]) -> list[Cause]:
+    """The causes of all verdicts that are no PASS: what was convicted first, then the worst."""
+    return _Search({key_of(v): v for v in verdicts if v["verdict"] not in GOOD}, list(blames), deciding).causes()
+
+
+class _Search:
+    def __init__(self, bad: dict[Key, Record], blames: list[Blame], deciding: t.Mapping[Key, Record]) -> None:
+        self.bad = bad
+        self.deciding = deciding
+        self.kinds: dict[str, str] = {}
+        self.convicted: set[str] = set()
+        self.own: dict[str, list[Key]] = collections.defaultdict(list)
+        self.explains: dict[str, list[Key]] = collections.defaultdict(list)
+        # What was said of a culprit in one sentence, with the checks of its own that this tells all of.
+        self.said: dict[str, dict[str, list[Key]]] = collections.defaultdict(dict)
+        self.rose: dict[str, dict[str, list[Key]]] = collections.defaultdict(dict)
+        self.behind: dict[Key, str] = {}
+        for blame in blames:
+            self._take(blame)
+        # Nodes of which a stage knows nothing: what it could not measure of their pairs and groups is theirs.
+        unknown = [key for key, v in bad.items() if v["verdict"] == "UNKNOWN" and subjects.bearer(v["subject"])[0] == "node"]
+        self.silent = {(key.stage, key.subject) for key in unknown}
+        for key, v in bad.items():
+            if key not in self.behind:
+                self._place(key, v)
+
+    def _take(self, blame: Blame) -> None:
+        own = [key for key in blame.own if key in self.bad and self._is_of(key, blame)]
+        explained = [key for key in sorted(blame.explains) if key in self.bad and self._is_of(key, blame)]
+        mine = [key for key in own if self.behind.setdefault(key, blame.culprit) == blame.culprit]
+        others = [key for key in explained if self.behind.setdefault(key, blame.culprit) == blame.culprit]
+        if not own and not others:
+            return
+        self.kinds[blame.culprit] = blame.kind
+        if not blame.counters:
+            self.convicted.add(blame.culprit)
+        self.own[blame.culprit] += [key for key in mine if key not in self.own[blame.culprit]]
+        self.explains[blame.culprit] += [key for key in others if key not in self.explains[blame.culprit]]
+        self.said[blame.culprit].setdefault(blame.said, []).extend([*mine, *others])
+
+    def _counted(self, key: Key) -> bool:
+        return (self.bad[key]["verdict"], self.bad[key]["reason_code"]) == ("WARN", "evidence")
+
+    def _is_of(self, key: Key, blame: Blame) -> bool:
+        """Whether what is bad about a check is what the blame is about."""
+        if blame.counters:
+            return self._counted(key)
+        record = self.deciding.get(key)
+        unmeasured = self.bad[key]["verdict"] == "UNKNOWN" and (record is None or record["outcome"] != "measured")
+        return (unmeasured and key not in blame.own) or self.bad[key]["reason_code"] in LOW
+
+    def _place(self, key: Key, verdict: Record) -> None:
+        """Behind a check that no stage has explained."""
+        kind, bearer = subjects.bearer(verdict["subject"])
+        if kind != "node" and verdict["verdict"] == "UNKNOWN":
+            silent = sorted(node for node in subjects.nodes_of(verdict["subject"]) if (key.stage, node) in self.silent)
+            if silent:
+                self.kinds.setdefault(silent[0], "node")
+                self.explains[silent[0]].append(key)
+                return
+        culprits = {key.subject: str(verdict["subject"]["kind"])}
+        if kind == "node":
+            part = self._part_said(bearer, verdict)
+            culprits = self._counters(key, bearer) if self._counted(key) else {}
+            culprits = culprits or {part: kind_of(part)}
+        for culprit, kind in culprits.items():
+            self.kinds.setdefault(culprit, kind)
+            self.own[culprit].append(key)
+
+    @staticmethod
+    def _part_said(node: str, verdict: Record) -> str:
+        """The part that a node's reason is about, or the subject itself."""
+        whom = str(verdict["reason"]).split(": ", 1)[0]
+        return whom if whom.startswith(f"{node}/") and node_of(whom) == node else str(verdict["subject"]["id"])
+
+    def _counters(self, key: Key, node: str) -> dict[str, str]:
+        """The parts of a node whose counters rose in a test, with their kinds."""
+        changes = (self.deciding[key]["evidence"].get("changes") or []) if key in self.deciding else []
+        found = {}
+        for change in changes if isinstance(changes, list) else ():
+            part = change.get("part") if isinstance(change, dict) else None
+            name = f"{node}/{part}"
+            if part and isinstance(part, str) and node_of(name) == node:
+                found[name] = kind_of(name)
+                self.rose[name].setdefault(str(change.get("text") or change.get("code")), []).append(key)
+        return found
+
+    def causes(self) -> list[Cause]:
+        culprits = dict.fromkeys((*self.own, *self.explains))
+        made = [self._cause(culprit) for culprit in culprits if self.own[culprit] or self.explains[culprit]]
+        return sorted(made, key=lambda c: (-SEVERITY[c["verdict"]], not c["convicted"], -len(c["explains"]), c["subject"]))
+
+    def _cause(self, culprit: str) -> Cause:
+        own, explained = self.own.get(culprit, []), self.explains.get(culprit, [])
+        own = sorted(own, key=lambda key: (-self._severity(key), key))
+        told = dict(self.said.get(culprit, {}))
+        if culprit in self.rose:
+            texts, tests = list(self.rose[culprit]), {key for keys in self.rose[culprit].values() for key in keys}
+            count = f" in {len(tests)} tests" if len(tests) > 1 else ""
+            others = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
+            told[f"error counters rose{count}: {'; '.join(texts[:4])}{others}"] = list(tests)
+        covered = {key for keys in told.values() for key in keys}
+        parts = [(max(map(self._severity, keys or own)), text) for text, keys in told.items()]
+        reasons_left = dict.fromkeys(self._reason(key, culprit) for key in own if key not in covered)
+        if reasons_left:
+            first = next(key for key in own if key not in covered)
+            more = len(reasons_left) - 1
+            left = f"; {more} more finding{'s' if more > 1 else ''} of it" if more else ""
+            parts.append((self._severity(first), f"{next(iter(reasons_left))}{left}"))
+        parts.sort(key=lambda part: -part[0])
+        said = "; ".join(text for _severity, text in parts) or "not measured"
+        return Cause(
+            subject=culprit, kind=self.kinds[culprit], convicted=culprit in self.convicted, whole=not reasons_left,
+            verdict=max((self.bad[key]["verdict"] for key in (*own, *explained)), key=SEVERITY.__getitem__),
+            said=f"{subjects.spoken(culprit)}: {said}{self._because(explained)}", own=own, explains=sorted(explained),
+        )  # fmt: skip
+
+    def _severity(self, key: Key) -> int:
+        return SEVERITY[self.bad[key]["verdict"]]
+
+    def _reason(self, key: Key, culprit: str) -> str:
+        """What a check says, without whom it says it of."""
+        text = str(self.bad[key]["reason"])
+        for name in (culprit, node_of(culprit)):
+            text = text.removeprefix(f"{name}: ")
+        return f"{key.stage} {key.check}: {text}" if self.bad[key]["verdict"] != "UNKNOWN" else text
+
+    def _because(self, explained: list[Key]) -> str:
+        whom = {self.bad[key]["subject"]["id"]: self.bad[key]["subject"]["kind"] for key in explained}
+        if not whom:
+            return ""
+        words = {self.bad[key]["verdict"] for key in explained}
+        how = "were not measured" if words == {"UNKNOWN"} else "are a WARN" if words == {"WARN"} else "are low"
+        if len(whom) == 1:
+            how = how.replace("are", "is").replace("were", "was")
+        return f"; {subjects.counted(whom.values())} {how} because of it"

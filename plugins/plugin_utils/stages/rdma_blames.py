@@ -1,0 +1,130 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whom the matrix of pairs convicts, in words for whoever goes there, and which pairs are bad because of it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import statistics
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import Finding
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
+
+Record = dict[str, t.Any]
+
+
+class Table(t.Protocol):
+    """What is asked of a matrix (rdma_matrix.Table)."""
+
+    check: str
+    variant: str
+    cells: list[Cell]
+    better: t.Literal["higher", "lower"]
+    unit: str
+
+
+def convicted(table: Table, findings: t.Iterable[Finding]) -> t.Iterator[Blame]:
+    """A pair is explained where each of its bad tests is that of somebody convicted."""
+    bad = [cell for cell in table.cells if standing(cell.outcome, cell.value, cell.floor, table.better) == "bad"]
+    sure = [finding for finding in findings if finding.confidence == "convicted" and finding.kind in ("nic", "node", "pair")]
+    behind = {finding.id: [cell for cell in bad if _touches(finding, cell)] for finding in sure}
+    tests: dict[Key, list[Cell]] = collections.defaultdict(list)
+    for cell in bad:
+        tests[_key(table, cell)].append(cell)
+    explained = {id(cell) for cells in behind.values() for cell in cells}
+    whole = {key for key, cells in tests.items() if all(id(cell) in explained for cell in cells)}
+    for finding in sure:
+        keys = {_key(table, cell) for cell in behind[finding.id]}
+        said = _said(table, finding, behind[finding.id])
+        if finding.kind == "pair":
+            pair = pair_of(*map(node_of, finding.members))
+            yield Blame(
+                pair, "pair", f"the path {' - '.join(map(subjects.spoken, finding.members))} is {said}", own=tuple(sorted(keys & whole))
+            )
+        else:
+            node = node_of(finding.members[0])
+            yield Blame(finding.members[0], finding.kind, said, own=(Key("rdma", TIMETABLE, "", node),), explains=frozenset(keys & whole))
+
+
+def _key(table: Table, cell: Cell) -> Key:
+    """Of the pair's check that a test belongs to."""
+    a, b = node_of(cell.a), node_of(cell.b)
+    variant = directions.with_direction(table.variant, directions.direction_of(a, b)) if cell.directed else table.variant
+    return Key("rdma", table.check, variant, pair_of(a, b))
+
+
+def _ways(finding: Finding) -> tuple[bool, bool]:
+    """Whether a port or a node is bad where it sends and where it receives, as the tests tell that speak against it."""
+    whole = set(finding.members)
+    ends = [[str(one[end]) for one in finding.evidence] for end in ("a", "b")]
+    sends, receives = (any(port in whole or node_of(port) in whole for port in of) for of in ends)
+    return sends, receives
+
+
+def _touches(finding: Finding, cell: Cell) -> bool:
+    members = set(finding.members)
+    if finding.kind == "pair":
+        return {cell.a, cell.b} == members
+    sends, receives = _ways(finding) if cell.directed else (True, True)
+    return (sends and bool({cell.a, node_of(cell.a)} & members)) or (receives and bool({cell.b, node_of(cell.b)} & members))
+
+
+def _said(table: Table, finding: Finding, cells: list[Cell]) -> str:
+    broke = [cell for cell in cells if cell.outcome == "failed"]
+    values = [cell.value for cell in cells if cell.outcome != "failed" and cell.value is not None]
+    slow = "slow" if table.better == "higher" else "late"
+    what = "its link breaks" if not values else f"{slow}, and its link breaks" if broke else slow
+    directed = any(cell.directed for cell in cells)
+    sends, receives = _ways(finding)
+    if directed and finding.kind == "pair":
+        from_ends = {cell.a for cell in cells}
+        what += f" in one direction, where {subjects.spoken(min(from_ends))} sends" if len(from_ends) == 1 else ""
+    elif directed and sends != receives:
+        what += f" in one direction, where it {'sends' if sends else 'receives'}"
+    floors = [cell.floor for cell in cells if cell.floor is not None]
+    if values and floors:
+        floor, limit = statistics.median(floors), "least" if table.better == "higher" else "most"
+        what += f" ({table.check} {statistics.median(values):.4g} {table.unit} by the median, {limit} {floor:.4g})"
+    if finding.not_looked_at:
+        what += f", {len(finding.not_looked_at)} paths behind it are to be measured once it is repaired"
+    return what
+
+
+def counted(
+    deciding: t.Mapping[Key, Record], rails_of: t.Callable[[Record], list[Record]], sides: t.Callable[[Record, str], list[Record]]
+) -> t.Iterator[Blame]:
+    """The ports whose error counters rose, each with all the tests in which they did."""
+    rose: dict[str, dict[Key, list[str]]] = collections.defaultdict(dict)
+
+    def take(node: str, key: Key, changes: t.Any) -> None:
+        for change in changes if isinstance(changes, list) else ():
+            if isinstance(change, dict) and str(change.get("part") or "").startswith("nic/"):
+                rose[f"{node}/{change['part']}"].setdefault(key, []).append(str(change.get("text")))
+
+    for key, record in deciding.items():
+        if key.stage != "rdma":
+            continue
+        if record["subject"]["kind"] == "pair":
+            rails = rails_of(record)
+            if rails:  # its own counters are the client's
+                take(node_of(rails[0]["b"]), key, record["evidence"].get("changes"))
+        elif key.check == TIMETABLE:
+            take(key.subject, key, record["evidence"].get("changes"))
+            for row in sides(record, "server"):
+                take(key.subject, Key("rdma", row["check"], row["variant"], row["subject"]), row["changes"])
+    for port, of in rose.items():
+        own = Key("rdma", TIMETABLE, "", node_of(port))
+        tests = [key for key in of if key != own]
+        names = dict.fromkeys(text.partition(": ")[2].partition(" rose ")[0] or text for texts in of.values() for text in texts)
+        said = f"error counters rose in {len(tests) or 1} test{'s' if len(tests) > 1 else ''}: {', '.join(names)}"
+        yield Blame(port, "nic", said, own=(own,), explains=frozenset(tests), counters=True)
