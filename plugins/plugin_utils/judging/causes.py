@@ -166,7 +166,8 @@ class _Search:
         text = str(self.bad[key]["reason"])
         for name in (culprit, node_of(culprit)):
             text = text.removeprefix(f"{name}: ")
-        return f"{key.stage} {key.check}: {text}" if self.bad[key]["verdict"] != "UNKNOWN" else text
+        stages = {k.stage for k in self.own[culprit] if self.bad[k]["reason"] == self.bad[key]["reason"]}
+        return f"{key.stage} {key.check}: {text}" if len(stages) == 1 else text  # a node that was lost was so in every stage
 
     def _because(self, explained: list[Key]) -> str:
         whom = {self.bad[key]["subject"]["id"]: self.bad[key]["subject"]["kind"] for key in explained}

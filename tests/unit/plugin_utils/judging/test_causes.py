@@ -65,7 +65,7 @@ def test_another_reason_of_the_nodes_own_check_is_not_covered() -> None:
     slow = pair("a", "b")
     made = found([slow, node("b", "UNKNOWN", "identity_changed", "b: it was another machine")], blame(slow))
     assert {c["subject"]: c["said"] for c in made} == {
-        PORT: "b mlx5_0 port 1: slow; 1 pair is low because of it", "b": "b: it was another machine",
+        PORT: "b mlx5_0 port 1: slow; 1 pair is low because of it", "b": "b: rdma timetable: it was another machine",
     }  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_a_gpu_stands_for_its_node_and_its_worst_is_said_first() -> None:
 def test_pairs_and_groups_of_a_node_that_was_lost_are_its() -> None:
     group = {"kind": "group", "id": "rdma/all", "members": ["a", "b", "c"]}
     verdicts = [
-        node("b", "UNKNOWN", "unreachable", "b: b cannot be reached"),
+        *(node("b", "UNKNOWN", "unreachable", "b: b cannot be reached", stage=stage) for stage in ("rdma", "gemm")),
         pair("a", "b", "UNKNOWN", "partner"),
         samples.verdict("x", "rdma", "all", "UNKNOWN", subject=group, reason_code="incomplete"),
         pair("a", "c", "UNKNOWN", "tool_failed"),
