@@ -84,6 +84,10 @@ options:
         description: How many seconds a start waits for a quick end.
         type: float
         default: 1.0
+      attempts:
+        description: Which attempt each check is. What the node has finished of it is taken and not measured again.
+        type: dict
+        default: {}
 requirements:
   - python >= 3.8
 attributes:

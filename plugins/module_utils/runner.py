@@ -14,11 +14,11 @@ import time
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, probing
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, member, probing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Session, SessionError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Session, SessionError, boot_id
 
 Probe = probing.Probe
 
@@ -52,6 +52,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
             "stage": {"type": "str"},
             "phase": {"type": "str", "default": "all", "choices": ["all", "start", "collect"]},
             "grace": {"type": "float", "default": 1.0},
+            "attempts": {"type": "dict", "default": {}},
         },
     },
 }
@@ -109,7 +110,8 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
     try:
         if phase != "collect":
             node = Node(common["timeout"], ledger=session.ledger, root=common["root"], exec=common["exec"])
-            session.start(lambda: signed(probe(params, node), node), common["lock_wait"])
+            asked = _asked(params, common, node)
+            session.start(lambda: signed(_left(probe, params, node, session.taken), node), common["lock_wait"], asked)
         found = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
     except SessionError as error:
         return {
@@ -126,6 +128,26 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
         "fault": found["fault"],
         "undone": session.undone,
     }
+
+
+def _asked(params: dict[str, t.Any], common: dict[str, t.Any], node: Node) -> dict[str, t.Any] | None:
+    """What the session is asked, as earlier.py wants it."""
+    checks = params.get("checks")
+    if not checks:
+        return None
+    settings = {**params, "checks": [], "root": common["root"], "exec": common["exec"]}
+    return earlier.asked(common["run"] or {}, checks, str(node.identity().get("machine_id") or ""), boot_id(), settings)
+
+
+def _left(
+    probe: Probe, params: dict[str, t.Any], node: Node, taken: list[dict[str, t.Any]]
+) -> t.Iterable[dict[str, t.Any]]:
+    """The probe, of the checks that the node has not finished before."""
+    if not taken:
+        return probe(params, node)
+    done = {earlier.name_of(observation) for observation in taken}
+    checks = [check for check in params["checks"] if earlier.name_of(check) not in done]
+    return probe({**params, "checks": checks}, node) if checks else ()
 
 
 def signed(observations: t.Iterable[dict[str, t.Any]], node: Node) -> t.Iterator[dict[str, t.Any]]:

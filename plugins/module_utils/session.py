@@ -13,7 +13,7 @@ its tools die with it, and the next session on the node finds the ledger and und
 Files under the state directory, which is removed when nothing is left in it:
     lock                     held (flock) by the guardian; says who holds it
     ledger.jsonl             processes and leases, one line each, written before the thing itself happens
-    RUN_ID/STAGE.jsonl       observations, and a last line that says how it ended
+    RUN_ID/STAGE.jsonl       observations, and a last line that says how it ended; in a run also what was asked, see earlier.py
 
 This module util is PRIVATE to the collection.
 """
@@ -33,11 +33,11 @@ import sys
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 
 DEFAULT_STATE_DIR = "/var/lib/gpufleet-acceptance"
-# An uncollected result of a detached probe is kept this long after its deadline.
+# An uncollected result of a detached probe, or of one whose controller is gone, is kept this long after its deadline.
 KEEP_S = 3600.0
 # Two who come to a machine at the same moment, by SSH and in a pod, may each see the other first.
 MEETING_S = 2.0
@@ -210,22 +210,29 @@ class Session:
         self.lock = Lock(self.state_dir)
         self.machine = machine or Machine()
         self.undone: list[str] = []
+        # What the node had finished before, as the same attempt of the same run: part of the answer.
+        self.taken: list[dict[str, t.Any]] = []
+        # Whether somebody who resumes the run may take what is finished.
+        self.keeps = False
         self._done_pipe = -1
         self._alive_pipe = -1
 
     # The module's side -------------------------------------------------------------------------------------------
 
-    def start(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]], wait_for_lock_s: float = 0.0) -> None:
-        """Take the node, undo what a dead session left, start guardian and probe."""
+    def start(
+        self,
+        probe: t.Callable[[], t.Iterable[dict[str, t.Any]]],
+        wait_for_lock_s: float = 0.0,
+        asked: dict[str, t.Any] | None = None,
+    ) -> None:
+        """Take the node, undo what a dead session left, start guardian and probe. `asked` is what earlier.py makes: what the node had
+        finished of it is in `taken` when `probe` is called."""
         try:
             self.acquire(wait_for_lock_s)
             self.undone = self.ledger.undo()
             self._remove_abandoned()
             os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.result_path)  # an earlier attempt's result is not ours
-            with open(self.result_path, "xb"):
-                pass
+            self._begin(asked)
         except OSError as error:
             code = {errno.ENOSPC: "disk_full", errno.EDQUOT: "disk_full"}.get(error.errno or 0, "state_dir")
             raise SessionError(code, f"state directory {self.state_dir}: {os.strerror(error.errno or 0)}") from error
@@ -248,6 +255,24 @@ class Session:
         self.machine.release()  # and that of the machine
         self._done_pipe, self._alive_pipe = done_read, alive_write
         self._await_signature()
+
+    def _begin(self, asked: dict[str, t.Any] | None) -> None:
+        """A new file for the result, with what is taken from the one that is there: whoever is killed again has lost nothing."""
+        self.keeps = asked is not None
+        self.taken = earlier.take(self.result_path, asked) if asked else []
+        new = self.result_path + ".new"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new)
+        try:
+            with open(new, "xb"):
+                pass
+            for record in [asked, *self.taken] if asked else []:
+                append(new, record)
+            os.replace(new, self.result_path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(new)
+            raise
 
     def _await_signature(self) -> None:
         """Until the guardian has signed the lock, a collect would take it for dead."""
@@ -289,10 +314,13 @@ class Session:
         lives = self._guardian_lives()
         try:
             with open(self.result_path, encoding="utf-8", errors="replace") as source:
+                ours = os.fstat(source.fileno()).st_ino
                 for line in source:
                     try:
                         record = json.loads(line)
                     except ValueError:
+                        continue
+                    if "began" in record:
                         continue
                     if "end" in record:
                         end = record["end"]
@@ -306,7 +334,7 @@ class Session:
         if end is None and not running:
             fault = fault or _full_disk(self.state_dir)
             self._replace_guardian()
-        if not running:
+        if not running and (_version(self.result_path) or (0, 0))[0] == ours:
             self._remove_result()
         return {"observations": observations, "end": end, "fault": fault, "running": running}
 
@@ -402,6 +430,7 @@ class Guardian:
         self.attached = True
         self.told_to_end = False
         self.subreaper = False
+        self.ours: tuple[int, int] | None = None
 
     def guard(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]]) -> None:
         """Does not return."""
@@ -445,6 +474,7 @@ class Guardian:
         while True:
             pid, status = os.waitpid(self.probe, os.WNOHANG)
             if pid:
+                self.probe = 0
                 return "done" if status == 0 else f"the probe ended with wait status {status}"
             if self.told_to_end:
                 return "interrupted"
@@ -463,6 +493,9 @@ class Guardian:
         return bool(word)
 
     def _clear_up(self, how: str) -> None:
+        # The probe first: it would say of a tool that we end that it has failed.
+        if self.probe:
+            os.kill(self.probe, signal.SIGKILL)
         # As their subreaper we see every process the tools left, whatever session it moved to.
         for _round in range(20):
             left = process.descendants(os.getpid())
@@ -479,25 +512,29 @@ class Guardian:
         undone = self.session.ledger.undo(processes=not self.subreaper or bool(left))
         if how == "connection lost":
             _remove_payload()
-        if how in ("connection lost", "interrupted"):
+        path = self.session.result_path
+        if how in ("connection lost", "interrupted") and not (self.session.keeps and earlier.said_something(path)):
             self.session._remove_result()  # nobody will come for it: a resume measures again
         else:
             with contextlib.suppress(OSError):  # a full disk: the module finds no end and says why
-                append(self.session.result_path, {"end": how, "undone": undone})
+                append(path, earlier.closing(path, how, undone))
+        self.ours = _version(path)
+        self.told_to_end = False  # a resume has told us to end the probe, and reads what it had finished
         self.session.release()
 
     def _outstay(self, until: float) -> None:
         """A result that nobody has taken is removed in the end, if it still is ours: of an attached probe as soon as its module is
-        gone, of a detached one after a while."""
-        ours = _version(self.session.result_path)
+        gone, unless a resume may come for it; that, and the result of a detached one, after a while."""
+        ours = self.ours
         poll = select.poll()
         poll.register(self.alive, select.POLLIN | select.POLLHUP)
         while time.monotonic() < until and not self.told_to_end:
             if ours is None or _version(self.session.result_path) != ours:
                 return
             if poll.poll(1000 if self.attached else 5000) and not self._heard():
-                if self.attached:
+                if self.attached and not self.session.keeps:
                     break
+                self.attached = False
                 poll.unregister(self.alive)
         if _version(self.session.result_path) == ours:
             self.session._remove_result()

@@ -18,6 +18,7 @@ from rigs import common
 pytestmark = pytest.mark.fleet
 LOST = ("gpu-01", "gpu-02", "gpu-03", "gpu-04")
 KEPT = ("gpu-05", "gpu-06")
+COUNTED = '#!/bin/sh\necho once >> /opt/simulated/gate/gathered\nexec /opt/simulated/bin/${0##*/} "$@"\n'
 RESUME, RESTORE = "playbooks/resume.yml", "playbooks/restore.yml"
 
 
@@ -133,6 +134,31 @@ def test_a_controller_that_is_killed_leaves_nothing_and_resumes(healthy: Accepta
     done = healthy.run(hosts, "-e", f"run_id={run_id(command)}", **more)
     assert "half-written" in done.output
     assert done.status == undisturbed.status != 0 and done.essence() == undisturbed.essence()
+    healthy.nothing_left(*hosts)
+
+
+def test_what_a_node_had_finished_when_the_controller_was_killed_is_not_measured_again(healthy: Acceptance) -> None:
+    hosts = ("gpu-01", "gpu-02")
+    variables = healthy.gate(*hosts)
+    for host in hosts:
+        gate = healthy.fleet.plant(host) / "gate"
+        (gate / "all_gather_perf").write_text(COUNTED)
+        (gate / "all_gather_perf").chmod(0o755)
+        variables[host]["nccl_node_ops"] = ["all_gather", "all_reduce"]
+    command = healthy.command(hosts, "--tags", "nccl_node", variables=variables)
+    running = healthy.start(command)
+    healthy.at_gate(running, *hosts)
+    os.killpg(running.pid, signal.SIGKILL)
+    assert running.wait(30) != 0
+    journal = results_of(command) / run_id(command) / "journal.jsonl"
+    assert b"all_gather" not in journal.read_bytes()
+    healthy.open(*hosts)
+    more = {"variables": variables, "results": results_of(command), "playbook": RESUME}
+    done = healthy.run(hosts, "-e", f"run_id={run_id(command)}", **more)
+    assert {m["attempt"] for m in done.journal} == {1} and {v["verdict"] for v in done.verdicts} == {"PASS"}, done.output[-3000:]
+    for host in hosts:
+        assert {m["check"] for m in done.journal if m["target"] == host} == {"all_gather", "all_reduce"}
+        assert (healthy.fleet.plant(host) / "gate/gathered").read_text() == "once\n"
     healthy.nothing_left(*hosts)
 
 

@@ -18,11 +18,11 @@ import threading
 import typing as t
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MANIFEST, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, MANIFEST, Stage
 
 
 class StageOnHost(base.StageOnTarget):
@@ -44,6 +44,15 @@ class StageOnHost(base.StageOnTarget):
             marker.touch()
         facts = answer.get("ansible_facts")
         return {**self.result(measurements), **({"ansible_facts": facts} if facts else {})}
+
+    def args(self) -> dict[str, t.Any]:
+        """Besides, which attempt each check is: what the node had finished of it when a controller died is part of the answer. A stage
+        between nodes says nothing of that: its parts are nothing without one another."""
+        args = super().args()
+        if self.description.works == ALONE:
+            pairs = {earlier.name_of(item): item["attempt"] for item in self.planned.values()}
+            args["run"] = {**args["run"], "attempts": pairs}
+        return args
 
     def _answer(self) -> dict[str, t.Any]:
         """The module's result, or one that says why there is none."""
