@@ -29,17 +29,37 @@ class ActionModule(ActionBase):
             evidence = integrity.gather(run, run.plan())
             if evidence.changed:
                 raise RunError(f"run {run.id} is not what was written: {evidence.changed[0]}")
-            text = baseline.propose(evidence.records, run.id, utc()[:10])
+            found = baseline.propose(evidence.records, run.id, utc()[:10])
+            text = found.text
             path = pathlib.Path(str(args.get("file") or run.dir / "expectations.yml"))
             before = path.read_text(encoding="utf-8") if path.is_file() else ""
             if not self._task.check_mode:
                 write_atomically(path, text)
         except (RunError, OSError, ValueError) as error:
             return {"failed": True, "msg": str(error)}
-        Display().display(f"{path}: read it, remove its 'proposed: true', and name it in acceptance_expectation_files")
+        for line in said(found, str(path)):
+            Display().display(line)
         return {
             "changed": before != text,
             "path": str(path),
-            "count": text.count("\n- id:") + text.count("\n  - id:"),
+            "count": len(found.entries),
             "diff": {"before": before, "after": text, "before_header": str(path), "after_header": str(path)},
         }
+
+
+def said(found: baseline.Proposal, path: str) -> list[str]:
+    """What people need to know of a proposal."""
+    lines = [f"left out: {line}" for line in found.left_out]
+    few = [entry["id"] for entry in found.entries if entry["confidence"] == "derived"]
+    if few:
+        lines.append(
+            f"of {', '.join(few[:5])}{' ...' if len(few) > 5 else ''} too few groups were measured to compare them: "
+            "a slow group proposes a slow value; hold it against what its NICs can give"
+        )
+    if found.entries:
+        lines.append(
+            f"{path}: {len(found.entries)} expectations; read it, remove its 'proposed: true', and name it in acceptance_expectation_files"
+        )
+    else:
+        lines.append(f"{path}: nothing can be proposed" + ("" if found.left_out else ": the run has no numbers without errors"))
+    return lines

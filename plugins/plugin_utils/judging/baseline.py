@@ -30,11 +30,20 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measur
 USUAL_SIZE = 1 << 30
 
 
-def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: int = bands.NEIGHBOURS) -> str:
-    """A file of expectations (YAML text), one entry per kind of hardware, check, metric and message size.
+class Proposal(t.NamedTuple):
+    """A file of expectations as YAML text, the entries in it, and what was left out and why."""
+
+    text: str
+    entries: list[dict[str, t.Any]]
+    left_out: list[str]
+
+
+def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: int = bands.NEIGHBOURS) -> Proposal:
+    """Expectations, one for each kind of hardware, check, metric and message size.
 
     Each value is the median of what was measured there on at least `minimum` subjects, without outliers, without those whose evidence
-    shows errors, and without nodes of which anything in the run is fatal (wrong results, a lost GPU, memory errors). `date` is YYYY-MM-DD.
+    shows errors, and without nodes of which anything in the run is fatal (wrong results, a lost GPU, memory errors). Of groups of nodes
+    there are seldom that many: one is enough, and what fewer than `minimum` of them say is `derived`. `date` is YYYY-MM-DD.
     """
     latest: dict[t.Any, dict[str, t.Any]] = {}
     bad: set[tuple[str, str]] = set()
@@ -43,10 +52,14 @@ def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: in
             bad.add(subjects.bearer(m["subject"]))
         if m["outcome"] == "measured":
             latest[m["stage"], m["check"], m["variant"], m["subject"]["id"]] = m
+    # Where a search has found something in a group, what the group gave is no example.
+    suspect = {(m["stage"], m["target"]) for m in latest.values() if m["context"].get("findings") and not m["metrics"]}
     groups: dict[str, dict[str, list[float]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for m in latest.values():
         # A node that computes wrong values or loses its GPUs is no yardstick.
-        if not m["evidence"].get("changes") and subjects.bearer(m["subject"]) not in bad:
+        concerned = {subjects.bearer(m["subject"]), *(("node", node) for node in subjects.nodes_of(m["subject"]))}
+        searched = m["subject"]["kind"] == "group" and (m["stage"], m["target"]) in suspect
+        if not m["evidence"].get("changes") and not concerned & bad and not searched:
             for entry, value in _numbers(m):
                 groups[json.dumps(entry, sort_keys=True)][m["subject"]["kind"]].append(value)
     entries: dict[str, dict[str, t.Any]] = {}
@@ -57,9 +70,10 @@ def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: in
         entry, values = json.loads(text), _without_outliers(kinds[kind], json.loads(text)["better"])
         simulated = entry.pop("simulated")
         name = _id(entry["match"], entries)
-        if len(values) < minimum:
+        if len(values) < (1 if kind == "group" else minimum):
             left_out.append(f"{name}: measured on {len(values)}, expected at least {minimum}")
             continue
+        few = len(values) < minimum
         spread = 100 * (max(values) - min(values)) / statistics.median(values)
         whole = {
             "id": name,
@@ -68,10 +82,14 @@ def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: in
             "value": float(f"{statistics.median(values):.5g}"),
             "unit": entry["unit"],
             "better": entry["better"],
-            "source": f"{'SIMULATED ' if simulated else ''}run {run_id}: median of {len(values)} {kind}s, "
-            f"{spread:.1f} % between lowest and highest",
+            "source": f"{'SIMULATED ' if simulated else ''}run {run_id}: "
+            + (
+                f"what one {kind} gave, which nothing was compared with"
+                if len(values) == 1
+                else f"median of {len(values)} {kind}s, {spread:.1f} % between lowest and highest"
+            ),
             "date": date,
-            "confidence": "measured",
+            "confidence": "derived" if few else "measured",
         }
         wrong = _problem(whole)
         if wrong:
@@ -84,9 +102,9 @@ def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: in
         "# file in acceptance_expectation_files.",
         *(f"# Left out: {line}" for line in left_out),
     ]
-    content = {"proposed": True, "expectations": list(entries.values())}
+    content: dict[str, t.Any] = {"proposed": True, "expectations": list(entries.values())}
     body = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
-    return "---\n" + "\n".join(head) + "\n" + body
+    return Proposal("---\n" + "\n".join(head) + "\n" + body, content["expectations"], left_out)
 
 
 def _is_fatal(m: dict[str, t.Any]) -> bool:

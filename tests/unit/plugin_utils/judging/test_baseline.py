@@ -7,8 +7,8 @@ from __future__ import annotations
 import typing as t
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import verdict
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.baseline import propose
+from ansible_collections.gpufleet.acceptance.plugins.action import baseline as action
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import resolve
 
 RUN = "20261121T000000Z-0a1b2c"
@@ -26,6 +26,10 @@ def nccl(subject: str, busbw: float, **fields: t.Any) -> dict[str, t.Any]:
         "command": [], "tool_version": None, "started_at": "2026-11-21T00:00:00Z", "duration_s": 1.0, "raw": None,
         "raw_sha256": None, "simulated": False, **fields,
     }  # fmt: skip
+
+
+def propose(*args: t.Any, **options: t.Any) -> str:
+    return baseline.propose(*args, **options).text
 
 
 def entries(text: str) -> list[dict[str, t.Any]]:
@@ -91,3 +95,39 @@ def test_measured_in_one_run_and_judged_in_another(tmp_path: t.Any) -> None:
 def test_simulated_numbers_say_so() -> None:
     found = entries(propose([nccl(f"n{i}", 300.0, simulated=True) for i in range(5)], RUN, "2026-11-21"))
     assert all(e["source"].startswith("SIMULATED") for e in found)
+
+
+# Groups of nodes -----------------------------------------------------------------------------------------------------
+
+
+def fabric(busbw: float, name: str = "nccl_fabric", **fields: t.Any) -> dict[str, t.Any]:
+    subject = {"kind": "group", "id": name, "members": ["n1", "n2", "n3", "n4"]}
+    context = {**CONTEXT, "gpus": 8, "nodes": 4, "nics": 8, "nic_gbps": 400, "mnnvl": False}
+    about = {"stage": "nccl_fabric", "subject": subject, "context": context, "target": f"head of {name}"}
+    return {**nccl("n1", busbw), **about, **fields}
+
+
+def test_one_group_is_enough_and_says_what_it_is_worth() -> None:
+    found = baseline.propose([fabric(380.0)], RUN, "2026-11-21")
+    assert {e["match"]["size"] for e in found.entries} == {GIB, "plateau"} and not found.left_out
+    for entry in found.entries:
+        assert entry["value"] == 380 and entry["confidence"] == "derived" and entry["match"]["nodes"] == 4
+        assert entry["source"] == f"run {RUN}: what one group gave, which nothing was compared with"
+    lines = action.said(found, "/x.yml")
+    assert "too few groups were measured" in lines[0] and "/x.yml: 2 expectations" in lines[-1]
+    six = baseline.propose([fabric(380.0 + n, f"nccl_fabric/{n}") for n in range(6)], RUN, "2026-11-21")
+    assert {e["confidence"] for e in six.entries} == {"measured"} and "median of 6 groups" in six.entries[0]["source"]
+
+
+def test_a_group_in_which_a_search_found_something_is_no_example() -> None:
+    finding = fabric(1.0, check="localise", metrics={}, series=[])
+    finding["context"] = {"findings": [{"code": "localised", "text": "n3 is slow"}]}
+    assert baseline.propose([fabric(300.0), finding], RUN, "2026-11-21").entries == []
+    finding["target"] = "head of another"
+    assert baseline.propose([fabric(300.0), finding], RUN, "2026-11-21").entries
+
+
+def test_what_is_left_out_is_said_on_the_terminal() -> None:
+    lines = action.said(baseline.propose([nccl("n1", 300.0)], RUN, "2026-11-21"), "/x.yml")
+    assert len(lines) == 3 and all("measured on 1, expected at least 5" in line for line in lines[:2])
+    assert lines[-1] == "/x.yml: nothing can be proposed"
