@@ -197,6 +197,7 @@ class Job:
         self.path = path
         self.rc: int | None = None
         self.out = self.err = ""
+        self.dropped = 0  # bytes of either beyond the limit
         self.timed_out = False
         self.missing: str | None = None
         self.started_at = time.time()
@@ -210,6 +211,16 @@ class Job:
     def argv(self) -> list[str]:
         """The first of its command lines."""
         return self.commands[0].argv if self.commands else []
+
+    @property
+    def raw(self) -> str:
+        """All that was kept of what it printed, and how much was not."""
+        return process.shown(self.out, self.err, self.dropped)
+
+    @property
+    def too_much(self) -> str:
+        """What to say where its output was not read to its end and does not say what it should."""
+        return process.too_much(self.out, self.err, self.dropped, OUTPUT_LIMIT)
 
     def shown(self) -> list[str]:
         """The command line for people: without the mark by which ranks are found."""
@@ -266,7 +277,8 @@ class Job:
     def _read(self) -> None:
         several = len(self._children) > 1
         for number, command in enumerate(self.commands[: len(self._children)]):
-            out, err = _text(f"{self.path}-{number}.out"), _text(f"{self.path}-{number}.err")
+            (out, more), (err, more_err) = _text(f"{self.path}-{number}.out"), _text(f"{self.path}-{number}.err")
+            self.dropped += more + more_err
             self.out += out
             self.err += f"{command.name}: {err.strip()}\n" if several and err.strip() else err
 
@@ -296,8 +308,10 @@ def _status(child: subprocess.Popen[bytes]) -> int | None:
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
-def _text(path: str) -> str:
+def _text(path: str) -> tuple[str, int]:
+    """What a file holds, and how many bytes of it were not read."""
     with open(path, "rb") as source:
-        text = source.read(OUTPUT_LIMIT).decode("utf-8", "replace")
+        data = source.read(OUTPUT_LIMIT)
+        more = os.fstat(source.fileno()).st_size - len(data)
     os.unlink(path)
-    return text
+    return data.decode("utf-8", "replace"), more

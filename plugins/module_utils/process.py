@@ -42,8 +42,29 @@ class Result:
         self.duration_s = 0.0
 
     @property
+    def raw(self) -> str:
+        """All that was kept of what it printed, and how much was not."""
+        return shown(self.out, self.err, self.dropped)
+
+    @property
+    def too_much(self) -> str | None:
+        """What to say where its output does not say what it should, and was not read to its end."""
+        return too_much(self.out, self.err, self.dropped, OUTPUT_LIMIT) if self.dropped else None
+
+    @property
     def ok(self) -> bool:
         return self.rc == 0 and not self.timed_out and self.missing is None
+
+
+def shown(out: str, err: str, dropped: int) -> str:
+    """What was kept of a tool's output, and how much was not."""
+    return out + err + (f"\n[... {dropped} bytes left out ...]\n" if dropped else "")
+
+
+def too_much(out: str, err: str, dropped: int, limit: int) -> str:
+    """Why output says less than it should: it was not read to its end."""
+    printed = len(out.encode()) + len(err.encode()) + dropped
+    return f"it printed {printed >> 20} MiB, of which the first {limit >> 20} are read: switch off debug output (NCCL_DEBUG, for example)"
 
 
 def prctl(option: int, value: int) -> bool:

@@ -126,7 +126,7 @@ def test_a_controller_that_is_killed_leaves_nothing_and_resumes(healthy: Accepta
     else:
         os.killpg(running.pid, signal.SIGKILL if whom == "group" else signal.SIGINT)
     assert running.wait(30) != 0
-    healthy.nothing_left(*hosts)
+    healthy.nothing_left(*hosts, but_results=True)
     with open(results_of(command) / run_id(command) / "journal.jsonl", "ab") as journal:
         journal.write(b'{"half": "written')
     healthy.open("gpu-01")
@@ -155,7 +155,9 @@ def test_what_a_node_had_finished_when_the_controller_was_killed_is_not_measured
     healthy.open(*hosts)
     more = {"variables": variables, "results": results_of(command), "playbook": RESUME}
     done = healthy.run(hosts, "-e", f"run_id={run_id(command)}", **more)
-    assert {m["attempt"] for m in done.journal} == {1} and {v["verdict"] for v in done.verdicts} == {"PASS"}, done.output[-3000:]
+    # Nothing is a later attempt; that all_gather has no expectation here is another matter.
+    assert {m["attempt"] for m in done.journal} == {1} and {m["outcome"] for m in done.journal} == {"measured"}, done.output[-3000:]
+    assert {v["verdict"] for v in done.verdicts if v["check"] == "all_reduce"} == {"PASS"}
     for host in hosts:
         assert {m["check"] for m in done.journal if m["target"] == host} == {"all_gather", "all_reduce"}
         assert (healthy.fleet.plant(host) / "gate/gathered").read_text() == "once\n"

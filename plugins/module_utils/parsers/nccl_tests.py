@@ -134,7 +134,8 @@ def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_
         if not isinstance(text, str):
             raise _Bad("bad_output", f"expected the text that nccl-tests printed, found {type(text).__name__}")
         if len(text) > LIMIT:
-            raise _Bad("bad_output", f"{len(text)} characters are no output of nccl-tests")
+            found = f"{len(text) >> 20} MiB, more than the {LIMIT >> 20} that are read"
+            raise _Bad("bad_output", f"it has {found}: switch off debug output (NCCL_DEBUG)")
         if text.lstrip()[:1] == "{":
             _read_json(text, result)
         else:

@@ -120,7 +120,7 @@ class Head:
             "command": launch.job.shown(),
             "duration_s": launch.job.duration_s,
             "started_at": observation.utc(launch.job.started_at),
-            "raw": launch.job.out + launch.job.err,
+            "raw": launch.job.raw,
             "tool_version": read.get("tool_version"),
             "simulated": self.group.simulated,
             "context": {
@@ -315,6 +315,8 @@ class Head:
             code, reason = said
         elif gone:
             code, reason = "lost_node", f"{', '.join(gone)} went away while the test ran: {reason}"
+        elif job.dropped and code in ("bad_output", "incomplete_output"):
+            code, reason = "incomplete_output", job.too_much
         elif "nThread" not in job.out:
             code, reason = "launch_failed", f"mpirun ended with status {job.rc} and no table: {' '.join(job.err.split())[-400:]}"
         return Launch("error", code, reason, read, job)

@@ -62,7 +62,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         problem = _problem(result, records, mine, rest, params)
         if problem:
             outcome, code, reason = problem
-            yield observation.failed(dtype, code, reason, outcome, raw=result.out + result.err, **common)
+            yield observation.failed(dtype, code, reason, outcome, raw=result.raw, **common)
         else:
             yield from _observations(dtype, [r for r in mine if r["kind"] == "result"], seen, common, result)
 

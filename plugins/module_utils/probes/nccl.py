@@ -99,7 +99,7 @@ def _measure(
         "command": [f"{k}={v}" for k, v in sorted(env.items())] + argv,
         "duration_s": result.duration_s,
         "started_at": observation.utc(result.started_at),
-        "raw": result.out,
+        "raw": result.raw,
         "context": context,
         "evidence": window.evidence(),
         "simulated": bool(seen.get("simulated")),
@@ -115,6 +115,9 @@ def _measure(
     common["tool_version"] = read.get("tool_version")
     context.update(nccl_version=read.get("nccl_version"), warnings=read.get("warnings") or [])
     if read["outcome"] != "measured":
+        if result.too_much and read["reason_code"] in ("bad_output", "incomplete_output"):
+            reason = f"{os.path.basename(binary)}: {result.too_much}"
+            return observation.failed(op, "incomplete_output", reason, **common), window.after
         return observation.failed(op, read["reason_code"], read["reason"], **common), window.after
     if read["op"] not in (None, op):
         return observation.failed(op, "bad_output", f"{binary} printed results of {read['op']}", **common), window.after

@@ -28,7 +28,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         common: dict[str, t.Any] = {
             "variant": wanted["variant"],
             "command": argv,
-            "raw": result.out + result.err,
+            "raw": result.raw,
             "started_at": observation.utc(result.started_at),
             "duration_s": result.duration_s,
             "context": {**params["context"], **keys},
@@ -48,7 +48,8 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         else:
             metrics, wrong = read(result.out, params["metrics"], result.err)
             if wrong:
-                yield observation.failed(check, "bad_output", wrong, **common)
+                more = f"; {result.too_much}" if result.too_much else ""
+                yield observation.failed(check, "bad_output", wrong + more, **common)
             else:
                 yield observation.measured(check, metrics=metrics, **common)
 

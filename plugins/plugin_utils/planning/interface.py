@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ansible.errors import AnsibleError
@@ -24,6 +25,27 @@ COMMON_ROLE = "gpufleet.acceptance.common"
 
 class PlanError(RunError):
     """The inventory asks for something that cannot be planned; names the variable, what was found and expected."""
+
+
+_CONVERSION = re.compile(
+    r"(argument|Elements value for option) '(\w+)' is of type \w+(?: found in '([\w.]+)'\.)? .*unable to convert to (\w+)"
+)
+_KINDS = {
+    "dict": "a mapping", "list": "a list", "int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text",
+}  # fmt: skip
+
+
+def refusal(message: str, role: str, values: t.Mapping[str, t.Any], hidden: t.Collection[str]) -> str:
+    """What Ansible's validator says of a value of the wrong kind, as the variable, what was found and what is expected."""
+    said = _CONVERSION.match(message)
+    if not said:
+        return message
+    which, name, outer, kind = said.groups()
+    kind = _KINDS.get(kind, kind) if which == "argument" else f"a list, each of it {_KINDS.get(kind, kind)}"
+    top = (outer or name).split(".")[0]
+    found = f"found {values[top]!r}, " if top in values and top not in hidden else ""
+    where = f"{outer}: {name}" if outer else name
+    return f"{where}: {found}expected {kind}{f' as {name}' if outer else ''}; see ansible-doc -t role {role}"
 
 
 class Interface:

@@ -22,7 +22,13 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import kept
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import COMMON, COMMON_ROLE, Interface, PlanError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import (
+    COMMON,
+    COMMON_ROLE,
+    Interface,
+    PlanError,
+    refusal,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.layers import Layers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -122,7 +128,9 @@ class Planner:
                     values[name] = self._template(templar, host, name, scope[name])
             validated = ArgumentSpecValidator(role.options).validate({k: v for k, v in values.items() if v is not None})
             if validated.error_messages:
-                raise PlanError(f"{host}: {'; '.join(validated.error_messages)}")
+                hidden = kept.secret(roles)
+                said = [refusal(message, str(role.entry["role"]), values, hidden) for message in validated.error_messages]
+                raise PlanError(f"{host}: {'; '.join(said)}")
             unknown = [k for k in own if k.startswith(role.prefix) and k not in role.known]
             if role.name == COMMON and unknown:
                 raise PlanError(
@@ -136,6 +144,12 @@ class Planner:
                 raise PlanError(f"{host}: unknown variable {unknown[0]} of stage {role.name}; {expected}")
             settled.update(values)
             settled.update(validated.validated_parameters)
+            problem = role.stage.problem(settled)
+            if problem:
+                raise PlanError(f"{host}: {problem}")
+            # A list of one may be written without brackets; its checks are made of the list.
+            scope.update({name: value for name, value in validated.validated_parameters.items() if isinstance(value, list)})
+            templar.available_variables = scope
             if role.name != COMMON and not role.stage.between:
                 name = f"{role.name}_checks"
                 settled[name] = checks(self._template(templar, host, name, scope[name]), f"{host}: {name}")

@@ -92,6 +92,11 @@ class Stage:
                 found.append({"check": check, "variant": variant, "subject": subject, "target": target})
         return found, []
 
+    def problem(self, settings: Record) -> str | None:
+        """What is wrong with the settings of one host, naming the variable, what was found and what is expected: said before anything
+        is measured."""
+        return None
+
     def question(self, nodes: Nodes, settings: Settings) -> str | None:
         """What a person at a terminal is asked before anything is measured."""
         return None

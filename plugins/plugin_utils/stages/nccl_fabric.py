@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, sweep
 
 Record = t.Dict[str, t.Any]
 
@@ -53,6 +53,9 @@ class NcclFabric(grouping.Grouped):
     conditions = grouping.Grouped.conditions | {LOCALISE}
     primary = ("busbw",)
     floor = ("busbw", "GB/s")
+
+    def problem(self, settings: Record) -> str | None:
+        return sweep.problem("nccl_fabric_sizes", settings["nccl_fabric_sizes"])
 
     def checks(self, wanted: Record) -> list[tuple[str, str]]:
         axes = (wanted["nccl_fabric_ops"], wanted["nccl_fabric_gpus"], wanted["nccl_fabric_sizes"], wanted["nccl_fabric_types"])

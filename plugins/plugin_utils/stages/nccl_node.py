@@ -8,7 +8,8 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
 
 
 class NcclNode(Stage):
@@ -16,6 +17,9 @@ class NcclNode(Stage):
     role = "gpufleet.acceptance.nccl_node"
     primary = ("busbw",)
     devices = True
+
+    def problem(self, settings: Record) -> str | None:
+        return sweep.problem("nccl_node_sizes", settings["nccl_node_sizes"])
 
 
 STAGE = NcclNode()

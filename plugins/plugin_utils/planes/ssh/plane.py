@@ -71,7 +71,7 @@ class StageOnHost(base.StageOnTarget):
             return {"failed": True, "msg": f"wrong arguments: {error}"}
         except AnsibleConnectionFailure as error:
             # Lost in the middle or never reached: either way nobody knows what the node is doing now.
-            lost = ("unreachable", one_line(f"{self.host} cannot be reached: {error}"))
+            lost = ("unreachable", one_line(f"{self.host} cannot be reached: {error}{_no_such_host(str(error))}"))
             self.acting.lose(self.host, *lost)
             return {"lost": lost}
         except AnsibleError as error:
@@ -91,6 +91,13 @@ class StageOnHost(base.StageOnTarget):
             self.pulse()
 
 
+def _no_such_host(words: str) -> str:
+    """What else a name without an address may mean."""
+    if "Could not resolve hostname" not in words and "Name or service not known" not in words:
+        return ""
+    return "; set ansible_host, or acceptance_plane: kubernetes where it is a cluster"
+
+
 class Ssh(base.Plane):
     name = "ssh"
 
@@ -98,7 +105,8 @@ class Ssh(base.Plane):
         return [host], []
 
     def foreign(self, names: t.Iterable[str]) -> list[str]:
-        return sorted(name for name in names if name.startswith("acceptance_kube_"))
+        of_clusters = ("acceptance_kube_", "acceptance_nodes", "acceptance_node_vars")
+        return sorted(name for name in names if name.startswith(of_clusters))
 
     def refuses(self, stage: Stage) -> str | None:
         return "a manifest is for nodes of clusters only" if stage.works == MANIFEST else None

@@ -11,6 +11,7 @@ import typing as t
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_tests import OPTIONS
@@ -39,3 +40,14 @@ def test_a_test_that_checks_nothing_is_no_measurement(arguments: list[str]) -> N
     found = observed("all_reduce", extra_args=arguments)
     assert (found["outcome"], found["reason_code"]) == ("error", "unchecked") and "remove" in found["reason"]
     assert not found["metrics"] and not found["series"] and "busbw" in found["raw"]
+
+
+def test_output_that_is_not_read_to_its_end_is_said_so(tmp_path: pathlib.Path) -> None:
+    tool = tmp_path / "all_reduce_perf"
+    tool.write_text("#!/bin/sh\nhead -c 20000000 /dev/zero | tr '\\0' 'x'\n")
+    tool.chmod(0o755)
+    found = observed("all_reduce", binary_dir=str(tmp_path))
+    assert found["reason_code"] == "incomplete_output"
+    assert "printed 19 MiB, of which the first 8 are read" in found["reason"] and "NCCL_DEBUG" in found["reason"]
+    left_out = 20000000 - process.OUTPUT_LIMIT
+    assert found["raw"].endswith(f"\n[... {left_out} bytes left out ...]\n")

@@ -49,12 +49,30 @@ def missing(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Itera
 
 def require(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Iterable[Right] = ()) -> None:
     """KubeError with all that is missing in one sentence."""
+    in_namespace = list(in_namespace)
     lacking = missing(client, in_namespace, in_cluster)
+    if lacking and all(not line.endswith(" (cluster)") for line in lacking) and len(lacking) == len(in_namespace):
+        raise _nothing_there(client)
     if lacking:
         raise KubeError(
             "no_permission",
             f"{client.name}: in namespace {client.namespace} we may not {', '.join(lacking)}; apply the role of files/rbac",
         )
+
+
+def _nothing_there(client: Client) -> KubeError:
+    """Why we may do nothing at all in the namespace: with it go the RoleBindings."""
+    where = f"{client.name}: namespace {client.namespace}"
+    try:
+        client.get(f"/api/v1/namespaces/{client.namespace}")
+    except KubeError as error:
+        if error.status == 404:
+            return KubeError("namespace_gone", f"{where} does not exist: create it or set acceptance_kube_namespace", 404)
+    return KubeError(
+        "no_permission",
+        f"{where}: we may do nothing at all there: it does not exist (kubectl get namespace {client.namespace}), or no RoleBinding in it "
+        "gives our user the roles of files/rbac",
+    )
 
 
 def _allowed(client: Client, namespace: str, right: Right) -> bool:

@@ -119,7 +119,10 @@ def _tls(wanted: Connection, configuration: t.Any) -> t.Any:
             context.load_cert_chain(configuration.cert_file, configuration.key_file)
     except (OSError, ValueError) as error:
         words = "no certificate or key that can be read" if isinstance(error, (ssl.SSLError, ValueError)) else error.strerror
-        raise KubeError("credentials", f"{wanted.name}: certificates of {wanted.kubeconfig or wanted.server}: {words}") from None
+        where = f"certificates of {wanted.kubeconfig or wanted.server}: {words}"
+        if wanted.ca_file:
+            where = f"acceptance_kube_ca_file: {wanted.ca_file}: {words}; expected a file of certificates in PEM"
+        raise KubeError("credentials", f"{wanted.name}: {where}") from None
     return context
 
 
@@ -128,9 +131,11 @@ def _identify(wanted: Connection, configuration: t.Any, folder: str) -> str:
     name = wanted.name
     if wanted.server:
         configuration.host = wanted.server
-        configuration.ssl_ca_cert = wanted.ca_file or None
+        configuration.ssl_ca_cert = os.path.expanduser(wanted.ca_file) or None
         if wanted.token_file:
-            configuration.refresh_api_key_hook = lambda mine: mine.api_key.update(authorization=f"Bearer {_text(name, wanted.token_file)}")
+            configuration.refresh_api_key_hook = lambda mine: mine.api_key.update(
+                authorization=f"Bearer {_text(f'{name}: acceptance_kube_token_file', wanted.token_file)}"
+            )
             configuration.refresh_api_key_hook(configuration)
         return ""
     path = wanted.kubeconfig or os.environ.get("KUBECONFIG", "")
@@ -168,8 +173,8 @@ def _harmless(error: Exception) -> str:
         return f"it is not YAML at line {mark.line + 1}"
     if isinstance(error, OSError):
         return f"{error.strerror}: {error.filename}"
-    said = re.search(r"Expected (?:key|object with name|all values) [\w.\-]+", str(error))
-    return said.group(0) if said else type(error).__name__
+    said = re.search(r"Expected (?:key|object with name|all values) [\w.\-]+|File does not exist: \S+", str(error))
+    return said.group(0) if said else "it is no kubeconfig; expected apiVersion v1, kind Config, with clusters, users and contexts"
 
 
 def _text(name: str, path: str) -> str:

@@ -63,8 +63,10 @@ def read(client: Client, pod: str, reader: t.Callable[[], Reader], raw: Raw | No
         except frame.FrameError as error:
             code, reason = error.reason_code, error.reason
         except KubeError as error:
-            code = "pod_deleted" if error.status == 404 else "no_result"
-            reason = f"its log cannot be read: {error.reason}"
+            code, reason = "no_result", f"its log cannot be read: {error.reason}"
+            if error.status == 404:
+                name = pod.rpartition("/")[2]
+                code, reason = "pod_deleted", f"somebody deleted pod {name} before its log was read; a resume measures again"
         if pause is None or code == "forged_frame":
             break
         time.sleep(pause)

@@ -94,6 +94,7 @@ class Follower:
         self.what = what
         self.watch = Watch(client, cleanup.path("/api/v1", client.namespace, "pods"), selector)
         self._namespace: tuple[float, str] = (0.0, "")
+        self._node: tuple[float, str, str] = (0.0, "", "")
         self._began = time.monotonic()
         self._told: tuple[float, str] = (0.0, "")
 
@@ -139,7 +140,19 @@ class Follower:
         if pod.state.code == "evicted":
             return Trouble("evicted", pod.state.words)
         words = self.namespace_gone()
-        return Trouble("namespace_gone" if words else "pod_deleted", words or f"somebody deleted pod {pod.name} before {before}")
+        if words:
+            return Trouble("namespace_gone", words)
+        return Trouble("pod_deleted", f"somebody deleted pod {pod.name} before {before}{self._of_node(pod.node)}; a resume measures again")
+
+    def _of_node(self, node: str) -> str:
+        """What is wrong with the node of a pod that went, asked at most once in two seconds: of thousands one is enough."""
+        asked_at, asked, words = self._node
+        if node == asked:
+            return words
+        if not node or (asked_at and time.monotonic() - asked_at < 2):
+            return ""
+        self._node = (time.monotonic(), node, self.not_ready(node))
+        return self._node[2]
 
     def namespace_gone(self) -> str:
         """Whether the whole namespace is going, asked at most once in two seconds."""

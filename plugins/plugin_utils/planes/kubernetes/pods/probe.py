@@ -339,6 +339,9 @@ class NodeProbe:
         log = self._log(followed, lambda: frame.Reader(nonce))
         if log.record is not None:
             return Answer(followed.asked.node, log.record, {**self._about(followed), "foreign_frames": log.foreign})
+        if log.reason_code == "pod_deleted":
+            found = self.following.gone(followed, "its answer was read")
+            log = log._replace(reason_code=found.code, reason=found.reason)
         state, code = followed.state, log.reason_code
         words = [state.words, log.reason, f"its last words: {log.last}" if log.last and code == "no_result" else ""]
         if state.code and code != "forged_frame":

@@ -113,7 +113,7 @@ def test_why_one_is_gone(namespace: dict[str, t.Any] | None, code: str) -> None:
     api = Api(namespace)
     following_ = follower(api)
     assert [following_.gone(seen(RUNNING), "it had answered").code for _again in range(5)] == [code] * 5
-    assert len(api.asked) == 1, "of thousands of pods the namespace is asked once"
+    assert len(api.asked) == len(set(api.asked)) <= 2, "of thousands of pods the namespace, and a node, are asked once"
 
 
 def test_an_evicted_one_is_called_so() -> None:

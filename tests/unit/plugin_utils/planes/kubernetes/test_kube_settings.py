@@ -324,6 +324,27 @@ def test_a_broken_kubeconfig_is_named_and_not_quoted(tmp_path: pathlib.Path) -> 
         assert str(path) in words and SECRET not in words
 
 
+@pytest.mark.parametrize("text", ["[a, b]", "all: {hosts: {gpu-01: {}}}", "a text", "- hosts: all"])
+def test_another_file_than_a_kubeconfig_is_said_so(tmp_path: pathlib.Path, text: str) -> None:
+    path = tmp_path / "hosts.yml"
+    path.write_text(text)
+    words = refused(lambda: client.connect(client.Connection("lab", kubeconfig=str(path))))
+    assert str(path) in words and "Error" not in words and ("it is no kubeconfig" in words or "Expected key" in words), words
+
+
+def test_a_ca_file_that_is_not_there_or_none_is_named(tmp_path: pathlib.Path) -> None:
+    away = client.Connection("lab", server="https://127.0.0.1:1", ca_file=str(tmp_path / "ca.crt"))
+    said = f"lab: acceptance_kube_ca_file: {tmp_path}/ca.crt: "
+    assert refused(lambda: client.connect(away)) == f"{said}No such file or directory; expected a file of certificates in PEM"
+    (tmp_path / "ca.crt").write_text("none")
+    assert refused(lambda: client.connect(away)) == f"{said}no certificate or key that can be read; expected a file of certificates in PEM"
+
+
+def test_a_token_file_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
+    away = client.Connection("lab", server="https://127.0.0.1:1", token_file=str(tmp_path / "token"))
+    assert refused(lambda: client.connect(away)) == f"lab: acceptance_kube_token_file: {tmp_path}/token: No such file or directory"
+
+
 def test_contexts_are_named(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "config"
     config = {

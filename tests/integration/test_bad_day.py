@@ -80,11 +80,12 @@ def closed_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def accept(place: pathlib.Path, inventory: dict[str, t.Any]) -> tuple[int, str]:
+def accept(place: pathlib.Path, inventory: dict[str, t.Any], *more: str) -> tuple[int, str]:
     (place / "inventory.yml").write_text(yaml.safe_dump(inventory))
     paths = str(ROOT / ".collections")
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": paths, "PYTHONPATH": paths}
     command = ["ansible-playbook", str(ROOT / "acceptance.yml"), "-i", "inventory.yml", "-e", f"acceptance_results_dir={place / 'results'}"]
+    command += more
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
@@ -130,3 +131,25 @@ def test_each_bad_cluster_costs_its_own_nodes_only(tmp_path: pathlib.Path, api: 
         assert all(words in reason or "is cordoned" in reason for _verdict, reason in member), member
     for path in tmp_path.glob("results/**/*"):
         assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        (
+            {"acceptance_plane": "kubernetes", "acceptance_nodes": ["n1"]},
+            "acceptance_nodes: found ['n1'], expected a mapping; see ansible-doc -t role gpufleet.acceptance.common",
+        ),
+        ({"nccl_node_sizes": ["16G:8M"]}, "nccl_node_sizes: found '16G:8M', expected the smaller size first: 8M:16G"),
+        ({"acceptance_nodes": {"names": ["n1"]}}, "acceptance_nodes says nothing on plane ssh: set acceptance_plane"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_measured(tmp_path: pathlib.Path, variables: dict[str, t.Any], said: str) -> None:
+    status, output = accept(tmp_path, {"all": {"hosts": {"lab": variables}}})
+    assert status != 0 and said in " ".join(output.split()) and not list(tmp_path.glob("results/*")), output
+
+
+def test_a_list_of_one_needs_no_brackets(tmp_path: pathlib.Path) -> None:
+    host = {"nccl_node_sizes": "8M:1G", "ansible_connection": "local"}
+    status, output = accept(tmp_path, {"all": {"hosts": {"lab": host}}}, "--check", "--diff", "--tags", "nccl_node")
+    assert status == 0 and "gpus=all sizes=8M:1G type=float" in output, output

@@ -1,0 +1,66 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Values of the wrong kind: one sentence with the variable, what was found and what is expected."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.ssh import plane as ssh
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import refusal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric, nccl_node, sweep
+
+SPEC = {
+    "acceptance_nodes": {"type": "dict"},
+    "acceptance_gpu_count": {"type": "int"},
+    "acceptance_kube_env": {"type": "dict"},
+    "acceptance_kube_tolerations": {"type": "list", "elements": "dict"},
+    "acceptance_exec": {"type": "dict", "options": {"args": {"type": "list", "elements": "str"}}},
+    "acceptance_warn": {"type": "str", "choices": ["accept", "refuse"]},
+}
+HIDDEN = {"acceptance_kube_env"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"acceptance_nodes": ["a", "b"]}, "acceptance_nodes: found ['a', 'b'], expected a mapping; see ansible-doc -t role ns.lab.common"),
+        ({"acceptance_gpu_count": "eight"}, "acceptance_gpu_count: found 'eight', expected a whole number; see"),
+        ({"acceptance_kube_tolerations": ["x"]}, "acceptance_kube_tolerations: found ['x'], expected a list, each of it a mapping; see"),
+        ({"acceptance_exec": {"args": {}}}, "acceptance_exec: args: found {'args': {}}, expected a list as args; see"),
+        ({"acceptance_kube_env": ["hunter2"]}, "acceptance_kube_env: expected a mapping; see"),
+        ({"acceptance_warn": "never"}, "value of acceptance_warn must be one of: accept, refuse, got: never"),
+    ],
+)
+def test_kind(values: dict[str, t.Any], said: str) -> None:
+    (message,) = ArgumentSpecValidator(SPEC).validate(dict(values)).error_messages
+    words = refusal(message, "ns.lab.common", values, HIDDEN)
+    assert words.startswith(said) and "<class" not in words and "hunter2" not in words
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        (["8M:auto", "1G", "0:8", "8M:8M"], None),
+        (["16G:8M"], "nccl_node_sizes: found '16G:8M', expected the smaller size first: 8M:16G"),
+        (["8M-1G"], "nccl_node_sizes: found '8M-1G', expected SMALLEST:LARGEST, like 8M:1G or 8M:auto"),
+        (["8M:1G", "x:1G"], "nccl_node_sizes: found 'x:1G', expected SMALLEST:LARGEST, like 8M:1G or 8M:auto"),
+    ],
+)
+def test_sizes(sizes: list[str], said: str | None) -> None:
+    assert sweep.problem("nccl_node_sizes", sizes) == said
+    assert nccl_node.STAGE.problem({"nccl_node_sizes": sizes}) == said
+    of_fabric = nccl_fabric.STAGE.problem({"nccl_fabric_sizes": sizes})
+    assert of_fabric == (said and said.replace("nccl_node", "nccl_fabric"))
+
+
+def test_a_cluster_that_is_taken_for_a_machine() -> None:
+    own = ["acceptance_nodes", "acceptance_gpu_count", "acceptance_kube_image", "acceptance_node_vars"]
+    assert planes.of({}, "lab").foreign(own) == ["acceptance_kube_image", "acceptance_node_vars", "acceptance_nodes"]
+    words = ssh._no_such_host("ssh: Could not resolve hostname lab: Name or service not known")
+    assert "acceptance_plane: kubernetes" in words and ssh._no_such_host("Connection refused") == ""
