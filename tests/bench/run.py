@@ -244,6 +244,10 @@ def localise() -> None:
     subprocess.run([sys.executable, str(HERE / "localise.py")], check=True)
 
 
+def matrix() -> None:
+    subprocess.run([sys.executable, str(HERE / "matrix.py")], check=True)
+
+
 def all_pairs() -> None:
     subprocess.run([sys.executable, str(HERE / "all_pairs.py")], check=True)
 
@@ -290,7 +294,7 @@ def gpu_overhead() -> None:
 
 FIGURES: dict[str, t.Callable[[], None]] = {
     f.__name__: f
-    for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, all_pairs, kube_stack, gpu_overhead, gemm_check)
+    for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, matrix, all_pairs, kube_stack, gpu_overhead, gemm_check)
 }
 
 

@@ -32,8 +32,12 @@ k of its n tests were bad, the mildest of them at a share t of its floor; C is h
 test of a healthy subject comes out at t or below: at least NOISE, or as often as those first tests of others that nobody else is to
 blame for, with two standard errors: (b + 2 sqrt(b)) / m for b of m. So one diagnosis convicts an innocent by the scatter of its tests
 with a chance of at most ALPHA (1 + ln n) for each kind of subject, whatever their distribution. A port's tests count without those of
-its two worst partners (of one, where it has fewer than six), and a path's must besides differ from the other tests of both of its ends
-(Fisher's exact test, times the number of the end's partners, at most END_ALPHA): a port that fails some of its tests is no bad path.
+its two worst partners (of one, where it has fewer than six).
+
+What comes and goes elsewhere must not be taken for a fault of its own. A path must besides differ from the other tests of both of its
+ends, a block from those of both leaves with third ones (Fisher's exact test over the tests that were asked for, as whatever is suspected
+was bad before; times the number of paths suspected or of blocks, and n - k + 1; at most ALPHA): a port that fails some of its tests is no
+bad path. Where a path or a port is not told from a leaf switch, or from the way between two, in that manner, the finding names these.
 What does not reach this, after as many tests as are worth it, is unresolved.
 
 A cell that was not measured is neither good nor bad: a port without a good cell is unresolved. One bad test makes a cell bad, however
@@ -64,7 +68,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 FLAP_SHARE, FLAP_CHANCE = 0.5, 0.01  # what fails half of its tests is told from what does not with so much error
 BLOCK_SHARE = 3 / 4  # of the cells between two leaves, from which on the block is bad
 ALPHA = 1e-5  # of a conviction by chance
-ROW_TESTS, PATH_TESTS = 40, 32  # of one suspect: what is not clear by then stays unresolved
+SUSPECT_TESTS = 40  # of one suspect: what is not clear by then stays unresolved
 GIVE_UP = 6  # tests that were asked for again and could not be measured: no more are asked for
 TOLD = 16  # so many cells are listed as evidence, the worst first
 
@@ -170,27 +174,45 @@ def may_flap(bad: int, passes: int) -> bool:
 ENOUGH_PASSES = next(n for n in range(100) if not may_flap(0, n))  # 7
 
 
-def _peel(bad: Mapping[str, set[str]], passes: Mapping[str, Counter[str]], inside: set[str], noise: float) -> set[str]:
+def _left_out(partners: int) -> int:
+    """Of how many of its partners a port's tests do not count against it: so many bad paths are no bad port."""
+    return 2 if partners >= 6 else 1 if partners > 1 else 0
+
+
+def _against(of: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    """How many of a port's tests were bad, and how many there were, without its worst partners; `of`: both by partner."""
+    kept = sorted(of, key=lambda other: (-of[other][0], of[other][1], other))[_left_out(len(of)) :]
+    return sum(of[other][0] for other in kept), sum(of[other][1] for other in kept)
+
+
+def _peel(tests: Mapping[str, Mapping[str, tuple[int, int]]], noise: float) -> set[str]:
     """Ports with bad rows: the worst is taken out with its cells, then the next, until the rest is no row any more.
 
-    `bad`: the ports with which each has a bad cell; `passes`: how many tests it passed with each. A row has two bad
-    cells or more, and no fewer than a port would have that fails half of its tests, or more than the noise gives anybody.
+    `tests`: of each port, how many tests were bad and how many there were with each of its partners. A row has two bad cells or more,
+    and no fewer than a port would have that fails half of its tests, or more bad tests than the noise gives anybody.
     """
     out: set[str] = set()
     while True:
         shares: dict[str, float] = {}
-        for port, others in bad.items():
-            count = len(others - out)
-            if port in out or count < 2:
+        for port, partners in tests.items():
+            of = {other: count for other, count in partners.items() if other not in out}
+            cells = sum(bad > 0 for bad, _all in of.values())
+            if port in out or cells < 2:
                 continue
-            good = sum(n for other, n in passes[port].items() if other not in out and other not in inside)
-            if may_flap(count, good) or tail(count, count + good, noise) <= ALPHA:
-                shares[port] = count / (count + good)
+            passes = sum(every - bad for bad, every in of.values())
+            if may_flap(cells, passes) or tail(*_against(of), noise) <= ALPHA:
+                # Each partner speaks once, however often it was asked.
+                shares[port] = sum(bad / every for bad, every in of.values()) / len(of)
         if not shares:
             return out
         # All of the worst at once: among equals nobody is blamed for coming first.
         worst = max(shares.values())
         out |= {port for port, share in shares.items() if share == worst}
+
+
+def _as_others(bad: int, tests: int, bad_others: int, others: int, subjects: int) -> float:
+    """That one of so many subjects differs so much from the other tests of what it belongs to, where nothing is wrong but that."""
+    return subjects * (tests - bad + 1) * chance(bad, tests, bad_others, others)
 
 
 class _Reading:
@@ -211,7 +233,6 @@ class _Reading:
         self.first_bad: dict[str, set[str]] = defaultdict(set)
         self.again_bad: dict[str, set[str]] = defaultdict(set)
         self.again_unknown: Counter[str] = Counter()
-        self.passes: dict[str, Counter[str]] = defaultdict(Counter)
         self.again_good: dict[str, Counter[str]] = defaultdict(Counter)
         self.rails: dict[str, set[str]] = defaultdict(set)
         self.rail_ports: dict[str, set[str]] = defaultdict(set)
@@ -245,6 +266,7 @@ class _Reading:
             leaf = self.leaf[port]
             if leaf is not None:
                 self.leaf_ports[leaf].append(port)
+        self.suspected = 0  # paths
         self.findings: list[Finding] = []
         self.again: list[tuple[str, str, str]] = []
         self.asked: Counter[str] = Counter()
@@ -261,8 +283,6 @@ class _Reading:
             state = self._judge(cell)
             if state == "good" and not self._speaks_for(port, other):
                 continue
-            if state == "good":
-                self.passes[port][other] += 1
             if not cell.again:
                 if state == "bad":
                     self.first_bad[port].add(other)
@@ -286,12 +306,9 @@ class _Reading:
         switches, blocks = self._leaves()
         inside = {port for leaf in switches for port in self.leaf_ports[leaf]}
         explained = self.explained = {pair for pair in self.state if self._block_of(pair) in blocks}
-        bad = {
-            p: {o for o in others if o not in inside and _pair(p, o) not in explained} for p, others in self.bad.items()
-        }
-        bad = {port: others for port, others in bad.items() if port not in inside and others}
-        usual = statistics.median([len(bad.get(p, ())) / max(1, len(self.bad[p] | self.good[p])) for p in self.ports] or [0.0])
-        rows = _peel(bad, self.passes, inside, max(NOISE, 2 * usual))
+        tests = {port: self._tests_of(port, inside) for port in self.ports if port not in inside}
+        usual = statistics.median([bad / max(1, every) for bad, every in map(_against, tests.values())] or [0.0])
+        rows = _peel(tests, max(NOISE, 2 * usual))
         suspects = rows | inside
         self._take_others(suspects)
         for leaf in sorted(switches):
@@ -299,9 +316,10 @@ class _Reading:
         for block in sorted(blocks):
             self._block(block, inside)
         self._rows(rows, suspects)
-        for (a, b), state in sorted(self.state.items()):
-            if state == "bad" and a not in suspects and b not in suspects and (a, b) not in explained:
-                self._path(a, b, suspects)
+        paths = [pair for pair, state in self.state.items() if state == "bad" and not suspects & set(pair) and pair not in explained]
+        self.suspected = len(paths)
+        for a, b in sorted(paths):
+            self._path(a, b, suspects)
         self._unmeasured(suspects)
         return Diagnosis(_merged(self.findings), tuple(self.again))
 
@@ -322,6 +340,14 @@ class _Reading:
             if not tests[0].again and self._judge(tests[0]) != "unknown"
         )
 
+    def _again(self, tests: Iterable[Cell]) -> tuple[int, int]:
+        """How many of the tests that were asked for were bad, and how many gave something.
+
+        Whatever was suspected was bad before, so that says nothing of how often it is.
+        """
+        states = [self._judge(cell) for cell in tests if cell.again]
+        return states.count("bad"), len(states) - states.count("unknown")
+
     def _always_bad(self, pair: tuple[str, str]) -> bool:
         """Bad in each of several tests: its own fault, and no noise."""
         depths = self.depths.get(pair, [])
@@ -334,19 +360,20 @@ class _Reading:
         share = min(1.0, max(NOISE, (found + 2 * math.sqrt(found)) / others))
         return subjects * (tests - bad + 1) * tail(bad, tests, share)
 
+    def _tests_of(self, port: str, suspects: set[str]) -> dict[str, tuple[int, int]]:
+        """How many of a port's tests were bad, and how many there were, with each of its partners."""
+        partners = [o for o in self.bad[port] | self.good[port] if o not in suspects and _pair(port, o) not in self.explained]
+        depths = {other: self.depths[_pair(port, other)] for other in sorted(partners)}
+        return {other: (sum(depth < 1 for depth in found), len(found)) for other, found in depths.items()}
+
     def _row_chance(self, port: str, suspects: set[str], more: Iterable[str] = ()) -> float:
         """Of a port's bad tests; `more`: partners with whom it is bad once more each."""
-        of: dict[str, list[float]] = {}
-        for other in self.bad[port] | self.good[port]:
-            if other not in suspects and _pair(port, other) not in self.explained:
-                of[other] = list(self.depths[_pair(port, other)])
-        mildest = max((depth for depths in of.values() for depth in depths if depth < 1), default=0.0)
+        of = self._tests_of(port, suspects)
+        mildest = max((depth for other in of for depth in self.depths[_pair(port, other)] if depth < 1), default=0.0)
         for other in more:
-            of.setdefault(other, []).append(mildest)
-        left_out = 2 if len(of) >= 6 else 1 if len(of) > 1 else 0
-        count = {other: sum(depth < 1 for depth in depths) for other, depths in of.items()}
-        kept = sorted(of, key=lambda other: -count[other])[left_out:]
-        bad, tests = sum(count[other] for other in kept), sum(len(of[other]) for other in kept)
+            bad, tests = of.get(other, (0, 0))
+            of[other] = bad + 1, tests + 1
+        bad, tests = _against(of)
         return self._by_chance(bad, tests, mildest, len(self.ports)) if bad else math.inf
 
     def _leaves(self) -> tuple[set[str], set[tuple[str, str]]]:
@@ -464,10 +491,10 @@ class _Reading:
             confirmed = set()  # those who speak against it are asked once more, too
         partners = self._partners(port, len(self.ports), suspects, avoid=confirmed, across=across)
         tested = sum(cell.again for p in partners for cell in self.tests.get(_pair(port, p), ()))
-        if not partners or tested >= ROW_TESTS:
+        if not partners or tested >= SUSPECT_TESTS:
             return "unresolved"
         wanted = min(4 if self.again_good[port] else 2, len(partners))
-        turns = itertools.islice(itertools.cycle(partners), ROW_TESTS - tested)
+        turns = itertools.islice(itertools.cycle(partners), SUSPECT_TESTS - tested)
         more: list[str] = []
         for partner in turns:
             if len(more) >= wanted and self._row_chance(port, suspects, more) <= ALPHA:
@@ -551,14 +578,31 @@ class _Reading:
         left, right = self._sides(block)
         repeated = {p for pair in cells if pair[1] in self.again_bad[pair[0]] for p in pair}
         asked: list[bool] = []
-        depths = [depth for pair in self.tests if self._block_of(pair) == block for depth in self.depths[pair]]
-        wrong = [depth for depth in depths if depth < 1]
+        tests = [cell for pair in self.tests if self._block_of(pair) == block for cell in self.tests[pair]]
+        depths = [self._depth(cell) for cell in tests if self._judge(cell) != "unknown"]
+        mildest = max(depth for depth in depths if depth < 1)
+        wrong, every = self._again(tests)
+        asked_for = sum(cell.again for cell in tests)
         blocks = len({self._block_of(pair) for pair in self.tests})
-        again = sum(cell.again for pair in self.tests if self._block_of(pair) == block for cell in self.tests[pair])
-        more, enough = 0, self._by_chance(len(wrong), len(depths), max(wrong), blocks) <= ALPHA
-        while again + more < PATH_TESTS and self._by_chance(len(wrong) + more, len(depths) + more, max(wrong), blocks) > ALPHA:
-            more += 1
-        more = max(more, 0 if len(repeated) >= 4 else min(2, PATH_TESTS - again))
+        met: dict[str, list[bool]] = {}
+        tried: dict[str, Counter[str]] = {}
+        for leaf in block:
+            beyond = [pair for pair in self.tests if self._third(pair, leaf, block)]
+            met[leaf] = [depth < 1 for pair in beyond if not inside & set(pair) for depth in self.depths[pair]]
+            tried[leaf] = Counter(p for pair in beyond for cell in self.tests[pair] if cell.again for p in pair)
+
+        def alike(more: int, others: int) -> list[str]:
+            """The leaves from whose tests with third ones those of the block do not differ, after so many more bad and good ones."""
+            of = {leaf: (wrong + more, every + more, sum(found), len(found) + others, blocks) for leaf, found in met.items()}
+            return [leaf for leaf in block if _as_others(*of[leaf]) > ALPHA]
+
+        left_over = [SUSPECT_TESTS - sum(tried[leaf][p] for p in self.leaf_ports[leaf]) for leaf in block]
+        plans: list[tuple[int, int]] = []
+        for extra in range(SUSPECT_TESTS - asked_for + 1):
+            if self._by_chance(sum(depth < 1 for depth in depths) + extra, len(depths) + extra, mildest, blocks) <= ALPHA:
+                plans += [(extra, others) for others in range(max(0, min(left_over)) + 1) if not alike(extra, others)][:1]
+        more, third_tests = min(plans, key=lambda plan: plan[0] + 2 * plan[1], default=(0, 0))
+        more = max(more, 0 if len(repeated) >= 4 else min(2, SUSPECT_TESTS - asked_for))
         # Cells that were not measured yet first: two bad paths alone would be good there. Then one after the other, no port twice in a row.
         fit = [pair for pair in itertools.product(left, right) if _meet(*pair) and self.rails[pair[0]] & self.rails[pair[1]]]
         use: Counter[str] = Counter()
@@ -567,25 +611,20 @@ class _Reading:
             use.update(pair)
             asked.append(self._ask(*pair))
         proven = True
-        for leaf, other, side in ((a, b, left), (b, a, right)):
-            ports = self.leaf_ports[leaf]
+        for leaf, other, side, left_to_ask in ((a, b, left, left_over[0]), (b, a, right, left_over[1])):
             third = inside | set(self.leaf_ports[other])
-            if not any(self.leaf[o] not in block for p in ports for o in self.again_good[p]):
-                proven = False
-                beyond = [pair for pair in self.tests if self._third(pair, leaf, block)]
-                tried = Counter(p for pair in beyond for cell in self.tests[pair] if cell.again for p in pair)
-                best = min(side, key=lambda p: (tried[p], -len(self.good[p]), p))
-                if sum(tried[p] for p in ports) < PATH_TESTS:
-                    asked += [self._ask(best, partner) for partner in self._partners(best, 1, third, across=True)]
+            shown = any(self.leaf[o] not in block for p in self.leaf_ports[leaf] for o in self.again_good[p])
+            proven = proven and shown
+            for _unused in range(min(max(third_tests, int(not shown)), left_to_ask)):
+                best = min(side, key=lambda p: (tried[leaf][p], -len(self.good[p]), p))
+                tried[leaf][best] += 1
+                asked += [self._ask(best, partner) for partner in self._partners(best, 1, third, across=True)]
         reason += "; both leaves meet it with others: the path between the two switches"
         state: Confidence = "suspected" if any(asked) else "unresolved"
-        for leaf in block:  # a leaf that fails some of its tests with all others is no bad block
-            met = [depth for pair in self.tests for depth in self.depths[pair] if self._third(pair, leaf, block) and not inside & set(pair)]
-            if chance(len(wrong), len(depths), sum(depth <= max(wrong) for depth in met), len(met)) > END_ALPHA:
-                proven = False
-        if len(repeated) >= 4 and proven and enough:
+        same = alike(0, 0)  # a leaf that fails some of its tests with all others is no bad block
+        if len(repeated) >= 4 and proven and (0, 0) in plans:
             state = "convicted"
-        self._find("switch", block, state, reason, cells=cells)
+        self._find("switch", block, state, reason, cells=cells, others=[("switch", leaf) for leaf in same])
 
     def _block_of(self, pair: tuple[str, str]) -> tuple[str, str] | None:
         """The two leaves between which a cell lies."""
@@ -625,7 +664,29 @@ class _Reading:
                 cells = [(p, o) for p in mine for o in self.bad[p] if o not in suspects]
                 others = [] if siblings else [("node", node)]
                 others += [("switch", leaf) for leaf in {self.leaf[p] for p in mine} if leaf in half_bad]
+                others += [("switch", name) for p in mine for name in self._leaves_like(p, suspects)]
                 self._find("nic", [port], sure[port], reason, cells=cells, others=others, behind=mine)
+
+    def _leaves_like(self, port: str, suspects: set[str]) -> list[str]:
+        """What a port is not told from: its leaf switch, or the way to the one leaf where all partners are with whom it is bad.
+
+        Other ports of its leaf fail too often there, those apart that are never good and so are bad themselves, or were tried too seldom.
+        """
+        here = self.leaf[port]
+        away = {o: self.leaf[o] or "" for o in self.bad[port] | self.good[port] if o not in suspects and self.leaf[o] not in (None, here)}
+        there = {leaf for other, leaf in away.items() if other in self.bad[port]}
+        if here is None or not there:
+            return []
+        beside = [p for p in self.leaf_ports[here] if p != port and self.good[p] - suspects]
+        wanted = [(here, set(away.values()) | there)] + [("|".join(sorted((here, *there))), there)] * (len(there) == 1)
+        alike: list[str] = []
+        for name, leaves in wanted:
+            mine = [depth < 1 for o, leaf in away.items() if leaf in leaves for depth in self.depths[_pair(port, o)]]
+            pairs = [_pair(p, o) for p in beside for o in self.bad[p] | self.good[p] if o not in suspects and self.leaf[o] in leaves]
+            met = [self.depths[pair][0] < 1 for pair in pairs if not self._always_bad(pair)]
+            if _as_others(sum(mine), len(mine), sum(met), len(met), len(self.ports)) > END_ALPHA:
+                alike.append(name)
+        return alike
 
     def _count(self, ports: list[str], suspects: set[str]) -> str:
         bad = sum(len(self.bad[p] - suspects) for p in ports)
@@ -650,7 +711,7 @@ class _Reading:
             shown = [(a, b), (a, ends[a][0]), (b, ends[b][0])]
             # Several bad paths of one port may as well be a port that flaps and had luck.
             others = [("nic", end) for end in (a, b) if len(self.bad[end] - suspects) > 2]
-            others += [("switch", "|".join(block)) for block in self._flapping_block((a, b), suspects)]
+            others += [("switch", name) for name in self._flapping_leaves((a, b), suspects)]
             self._find("pair", (a, b), "convicted", reason, cells=shown, others=others)
             return
         if b not in self.again_bad[a] and passes >= ENOUGH_PASSES:
@@ -672,42 +733,51 @@ class _Reading:
         reason = f"{misses} in {sum(depth < 1 for depth in depths)} of {len(depths)} tests, which does not tell it from its ends or chance"
         self._find("pair", (a, b), "unresolved", reason, cells=[(a, b)], others=[("nic", a), ("nic", b)])
 
-    def _flapping_block(self, path: tuple[str, str], suspects: set[str]) -> list[tuple[str, str]]:
-        """The two leaves between which a path lies, where other cells between them fail too often to tell it from them."""
+    def _flapping_leaves(self, path: tuple[str, str], suspects: set[str]) -> list[str]:
+        """What a path between two leaves is not told from: the way between their switches, or one of them, where other cells fail too."""
         block = self._block_of(path)
-        cells = [pair for pair in self.tests if block and self._block_of(pair) == block and not {*path, *suspects} & set(pair)]
-        others = [self.depths[pair][0] for pair in cells if self.depths[pair] and not self._always_bad(pair)]
-        depths = self.depths[_pair(*path)]
-        bad = [depth for depth in depths if depth < 1]
-        found = sum(depth <= max(bad) for depth in others)
-        return [block] if block and found and len(cells) * chance(len(bad), len(depths), found, len(others)) > END_ALPHA else []
+        if not block:
+            return []
+        bad, tests = self._again(self.tests[_pair(*path)])
+        wanted = {"|".join(block): set(block), block[0]: {block[0]}, block[1]: {block[1]}}
+        met: dict[str, list[bool]] = {name: [] for name in wanted}
+        for pair in self.tests:
+            if {*block} & {*(self._block_of(pair) or ())} and not {*path, *suspects} & {*pair} and not self._always_bad(pair):
+                for name, leaves in wanted.items():
+                    if leaves <= {*(self._block_of(pair) or ())}:
+                        met[name] += [depth < 1 for depth in self.depths[pair][:1]]
+        alike = {name for name, found in met.items() if _as_others(bad, tests, sum(found), len(found), self.suspected) > ALPHA}
+        return [name for name in wanted if name in alike and any(met[name])]
 
     def _path_needs(self, a: str, b: str, suspects: set[str]) -> dict[str, int] | None:
         """How many more tests of the path (``), and of each of its ends with others, convict it if they come out as before.
 
-        The fewest one after the other; None where PATH_TESTS do not suffice.
+        The fewest one after the other; None where SUSPECT_TESTS do not suffice.
         """
         tests, depths = self.tests[_pair(a, b)], self.depths[_pair(a, b)]
-        again, own = sum(cell.again for cell in tests), int(not tests[0].again)
+        own = int(not tests[0].again)
+        again = sum(cell.again for cell in tests)
+        bad_again, all_again = self._again(tests)
         bad = sum(depth < 1 for depth in depths)
         mildest = max(depth for depth in depths if depth < 1)
-        met: dict[str, tuple[int, int, int, int]] = {}
+        met: dict[str, tuple[int, int, int]] = {}
         for end, other in ((a, b), (b, a)):
             partners = [o for o in self.bad[end] | self.good[end] if o != other and o not in suspects]
             partners = [o for o in partners if _pair(end, o) not in self.explained]
             found = [d for o in partners if not self._always_bad(_pair(end, o)) for d in self.depths[_pair(end, o)]]
             shown = any(o in self.again_good[end] for o in partners)
-            met[end] = int(not shown), sum(d <= mildest for d in found), len(found), len(partners) + 1
+            met[end] = int(not shown), sum(d < 1 for d in found), len(found)
         plans: list[dict[str, int]] = []
-        for extra in range(int(b not in self.again_bad[a]), PATH_TESTS - again + 1):
-            k, n = bad + extra * bad // len(depths), len(depths) + extra
-            if self._by_chance(k, n, mildest, len(self.state), own) > ALPHA:
+        for extra in range(int(b not in self.again_bad[a]), SUSPECT_TESTS - again + 1):
+            more = extra * bad // len(depths)
+            if self._by_chance(bad + more, len(depths) + extra, mildest, len(self.state), own) > ALPHA:
                 continue
             plan: dict[str, int] = {"": extra}
-            for end, (least, wrong, others, count) in met.items():
-                sure = (m for m in range(least, PATH_TESTS) if count * (n - k + 1) * chance(k, n, wrong, others + m) <= END_ALPHA)
-                plan[end] = next(sure, PATH_TESTS)
-            if max(plan.values()) < PATH_TESTS:
+            k, n = bad_again + more, all_again + extra
+            for end, (least, wrong, others) in met.items():
+                sure = (m for m in range(least, SUSPECT_TESTS) if _as_others(k, n, wrong, others + m, self.suspected) <= ALPHA)
+                plan[end] = next(sure, SUSPECT_TESTS)
+            if max(plan.values()) < SUSPECT_TESTS:
                 plans.append(plan)
         return min(plans, key=lambda plan: plan[""] + max(plan[a], plan[b]), default=None)
 
@@ -776,7 +846,8 @@ def _merged(findings: list[Finding]) -> tuple[Finding, ...]:
         reason = finding.reason if finding.reason in other.reason else f"{other.reason}; {finding.reason}"
         sure = _either([other.confidence, finding.confidence])
         alike = tuple(one for one in other.indistinguishable if one in finding.indistinguishable)
+        told = (*other.evidence[: TOLD // 2], *finding.evidence[: TOLD // 2])  # of both
         found[key] = dataclasses.replace(
-            other, confidence=sure, reason=reason, evidence=(*other.evidence, *finding.evidence)[:TOLD], indistinguishable=alike
+            other, confidence=sure, reason=reason, evidence=told, indistinguishable=alike
         )
     return tuple(found.values())

@@ -92,6 +92,54 @@ def test_a_port_that_fails_some_of_its_tests_is_no_bad_path():
         assert convicted(findings) <= {flaps.subject}, seed
 
 
+def test_a_node_that_fails_some_of_its_tests_is_no_bad_path_and_is_found():
+    """However many tests are added: they made its rows look too good, and each of its paths was then tried by itself."""
+    found = 0
+    for seed, share in enumerate([0.4, 0.55] * 6):
+        fabric = Rails([dataclasses.replace(a_node("h03", rails=4), share=share)], seed=seed)
+        findings, _unused, readings = fabric.settle(matrix(fabric, rails=4, nodes=NODES[:8]))
+        assert not [f.id for f in findings if f.confidence == "convicted" and f.kind == "pair"], seed
+        assert readings <= 12
+        found += any(f.confidence == "convicted" for f in findings)
+    assert found >= 9
+
+
+@pytest.mark.parametrize(("seed", "shape", "directed"), [(200207, "dips", False), (200762, "normal", True), (200762, "dips", True)])
+def test_matrices_in_which_a_path_was_convicted_in_place_of_a_node(seed, shape, directed):
+    t = trial(seed, wild=True, noise=(0.03, shape), directed=directed, nodes_of=range(6, 25))
+    assert t.sound, (t.missed, t.innocent)
+
+
+def test_a_switch_that_fails_some_of_its_tests_has_nobody_else_convicted():
+    """In a sampled matrix a few cells lie between two leaves: all of them bad, or all bad ones at one port, was taken for more."""
+    nodes = [f"h{i:02d}" for i in range(32)]
+    topology = {port(node, 0): f"leaf-{i // 4}" for i, node in enumerate(nodes)}
+    ports = frozenset(p for p, leaf in topology.items() if leaf == "leaf-0")
+    found = 0
+    for seed, share in [(37, 0.4), (33, 0.3), (38, 0.3), *((seed, 0.4) for seed in range(12))]:
+        fabric = Rails([Fault("uplink", ports, ("switch", "leaf-0"), share=share)], seed=seed)
+        cells = [fabric.measure(*each) for each in pairs(nodes, 1, partners=4, seed=seed)]
+        for finding in fabric.settle(cells, topology)[0]:
+            if finding.confidence == "convicted":
+                found += 1
+                assert "leaf-0" in {finding.id, *(o["id"] for o in finding.indistinguishable)}, (seed, finding.kind, finding.id)
+    assert found >= 12
+
+
+def test_no_order_of_the_cells_decides():
+    fabric = Rails([dataclasses.replace(a_node("h03"), share=0.6), a_path("h05", "h06", share=0.7)], seed=3, noise=(0.03, "dips"))
+    cells = matrix(fabric)
+    for _unused in range(3):
+        first = diagnose_matrix(cells)
+        for seed in range(4):
+            shuffled = random.Random(seed).sample(cells, len(cells))
+            shuffled.sort(key=lambda cell: cell.again)
+            second = diagnose_matrix(shuffled)
+            assert sorted(second.again) == sorted(first.again)
+            assert [(f.id, f.confidence, f.reason) for f in second.findings] == [(f.id, f.confidence, f.reason) for f in first.findings]
+        cells = cells + [fabric.measure(*each, again=True) for each in first.again]
+
+
 def test_a_floor_within_the_scatter_convicts_nobody():
     """A third of all tests miss a floor that lies where healthy links are."""
     fabric = Rails([a_port("h03", 0)], seed=1, noise=(0.03, "normal"))
@@ -157,8 +205,9 @@ def test_a_single_bad_cell_is_a_path():
     cells = matrix(fabric)
     first = diagnose_matrix(cells)
     assert (port("h05", 0), port("h06", 0), "rail0") in first.again
-    ends = {p for a, b, _unused in first.again for p in (a, b)} - {port("h05", 0), port("h06", 0)}
-    assert len(ends) == 2
+    for end in (port("h05", 0), port("h06", 0)):
+        partners = {p for a, b, _unused in first.again if end in (a, b) for p in (a, b)} - {port("h05", 0), port("h06", 0)}
+        assert partners, "its ends are asked for with others"
     findings, _unused, _unused = fabric.settle(cells)
     assert convicted(findings) == {fabric.faults[0].subject}
     assert "meets it again with" in findings[0].reason
