@@ -24,9 +24,9 @@ import typing as t
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
-import kwok_answers  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client, marks  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, Watch  # noqa: E402
+from harness import kwok_answers  # noqa: E402
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes  # noqa: E402
 
 TOLERATE = [{"operator": "Exists"}]

@@ -29,8 +29,8 @@ import typing as t
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from acceptance_runs import Acceptance, Done, results_of, run_folder  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process  # noqa: E402
+from harness.fleet_runs import Acceptance, Done, results_of, run_folder  # noqa: E402
 from rigs.fleet.fleet import Fleet  # noqa: E402
 
 # One node that is good, one whose results are wrong, one with a slow GPU, one whose tool is cut off in its middle.

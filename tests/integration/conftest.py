@@ -8,8 +8,8 @@ import os
 import typing as t
 
 import pytest
-from acceptance_runs import Acceptance
-from own_rig import own
+from harness.fleet_runs import Acceptance
+from harness.own_rig import own
 from rigs.fleet.fleet import Fleet
 from rigs.fleet.fleet import Options as Host
 from rigs.kubernetes.kubernetes import Kubernetes

@@ -14,7 +14,7 @@ import typing as t
 import xml.etree.ElementTree as ET
 
 import pytest
-from acceptance_runs import Acceptance, Done, results_of, run_folder
+from harness.fleet_runs import Acceptance, Done, results_of, run_folder
 
 pytestmark = pytest.mark.fleet
 HTML = '<html><script>alert("evil-html")</script><img src=x onerror=alert(1)> | [a](javascript:alert(1)) `x`</html>'

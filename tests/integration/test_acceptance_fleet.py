@@ -16,8 +16,8 @@ import xml.etree.ElementTree as ET
 import jsonschema
 import pytest
 import yaml
-from acceptance_runs import ROOT, Acceptance, Done, run_folder
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
+from harness.fleet_runs import ROOT, Acceptance, Done, run_folder
 
 pytestmark = pytest.mark.fleet
 VERDICT = jsonschema.Draft202012Validator(measurement.schema("verdict-v1"))

@@ -12,7 +12,7 @@ import signal
 import typing as t
 
 import pytest
-from acceptance_runs import Acceptance, Done, results_of, run_folder, wait
+from harness.fleet_runs import Acceptance, Done, results_of, run_folder, wait
 from rigs import common
 
 pytestmark = pytest.mark.fleet

@@ -8,7 +8,7 @@ import pathlib
 import re
 
 import pytest
-from acceptance_runs import ROOT, Acceptance
+from harness.fleet_runs import ROOT, Acceptance
 
 pytestmark = pytest.mark.fleet
 BLOCK = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.S | re.M)

@@ -16,12 +16,12 @@ import subprocess
 import time
 import typing as t
 
-import kwok_answers
 import pytest
-from acceptance_runs import ROOT, Done, latest, read, run_folder
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client
-from kube_roles import roles
-from own_rig import own
+from harness import kwok_answers
+from harness.fleet_runs import ROOT, Done, latest, read, run_folder
+from harness.namespace import roles
+from harness.own_rig import own
 from rigs import common
 from rigs.fleet.fleet import Fleet
 from rigs.kubernetes.kubernetes import Kubernetes

@@ -16,8 +16,8 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, inventory, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe
-from kube_roles import roles
-from own_rig import own
+from harness.namespace import roles
+from harness.own_rig import own
 from rigs.kubernetes import images
 from rigs.kubernetes.kubernetes import Kubernetes
 

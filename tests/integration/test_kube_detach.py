@@ -12,7 +12,7 @@ import time
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
-from kube_runs import KubeRuns
+from harness.kube_runs import KubeRuns
 from rigs.kubernetes.kubernetes import Kubernetes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.long]

@@ -21,7 +21,7 @@ import test_kube_groups as groups
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
-from kube_roles import roles
+from harness.namespace import roles
 from rigs import common
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import pathlib
@@ -22,7 +21,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client, discovery, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group, group_objects
-from kube_roles import roles
+from harness.namespace import Namespace, roles
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes
 
 pytestmark = pytest.mark.kubernetes
@@ -34,7 +33,6 @@ ROLES = {
     "statefulset": ("group", "group-job", "group-statefulset"),
 }
 KINDS = tuple(ROLES)
-USER = "group-tester"
 RUN = "20260101T000000Z-0a1b2c"
 NCCL = ["all_reduce_perf_mpi", "-b", "8M", "-e", "16M", "-f", "2", "-g", "1"]
 # Everything that a launcher, its operator or the cluster makes for a group.
@@ -50,22 +48,13 @@ def cluster(rig_kubernetes: Kubernetes) -> Kubernetes:
     return rig_kubernetes
 
 
-class Lab:
-    """A namespace of its own, and a client in it who may just what the roles of a launcher say."""
-
-    numbers = itertools.count(1)
+class Lab(Namespace):
+    """Groups, with the roles of every launcher."""
 
     def __init__(self, cluster: Kubernetes) -> None:
-        self.cluster = cluster
-        self.namespace = f"groups-{next(self.numbers)}-{os.getpid()}"
+        super().__init__(cluster, roles("group", "group-mpijob", "group-volcano", "group-job", "group-statefulset"))
         self.image = cluster.image
-        self.admin = client.connect(client.Connection("admin", kubeconfig=str(cluster.kubeconfig), namespace=self.namespace))
         self.before: set[str] = set()
-        self.allow(roles("group", "group-mpijob", "group-volcano", "group-job", "group-statefulset"))
-
-    def allow(self, wanted: list[dict[str, t.Any]]) -> None:
-        self.kubeconfig = str(self.cluster.user(USER, wanted, self.namespace))
-        self.api = client.connect(client.Connection("lab", kubeconfig=self.kubeconfig, namespace=self.namespace))
 
     def group(
         self,
@@ -114,12 +103,6 @@ class Lab:
 
     def left(self) -> list[str]:
         return [f"{path.rsplit('/', 1)[1]}/{item['metadata']['name']}" for path in MADE for item in self.items(path)]
-
-    def nothing_left(self, seconds: float = 30) -> None:
-        end = time.monotonic() + seconds
-        while left := self.left():
-            assert time.monotonic() < end, left
-            time.sleep(0.5)
 
     def pods(self, component: str) -> list[dict[str, t.Any]]:
         return [pod for pod in self.items(MADE[0]) if pod["metadata"]["labels"].get("component") == component]
@@ -173,7 +156,7 @@ def why(answer: group.Answer) -> tuple[str, str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_real_mpi_program_runs_over_both_nodes(lab: Lab, kind: str) -> None:
-    lab.allow(roles(*ROLES[kind]))
+    lab.permit(roles(*ROLES[kind]))
     answer = lab.run(kind)
     found = seen(answer)
     assert found["outcome"] == "measured", found
@@ -291,7 +274,7 @@ def test_two_groups_in_one_namespace_do_not_see_each_other(lab: Lab) -> None:
 
 def test_auto_takes_what_is_allowed_and_says_why_not_the_others(lab: Lab) -> None:
     assert discovery.choose(lab.api).kinds == list(discovery.ORDER)
-    lab.allow(roles(*ROLES["statefulset"]))
+    lab.permit(roles(*ROLES["statefulset"]))
     choice = discovery.choose(lab.api)
     assert choice.kinds == ["job", "statefulset"]
     assert any("not mpijob: we may not create mpijobs.kubeflow.org" in line for line in choice.why), choice
@@ -307,7 +290,7 @@ def test_every_right_of_a_launcher_is_needed(lab: Lab, kind: str) -> None:
         if role["kind"] != "Role":
             continue
         for rule in role["rules"]:
-            lab.allow([{**r, "rules": [one for one in r["rules"] if one is not rule]} for r in whole])
+            lab.permit([{**r, "rules": [one for one in r["rules"] if one is not rule]} for r in whole])
             with pytest.raises(client.KubeError) as error:
                 discovery.choose(lab.api, kind)
             assert error.value.reason_code == "no_permission", rule
@@ -418,7 +401,7 @@ def test_an_image_without_python(lab: Lab) -> None:
 
 
 def test_gpus_that_somebody_holds_are_named(lab: Lab) -> None:
-    lab.allow(roles("group", "group-job", "holders"))
+    lab.permit(roles("group", "group-job", "holders"))
     holder = {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training-0"},
         "spec": {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from kube_runs import KubeRuns
+from harness.kube_runs import KubeRuns
 from rigs.kubernetes.kubernetes import Kubernetes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.long]

@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
-from kube_runs import KubeRuns
+from harness.kube_runs import KubeRuns
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import nodes
 

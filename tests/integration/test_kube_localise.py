@@ -11,7 +11,7 @@ import typing as t
 
 import pytest
 import test_kube_groups as groups
-from own_rig import own
+from harness.own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
 
 pytestmark = [pytest.mark.kubernetes(own=True), pytest.mark.long]

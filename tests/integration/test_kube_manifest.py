@@ -12,8 +12,8 @@ import typing as t
 
 import pytest
 import yaml
-from acceptance_runs import ROOT, Done
-from kube_runs import KubeRuns
+from harness.fleet_runs import ROOT, Done
+from harness.kube_runs import KubeRuns
 from rigs.kubernetes.kubernetes import Kubernetes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.long]

@@ -9,7 +9,6 @@ The nodes are kwok's, what their pods print and how they end is kwok_answers.py'
 
 from __future__ import annotations
 
-import itertools
 import os
 import pathlib
 import signal
@@ -20,7 +19,6 @@ import threading
 import time
 import typing as t
 
-import kwok_answers
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import (
@@ -32,8 +30,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     watch,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe
-from kube_roles import roles
-from own_rig import own
+from harness import kwok_answers
+from harness.namespace import Namespace, roles
+from harness.own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
 
 pytestmark = pytest.mark.kubernetes(own=True)
@@ -41,7 +40,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NODES = 12
 CHECKS = [{"check": name} for name in ("facts", "gpu_health", "cuda")]
 RUN = "20260101T000000Z-0a1b2c"
-USER = "acceptance-tester"
 
 
 @pytest.fixture(scope="module")
@@ -57,23 +55,14 @@ def containers(cluster: Kubernetes) -> t.Iterator[kwok_answers.Answers]:
         yield answers
 
 
-class Lab:
-    """A namespace of its own, and a client in it who may just what the roles say."""
-
-    numbers = itertools.count(1)
+class Lab(Namespace):
+    """A namespace of kwok's nodes, with the roles of probes."""
 
     def __init__(self, cluster: Kubernetes, containers: kwok_answers.Answers) -> None:
-        self.cluster = cluster
+        super().__init__(cluster, roles("probe", "daemonset", "job"))
         self.containers = containers
-        self.namespace = f"lab-{next(self.numbers)}"
-        self.admin = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig), namespace=self.namespace))
         self.nodes = [f"kwok-{number:04d}" for number in range(1, NODES + 1)]
-        self.allow(roles("probe", "daemonset", "job"))
         containers.plant()
-
-    def allow(self, wanted: list[dict[str, t.Any]]) -> None:
-        self.kubeconfig = str(self.cluster.user(USER, wanted, self.namespace))
-        self.api = client.connect(client.Connection("lab", kubeconfig=self.kubeconfig, namespace=self.namespace))
 
     def probe(self, stage: str = "stack", timeout: float = 60, **variables: t.Any) -> probe.NodeProbe:
         given = {
@@ -96,12 +85,6 @@ class Lab:
         finally:
             assert running.clean() == []
             self.nothing_left()
-
-    def nothing_left(self, seconds: float = 20) -> None:
-        end = time.monotonic() + seconds
-        while left := cleanup.left_over(self.admin):
-            assert time.monotonic() < end, left
-            time.sleep(0.2)
 
 
 @pytest.fixture
@@ -176,7 +159,7 @@ def test_a_probe_that_never_ends_is_given_up_in_time(lab: Lab) -> None:
 
 
 def test_not_enough_gpus_says_who_has_them(lab: Lab) -> None:
-    lab.allow(roles("probe", "holders"))
+    lab.permit(roles("probe", "holders"))
     user = {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training", "labels": {"app": "somebody"}},
         "spec": {"nodeName": "kwok-0002", "tolerations": [{"operator": "Exists"}],
@@ -312,7 +295,7 @@ def test_a_right_that_is_missing_is_named_before_anything_is_made(lab: Lab, numb
     rule["verbs"].remove(verb)
     if not rule["verbs"]:
         del less[number]["rules"][place]
-    lab.allow(less)
+    lab.permit(less)
     with pytest.raises(client.KubeError) as caught:
         access.require(lab.api, access.PROBE, access.NODES)
     assert caught.value.reason_code == "no_permission"
@@ -320,7 +303,7 @@ def test_a_right_that_is_missing_is_named_before_anything_is_made(lab: Lab, numb
 
 
 def test_with_every_right_nothing_is_missing(lab: Lab) -> None:
-    lab.allow(roles("probe"))
+    lab.permit(roles("probe"))
     access.require(lab.api, access.PROBE, access.NODES)
     assert access.missing(lab.api, access.LAUNCHERS["job"]) == [
         "create jobs.batch", "get jobs.batch", "list jobs.batch", "deletecollection jobs.batch",

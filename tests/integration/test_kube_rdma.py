@@ -18,10 +18,10 @@ import time
 import typing as t
 
 import pytest
-from acceptance_runs import ROOT, Done, latest, read, run_folder
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import meeting
-from kube_runs import KubeRuns
-from own_rig import own
+from harness.fleet_runs import ROOT, Done, latest, read, run_folder
+from harness.kube_runs import KubeRuns
+from harness.own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import pairs
 

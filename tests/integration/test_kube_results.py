@@ -11,7 +11,7 @@ import pathlib
 import typing as t
 
 import pytest
-from kube_runs import KubeRuns
+from harness.kube_runs import KubeRuns
 from rigs.kubernetes.kubernetes import Kubernetes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.long]

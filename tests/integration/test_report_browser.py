@@ -12,9 +12,9 @@ import typing as t
 import zlib
 
 import pytest
-import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model, page
+from harness import report_samples as samples
 from rigs.browser import Browser, executable
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(not executable(), reason="no chromium here: apt-get install chromium")]

@@ -14,7 +14,7 @@ import tempfile
 import typing as t
 
 import pytest
-from acceptance_runs import ROOT, Acceptance, Done
+from harness.fleet_runs import ROOT, Acceptance, Done
 from rigs import common
 
 pytestmark = pytest.mark.fleet

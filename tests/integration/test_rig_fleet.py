@@ -12,7 +12,7 @@ import time
 import typing as t
 
 import pytest
-from own_rig import own
+from harness.own_rig import own
 from rigs import common
 from rigs.fleet.fleet import Fleet, Options
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
-import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Cause
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
+from harness import report_samples as samples
 
 Record = dict[str, t.Any]
 PORT = "b/nic/mlx5_0/1"

@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts, formats, model, page, terminal
+from harness import report_samples as samples
 
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u200b\u2066\ufffe\uffff\ud800-\udfff]")
 LABEL = r'[a-z_]+="(?:[^"\\\n]|\\[\\"n])*"'

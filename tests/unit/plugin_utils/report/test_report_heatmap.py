@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, heatmap, model, page
+from harness import report_samples as samples
 
 
 def test_each_pair_is_a_cell_and_each_bad_one_is_marked() -> None:

@@ -12,12 +12,12 @@ import pathlib
 import typing as t
 
 import pytest
-import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, formats, page, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
+from harness import report_samples as samples
 
 
 def build(verdicts: list[dict[str, t.Any]], measurements: t.Any = (), **plan: t.Any) -> dict[str, t.Any]:

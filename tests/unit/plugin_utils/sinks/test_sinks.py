@@ -12,12 +12,12 @@ import types
 import typing as t
 
 import pytest
-import report_samples as samples
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry, telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Kept, Options, Sink
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import Chosen
+from harness import report_samples as samples
 
 MODULE = "ansible_collections.toy.lab.plugins.plugin_utils.ledger"
 

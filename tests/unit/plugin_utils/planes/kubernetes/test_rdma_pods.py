@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, meeting, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
-from kube_roles import RBAC
+from harness.namespace import RBAC
 
 SWITCH = rdma.STAGE.guardian_switch
 PODS = PodSettings(image="tester:1", annotations={"a": "1"}, resources={"limits": {"memory": "1Gi"}})

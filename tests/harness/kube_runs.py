@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import pathlib
 import subprocess
-import time
 import typing as t
 
-from acceptance_runs import ROOT, Done, latest, read, run_folder
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client
-from kube_roles import roles
+from harness.fleet_runs import ROOT, Done, latest, read, run_folder
+from harness.namespace import Namespace, roles
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import nodes
 
@@ -29,21 +26,14 @@ EXTRA = {"acceptance_simulated": True, "acceptance_gpu_count": 8, "nccl_node_siz
 _NUMBERS = itertools.count(1)
 
 
-class KubeRuns:
-    """A namespace of its own on the rig's cluster, whose nodes with kubelets are the host `lab`."""
+class KubeRuns(Namespace):
+    """Runs on the rig's cluster, whose nodes with kubelets are the host `lab`."""
 
     def __init__(self, cluster: Kubernetes, folder: pathlib.Path, *names: str) -> None:
-        self.cluster, self.folder = cluster, folder
-        self.namespace = f"runs-{os.getpid()}-{next(_NUMBERS)}"
-        self.user = f"tester-{self.namespace}"
-        self.allow(*names)
-        self.admin = client.connect(client.Connection("lab", kubeconfig=str(cluster.kubeconfig), namespace=self.namespace))
+        super().__init__(cluster, roles(*names))
+        self.folder = folder
         for number, node in enumerate(cluster.nodes, 101):
             cluster.plant(node).write_text(nodes.conf(number))
-
-    def allow(self, *names: str) -> None:
-        """The user's roles are these of files/rbac from now on."""
-        self.kubeconfig = str(self.cluster.user(self.user, roles(*names), self.namespace))
 
     def command(self, *more: str, playbook: str = "acceptance.yml", **variables: t.Any) -> list[str]:
         lab = {
@@ -73,9 +63,3 @@ class KubeRuns:
 
     def pods(self) -> list[dict[str, t.Any]]:
         return list(self.admin.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"])
-
-    def nothing_left(self, seconds: float = 20) -> None:
-        end = time.monotonic() + seconds
-        while left := cleanup.left_over(self.admin):
-            assert time.monotonic() < end, left
-            time.sleep(0.3)

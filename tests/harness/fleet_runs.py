@@ -21,7 +21,7 @@ from rigs import common
 from rigs.fleet.fleet import Fleet
 from rigs.simulated import nodes
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Everything that a host has of its own and that a run could write to.
 PLACES = ("/root", "/home", "/tmp", "/var/tmp", "/var/lib", "/run", "/dev/shm")
 # A lost host is noticed within 16 s instead of a minute.
