@@ -161,7 +161,7 @@ class StageOnTarget:
 
         try:
             chosen = registry.chosen(self.settings.get(registry.VARIABLE) or [], self.sinks)
-            kept = t.cast("list[Measurement]", measurements)
+            kept = t.cast(t.List[Measurement], measurements)
             notes = telling.kept(chosen, Kept(self.acting.id, self.acting.dir, self.stage, self.host, kept))
         except Exception as error:  # what was measured is kept, whatever becomes of those who would hear of it
             notes = [f"no sink was told of {self.stage} on {self.host}: {type(error).__name__}: {error}"]
