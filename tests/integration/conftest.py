@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
+import pathlib
 import typing as t
 
 import pytest
@@ -15,6 +18,9 @@ from rigs.fleet.fleet import Options as Host
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.rdma.rdma import Guests, Options
 from xdist.scheduler import LoadScopeScheduling
+
+# Where names of tests begin.
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,30 +35,34 @@ def pytest_configure(config: pytest.Config) -> None:
 BIG_RIGS = ("guests", "own clusters", "the shared cluster")
 
 
-def rig_of(item: pytest.Item) -> str:
-    """The big rig that a test stands on, by its markers, or empty."""
-    if item.get_closest_marker("rdma"):
+@functools.cache
+def rig_of(file: str) -> str:
+    """The big rig that the tests of a file stand on, by its `pytestmark`, or empty. Read from its text: who shares tests out among
+    processes knows their names only."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    marks = [node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"]
+    words = " ".join(map(ast.unparse, marks))
+    if "mark.rdma" in words:
         return "guests"
-    if kubernetes := item.get_closest_marker("kubernetes"):
-        return "own clusters" if kubernetes.kwargs.get("own") else "the shared cluster"
-    return ""
+    if "mark.kubernetes(own=True)" in words:
+        return "own clusters"
+    return "the shared cluster" if "mark.kubernetes" in words else ""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = [*BIG_RIGS, ""]
-    items.sort(key=lambda item: order.index(rig_of(item)))
-    if hasattr(config, "workerinput"):  # the scheduler of xdist sees no markers, only names
-        for item in items:
-            if rig := rig_of(item):
-                item._nodeid += f"@{rig}"
+    items.sort(key=lambda item: order.index(rig_of(file_of(item.nodeid))))
 
 
 class ByRig(LoadScopeScheduling):
-    """Tests side by side: one worker has all tests that stand on the same big rig, so that nobody waits for it to be free."""
+    """Tests side by side: one worker has all files that stand on the same big rig, so that nobody waits for it to be free."""
 
     def _split_scope(self, nodeid: str) -> str:
-        name, _at, rig = nodeid.rpartition("@")
-        return rig if rig in BIG_RIGS else (name or nodeid).partition("::")[0]
+        return rig_of(file_of(nodeid)) or file_of(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: t.Any) -> ByRig:

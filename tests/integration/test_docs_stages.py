@@ -5,19 +5,16 @@
 from __future__ import annotations
 
 import pathlib
-import re
 
 import pytest
-from harness.fleet_runs import ROOT, Acceptance
+from harness.fleet_runs import Acceptance
+from harness.pages import files_of
 
 pytestmark = pytest.mark.fleet
-BLOCK = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.S | re.M)
 
 
 def test_the_stages_of_the_page_are_accepted_on_real_hosts(healthy: Acceptance, tmp_path: pathlib.Path) -> None:
-    for name, text in BLOCK.findall((ROOT / "docs/stages.md").read_text()):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    files_of("docs/stages.md", tmp_path)
     hosts = ["gpu-01", "gpu-02", "gpu-03"]
     done = healthy.run(
         hosts,
@@ -33,9 +30,7 @@ def test_the_stages_of_the_page_are_accepted_on_real_hosts(healthy: Acceptance, 
 
 
 def test_what_the_page_says_is_refused_is_refused(healthy: Acceptance, tmp_path: pathlib.Path) -> None:
-    for name, text in BLOCK.findall((ROOT / "docs/stages.md").read_text()):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    files_of("docs/stages.md", tmp_path)
     asked = ["-e", f"@{tmp_path / 'group_vars/all.yml'}", "-e", "copy_block=4M"]
     done = healthy.run(["gpu-01"], *asked, environment={"ANSIBLE_ROLES_PATH": str(tmp_path / "roles")})
     assert done.status and "copy_block" in done.output and not done.verdicts
