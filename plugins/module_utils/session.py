@@ -499,8 +499,7 @@ class Guardian:
         # As their subreaper we see every process the tools left, whatever session it moved to.
         for _round in range(20):
             left = process.descendants(os.getpid())
-            # The probe first: it must not live to report on tools that we have killed.
-            for pid in sorted(left, key=lambda pid: pid != self.probe):
+            for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):

@@ -200,7 +200,7 @@ def test_other_launchers_on_nodes_with_containers(healthy: Mixed, launcher: str)
         ({"acceptance_kube_resources": {"requests": {"cpu": "4000"}}}, "pod_refused", "OutOfcpu"),
         pytest.param({"acceptance_kube_pod_patch": MOUNT}, "timeout", 'configmap "nowhere" not found', marks=LONG),
         ({"acceptance_nodes": {"selector": "no=such"}}, "node_absent", "selector no=such matches no node"),
-        ({"acceptance_kube_namespace": "elsewhere"}, "no_permission", "in namespace elsewhere we may not"),
+        ({"acceptance_kube_namespace": "elsewhere"}, "no_permission", "namespace elsewhere: we may do nothing at all there"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(healthy: Mixed, more: dict[str, t.Any], code: str, words: str) -> None:

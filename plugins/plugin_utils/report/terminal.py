@@ -93,34 +93,19 @@ def _rows(model: Model, shown: list[Model], width: int) -> t.Iterator[Line]:
 
 
 def wrapped(text: str, width: int, colour: str | None, indent: int = 4) -> list[Line]:
-    """A text in as many lines as it takes, those after the first indented; a word that is longer than a line is broken."""
+    """A text in as many lines as it takes, those after the first indented. A word that is longer than a line stays whole: a path or a
+    command that the terminal breaks can still be copied."""
     lines: list[Line] = []
     line = text[: len(text) - len(text.lstrip(" "))]
     room = True  # nothing but blanks in the line yet
     for word in text.split(" "):
         if not word and room:
             continue
-        while True:
-            glue = "" if room else " "
-            if columns(line + glue + word) <= width:
-                line, room = line + glue + word, False
-                break
-            if room:
-                head = _head(word, width - columns(line))
-                line, word = line + head, word[len(head) :]
+        if not room and columns(f"{line} {word}") > width:
             lines.append((line.rstrip(), colour))
             line, room = " " * indent, True
+        line, room = line + ("" if room else " ") + word, False
     return [*lines, (line.rstrip(), colour)]
-
-
-def _head(word: str, width: int) -> str:
-    """As much of a word as fits, at least one character."""
-    kept = word[:1]
-    for character in word[1:]:
-        if columns(kept + character) > width:
-            break
-        kept += character
-    return kept
 
 
 def _line(text: t.Any) -> str:
