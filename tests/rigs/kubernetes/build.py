@@ -108,3 +108,10 @@ def _go() -> str:
     if not found or int(found[1]) < 21:  # from there on Go fetches the version that go.mod asks for
         raise common.RigError(f"{go} is older than Go 1.21, which the programs of the cluster are built with: https://go.dev/dl")
     return go
+
+
+if __name__ == "__main__":  # python3 -m rigs.kubernetes.build: ahead of whoever needs them
+    try:
+        print(programs())
+    except common.RigError as problem:
+        sys.exit(f"{problem}")
