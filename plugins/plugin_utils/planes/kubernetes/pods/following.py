@@ -164,7 +164,9 @@ class Follower:
                 if found["metadata"].get("deletionTimestamp"):
                     words = f"namespace {self.client.namespace} is being deleted"
             except KubeError as error:
-                words = f"namespace {self.client.namespace} is gone" if error.status == 404 else ""
+                # What may not be asked any more: a namespace that goes takes the RoleBinding with it, now and then before the pods.
+                going = {404: "is gone", 403: "is being deleted, or our rights in it were taken away together with its pods"}
+                words = f"namespace {self.client.namespace} {going[error.status]}" if error.status in going else ""
             self._namespace = (time.monotonic(), words)
         return words
 

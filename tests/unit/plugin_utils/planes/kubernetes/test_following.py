@@ -38,8 +38,9 @@ class Api:
 
     namespace = "lab"
 
-    def __init__(self, namespace: dict[str, t.Any] | None = None) -> None:
+    def __init__(self, namespace: dict[str, t.Any] | None = None, refuses: int = 404) -> None:
         self.found = {"metadata": {}} if namespace is None else namespace
+        self.refuses = refuses
         self.asked: list[str] = []
 
     def get(self, path: str, **query: t.Any) -> dict[str, t.Any]:
@@ -50,7 +51,7 @@ class Api:
             return {"items": [event, event]}
         if path == "/api/v1/namespaces/lab":
             if not self.found:
-                raise KubeError("namespace_gone", "no", 404)
+                raise KubeError("namespace_gone" if self.refuses == 404 else "no_permission", "no", self.refuses)
             return self.found
         raise KubeError("no_permission", "no", 403)
 
@@ -106,11 +107,18 @@ def test_a_lost_node_may_come_back_for_a_while() -> None:
 
 
 @pytest.mark.parametrize(
-    ("namespace", "code"),
-    [(None, "pod_deleted"), ({"metadata": {"deletionTimestamp": "now"}}, "namespace_gone"), ({}, "namespace_gone")],
+    ("namespace", "refuses", "code"),
+    [
+        (None, 0, "pod_deleted"),
+        ({"metadata": {"deletionTimestamp": "now"}}, 0, "namespace_gone"),
+        ({}, 404, "namespace_gone"),
+        # A namespace that is deleted takes our RoleBinding with it, which may go before the pods.
+        ({}, 403, "namespace_gone"),
+        ({}, 500, "pod_deleted"),
+    ],
 )
-def test_why_one_is_gone(namespace: dict[str, t.Any] | None, code: str) -> None:
-    api = Api(namespace)
+def test_why_one_is_gone(namespace: dict[str, t.Any] | None, refuses: int, code: str) -> None:
+    api = Api(namespace, refuses)
     following_ = follower(api)
     assert [following_.gone(seen(RUNNING), "it had answered").code for _again in range(5)] == [code] * 5
     assert len(api.asked) == len(set(api.asked)) <= 2, "of thousands of pods the namespace, and a node, are asked once"
