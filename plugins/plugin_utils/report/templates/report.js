@@ -5,7 +5,16 @@
   const root = document.documentElement;
   const drawn = new Set();
 
+  // The library stands in the page as base64 of zlib's format. Where it cannot be unpacked the tables are there still.
+  const unpack = async () => {
+    const packed = Uint8Array.from(atob(document.getElementById("library").textContent), (c) => c.charCodeAt(0));
+    const script = document.createElement("script");
+    script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+    document.head.append(script);
+  };
+
   const draw = (script, width) => {
+    if (!window.Plotly) return; // before there is anything to draw with
     const style = getComputedStyle(root);
     const colour = (name) => style.getPropertyValue("--" + name).trim();
     const { data, layout } = JSON.parse(script.textContent);
@@ -48,7 +57,8 @@
     else again();
   };
 
-  queue(scripts);
+  // In a moment, so that the page is shown first.
+  setTimeout(() => unpack().then(() => queue(scripts)), 20);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   document.addEventListener("toggle", (event) => {
     for (const script of event.target.querySelectorAll("script.figure")) if (!drawn.has(script)) draw(script);
