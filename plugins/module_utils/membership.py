@@ -24,10 +24,57 @@ Observation = t.Dict[str, t.Any]
 # What the head measures of these checks, given what its node says of itself (None without a token).
 Measure = t.Callable[[t.Optional[t.Dict[str, t.Any]], t.List[t.Dict[str, str]]], t.Iterator[Observation]]
 
+# What a node is told of its group, whatever is launched over it: options of the module of every stage over groups, which take_part,
+# group.Group and launching need.
+OPTIONS: dict[str, dict[str, t.Any]] = {
+    "members": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "address": {"type": "str", "required": True},
+            "hostname": {"type": "str"},
+            "gpus": {"type": "int"},
+            "local": {"type": "bool", "default": False},
+            "problem": {"type": "str"},
+        },
+    },
+    "group": {"type": "str", "default": ""},
+    "env": {"type": "dict", "default": {}},
+    "mpirun": {"type": "str", "default": "mpirun"},
+    "mpi_args": {"type": "list", "elements": "str", "default": []},
+    "ssh_args": {"type": "list", "elements": "str", "default": []},
+    "gpu_count": {"type": "int"},
+    "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
+    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+    "join_timeout": {"type": "float", "default": 120.0},
+    "floors": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "match": {"type": "dict", "required": True},
+            "value": {"type": "float", "required": True},
+            "rank": {"type": "int", "default": 0},
+        },
+    },
+    "token": {"type": "str", "default": "", "no_log": True},
+    "key": {
+        "type": "dict",
+        "no_log": False,
+        "options": {
+            "public": {"type": "str"},
+            "private": {"type": "str", "no_log": True},
+            "from": {"type": "list", "elements": "str", "default": []},
+            "seconds": {"type": "float", "default": 0.0},
+        },
+    },
+}
+
 
 def take_part(params: dict[str, t.Any], node: Node, measure: Measure) -> t.Iterator[Observation]:
-    """What the head measures, then what this node saw as a member. `params`: "checks", "token", "key", "join_timeout", "gpu_count",
-    "mig", "nvidia_smi" and "env" of the stage's module."""
+    """What the head measures, then what this node saw as a member. `params`: OPTIONS, and "checks"."""
     checks = [check for check in params["checks"] if check["check"] != member.CHECK]
     asked = next((check for check in params["checks"] if check["check"] == member.CHECK), None)
     if not params["token"]:

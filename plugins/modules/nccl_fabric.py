@@ -270,26 +270,14 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership, runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
 
 # The file in probes/ that does the work on a node.
 PROBE = "fabric"
 OPTIONS = {
+    **membership.OPTIONS,
     "checks": runner.CHECKS,
-    "members": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "name": {"type": "str", "required": True},
-            "address": {"type": "str", "required": True},
-            "hostname": {"type": "str"},
-            "gpus": {"type": "int"},
-            "local": {"type": "bool", "default": False},
-            "problem": {"type": "str"},
-        },
-    },
     "group": {"type": "str", "default": "nccl_fabric"},
     "ops": {"type": "list", "elements": "str", "default": ["all_reduce"]},
     "gpus": {"type": "str", "default": "all"},
@@ -301,41 +289,12 @@ OPTIONS = {
     "binary_dir": {"type": "str", "default": ""},
     "binary_suffix": {"type": "str", "default": ""},
     "extra_args": {"type": "list", "elements": "str", "default": []},
-    "env": {"type": "dict", "default": {}},
     "layout": {"type": "str", "choices": ["gpu", "node"], "default": "gpu"},
-    "mpirun": {"type": "str", "default": "mpirun"},
-    "mpi_args": {"type": "list", "elements": "str", "default": []},
-    "ssh_args": {"type": "list", "elements": "str", "default": []},
-    "gpu_count": {"type": "int"},
-    "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
-    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "test_timeout": {"type": "float", "default": 600.0},
-    "join_timeout": {"type": "float", "default": 120.0},
-    "floors": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "match": {"type": "dict", "required": True},
-            "value": {"type": "float", "required": True},
-            "rank": {"type": "int", "default": 0},
-        },
-    },
     "localise": {"type": "bool", "default": True},
     "repeats": {"type": "int", "default": 10},
     "parallel": {"type": "int", "default": 64},
     "topology": {"type": "dict", "default": {}},
-    "token": {"type": "str", "default": "", "no_log": True},
-    "key": {
-        "type": "dict",
-        "no_log": False,
-        "options": {
-            "public": {"type": "str"},
-            "private": {"type": "str", "no_log": True},
-            "from": {"type": "list", "elements": "str", "default": []},
-            "seconds": {"type": "float", "default": 0.0},
-        },
-    },
 }
 
 

@@ -20,13 +20,14 @@ import time
 import typing as t
 
 from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, Stage
 
 Record = t.Dict[str, t.Any]
 PROGRESS_S = 10.0
@@ -92,6 +93,8 @@ class StageOnTarget:
         self.host = str(task_vars["inventory_hostname"])
         self.stage = str(task_vars["acceptance_stage"]["name"])
         self.description = stages.of(task_vars["acceptance_stage"])
+        # A node of a group is told of its group, whatever module does the work.
+        self.spec: Record = {**(membership.OPTIONS if self.description.works == GROUP else {}), **action.spec}
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
         self.detach = bool(planned.get("detached"))
         # The sinks that want to be told of measurements, by name.
@@ -120,7 +123,7 @@ class StageOnTarget:
         stage (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
         own = {k: v for k, v in self.action._task.args.items() if v is not None}
         args: dict[str, t.Any] = {}
-        for name in self.action.spec:
+        for name in self.spec:
             for prefix in (f"{self.stage}_", "acceptance_"):
                 if self.settings.get(prefix + name) is not None:
                     args[name] = self.settings[prefix + name]
@@ -131,7 +134,7 @@ class StageOnTarget:
 
     def request(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
         """What a node is sent to do the stage's work with these arguments. ValueError names wrong ones."""
-        return payload.request(self.action.module, self.action.spec, args, self.description.probe)
+        return payload.request(self.action.module, self.spec, args, self.description.probe)
 
     def _work(self) -> dict[str, t.Any]:
         if not self.description.between:

@@ -75,6 +75,9 @@ class Interface:
         else:
             self.stage, file = registry.described(self.name, str(entry["role"]), role._role_path)
             self.entry.update({"description": file} if file else {})
+        of_stage = {self.prefix + name: spec for name, spec in self.stage.variables.items()}
+        self.options = {**of_stage, **self.options}
+        self.defaults = {**{name: spec["default"] for name, spec in of_stage.items()}, **self.defaults}
         if self.name != COMMON and not self.stage.between and f"{self.name}_checks" not in self.defaults:
             raise PlanError(
                 f"{where}: role {entry['role']!r} of stage {self.name!r} has no {self.name}_checks in its defaults; "

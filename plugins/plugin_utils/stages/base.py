@@ -74,6 +74,8 @@ class Stage:
     devices: bool = False
     # The variable that lets a pod of its own switch the CPU governor where its tests run in pods.
     guardian_switch: str = ""
+    # Variables that it has besides those of its role, which may say them otherwise: {name behind NAME_: argument spec with a default}.
+    variables: t.Mapping[str, Record] = {}
     # The code that runs on the nodes, where it is not a file of this collection's probes/: a path.
     probe: str = ""
 

@@ -31,13 +31,21 @@ class Grouped(base.Stage):
     """The description of such a stage says what is checked over a group (`checks`), by which metric parts of it are held to floors
     (`floor`), and what else its head is told (`for_head`).
 
-    Its role has the variables NAME_group, NAME_node_count, NAME_world_size, NAME_gpus, NAME_ssh, NAME_timeout and NAME_join_timeout; its
-    module takes what module_utils/membership.py and group.py need.
+    It has the variables below without a word of its role; its module is told what module_utils/membership.py needs.
     """
 
     works = base.GROUP
     conditions = frozenset({MEMBER})
     devices = True
+    variables: t.Mapping[str, Record] = {
+        "group": {"type": "str", "default": "all"},
+        "node_count": {"type": "int", "default": 0},
+        "world_size": {"type": "int", "default": 0},
+        "gpus": {"type": "list", "elements": "str", "default": ["all"]},
+        "ssh": {"type": "str", "choices": ["ephemeral", "existing"], "default": "ephemeral"},
+        "timeout": {"type": "float", "default": 3600.0},
+        "join_timeout": {"type": "float", "default": 120.0},
+    }
     # Metric and unit of the expectations that the head is told, to search for a cause itself; none where it does not.
     floor: tuple[str, str] | None = None
 

@@ -31,7 +31,7 @@ def test_no_file_of_a_run_holds_them_and_the_stages_do(tmp_path: pathlib.Path) -
     prepare._assign(run, {"lab": {"stack": [item]}}, STAGES, {"lab": SETTINGS})
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) >= 3 and not [path for path in files if SECRET in path.read_text()]
-    action: t.Any = types.SimpleNamespace(_templar=types.SimpleNamespace(template=lambda value: value))
+    action: t.Any = types.SimpleNamespace(spec={}, _templar=types.SimpleNamespace(template=lambda value: value))
     stage = {"name": "stack", "role": "gpufleet.acceptance.stack"}
     task_vars = {**SETTINGS, "inventory_hostname": "lab", "acceptance_stage": stage}
     told = base.StageOnTarget(action, {"results_dir": str(tmp_path), "run_id": run.id}, task_vars, "kubernetes").settings

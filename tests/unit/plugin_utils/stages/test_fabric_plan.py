@@ -12,7 +12,7 @@ import typing as t
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation, runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, membership, observation, runner
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
@@ -223,7 +223,8 @@ class Ddp(grouping.Grouped):
 
 
 def test_a_stage_over_groups_says_what_is_checked_and_no_more(acting: Run) -> None:
-    own = {name.replace("nccl_fabric_", "ddp_"): value for name, value in settings()["gpu-01"].items() if name.startswith("nccl_fabric_")}
+    own = {f"ddp_{name}": spec["default"] for name, spec in Ddp.variables.items()}
+    assert own == {f"ddp_{name}": DEFAULTS[f"nccl_fabric_{name}"] for name in Ddp.variables}, "they mean what those of nccl_fabric do"
     wanted = {node: {**own, "acceptance_fabric_address": f"10.0.0.{n}", "ddp_backends": ["nccl"]} for n, node in enumerate(NODES)}
     found, notes = Ddp().items(NODES, wanted)
     assert groups(found) == {"ddp": ("gpu-01", list(NODES))} and not notes
@@ -231,6 +232,8 @@ def test_a_stage_over_groups_says_what_is_checked_and_no_more(acting: Run) -> No
     plan = {"items": [{"stage": "ddp", **one} for one in found]}
     told = Ddp().work(acting, plan, {node: {"settings": wanted[node]} for node in NODES})
     assert set(told["gpu-01"]) == {"group", "token", "key", "members"} and set(told["gpu-02"]) == {"token", "key", "timeout"}
+    for args in told.values():
+        assert not ArgumentSpecValidator({**membership.OPTIONS, **runner.COMMON}).validate(args).error_messages
     with pytest.raises(RunError, match="ddp_group '' leaves a host out"):
         Ddp().items({"gpu-01": "gpu-01"}, wanted)
 
