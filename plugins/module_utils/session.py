@@ -156,6 +156,7 @@ class Lock:
     def __init__(self, state_dir: str) -> None:
         self.path = os.path.join(state_dir, "lock")
         self.handle = -1
+        self._signed = 0
 
     def try_acquire(self) -> bool:
         while True:
@@ -172,11 +173,7 @@ class Lock:
                     return False
                 raise
             # Its last holder may have removed the file between our open and our lock.
-            try:
-                same = os.fstat(handle).st_ino == os.stat(self.path).st_ino
-            except FileNotFoundError:
-                same = False
-            if same:
+            if _stands_at(self.path, handle):
                 self.handle = handle
                 return True
             os.close(handle)
@@ -184,17 +181,35 @@ class Lock:
     def holder(self) -> dict[str, t.Any]:
         try:
             with open(self.path, encoding="utf-8") as source:
-                found = json.load(source)
-            return found if isinstance(found, dict) else {}
+                return _signature(source.readline())
         except (OSError, ValueError):
             return {}
 
     def sign(self, **who: t.Any) -> None:
+        text = (json.dumps(who) + "\n").encode()
         os.ftruncate(self.handle, 0)
-        os.pwrite(self.handle, json.dumps(who).encode(), 0)
+        os.pwrite(self.handle, text, 0)
+        self._signed = len(text)
+
+    def tell_to_end(self, run_id: str) -> None:
+        """Ask the guardian of this run that holds the node to end. It stands in the lock itself, so that it never reaches one that has
+        given the node back and only keeps what is finished: a signal would."""
+        with contextlib.suppress(OSError, ValueError), open(self.path, "r+", encoding="utf-8") as held:
+            if _signature(held.readline()).get("run_id") == run_id:
+                held.seek(0, os.SEEK_END)
+                held.write("end\n")
+
+    def told_to_end(self) -> bool:
+        """Of who holds it: whether somebody has asked."""
+        return os.fstat(self.handle).st_size > self._signed > 0
 
     def remove(self) -> None:
         os.unlink(self.path)
+
+
+def _signature(line: str) -> dict[str, t.Any]:
+    found = json.loads(line)
+    return found if isinstance(found, dict) else {}
 
 
 class Session:
@@ -231,7 +246,6 @@ class Session:
             self.acquire(wait_for_lock_s)
             self.undone = self.ledger.undo()
             self._remove_abandoned()
-            os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
             self._begin(asked)
         except OSError as error:
             code = {errno.ENOSPC: "disk_full", errno.EDQUOT: "disk_full"}.get(error.errno or 0, "state_dir")
@@ -259,6 +273,14 @@ class Session:
     def _begin(self, asked: dict[str, t.Any] | None) -> None:
         """A new file for the result, with what is taken from the one that is there: whoever is killed again has lost nothing."""
         self.keeps = asked is not None
+        begun = False
+        while not begun:  # its last user may remove the folder between our two calls
+            os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
+            with _alone_in(os.path.dirname(self.result_path)) as begun:
+                if begun:
+                    self._renew(asked)
+
+    def _renew(self, asked: dict[str, t.Any] | None) -> None:
         self.taken = earlier.take(self.result_path, asked) if asked else []
         new = self.result_path + ".new"
         with contextlib.suppress(FileNotFoundError):
@@ -313,29 +335,29 @@ class Session:
         # Asked before the file is read: a guardian that ends in between has written its end, and one that lives may yet.
         lives = self._guardian_lives()
         try:
-            with open(self.result_path, encoding="utf-8", errors="replace") as source:
-                ours = os.fstat(source.fileno()).st_ino
-                for line in source:
-                    try:
-                        record = json.loads(line)
-                    except ValueError:
-                        continue
-                    if "began" in record:
-                        continue
-                    if "end" in record:
-                        end = record["end"]
-                    elif "fault" in record:
-                        fault = record["fault"]
-                    else:
-                        observations.append(record)
+            source = open(self.result_path, encoding="utf-8", errors="replace")  # noqa: SIM115  (closed below)
         except FileNotFoundError:
             return {"observations": [], "end": None, "fault": None, "running": False}
-        running = end is None and lives
-        if end is None and not running:
-            fault = fault or _full_disk(self.state_dir)
-            self._replace_guardian()
-        if not running and (_version(self.result_path) or (0, 0))[0] == ours:
-            self._remove_result()
+        with source:
+            for line in source:
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    continue
+                if "began" in record:
+                    continue
+                if "end" in record:
+                    end = record["end"]
+                elif "fault" in record:
+                    fault = record["fault"]
+                else:
+                    observations.append(record)
+            running = end is None and lives
+            if end is None and not running:
+                fault = fault or _full_disk(self.state_dir)
+                self._replace_guardian()
+            if not running:
+                self._remove_result(source.fileno())
         return {"observations": observations, "end": end, "fault": fault, "running": running}
 
     def _guardian_lives(self) -> bool:
@@ -368,14 +390,16 @@ class Session:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
 
-    def _remove_result(self) -> None:
-        for remove, path in (
-            (os.unlink, self.result_path),
-            (os.rmdir, os.path.dirname(self.result_path)),
-            (os.rmdir, self.state_dir),
-        ):
-            with contextlib.suppress(OSError):
-                remove(path)
+    def _remove_result(self, ours: int) -> None:
+        """Remove the result, where it is the file of this handle: a resume may have begun another in its place."""
+        folder = os.path.dirname(self.result_path)
+        with contextlib.suppress(OSError):
+            with _alone_in(folder) as there:
+                if there and _stands_at(self.result_path, ours):
+                    os.unlink(self.result_path)
+                    os.rmdir(folder)
+            os.rmdir(self.state_dir)
+
 
     # The node, for one at a time ---------------------------------------------------------------------------------
 
@@ -397,9 +421,7 @@ class Session:
             if holder.get("run_id") == self.run_id and not ended_own:
                 # Our own run, from before its controller died: its guardian cleans up when told to end.
                 ended_own = True
-                if process.is_alive(holder.get("pid", 0), holder.get("started")):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(holder["pid"], signal.SIGTERM)
+                self.lock.tell_to_end(self.run_id)
                 end = max(end, time.monotonic() + 20)
             if time.monotonic() > end:
                 raise SessionError(
@@ -430,13 +452,14 @@ class Guardian:
         self.attached = True
         self.told_to_end = False
         self.subreaper = False
-        self.ours: tuple[int, int] | None = None
+        self.result = -1
 
     def guard(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]]) -> None:
         """Does not return."""
         self._leave_terminal()
         # Held while we live: a result that nobody holds is abandoned.
-        fcntl.flock(os.open(self.session.result_path, os.O_RDONLY), fcntl.LOCK_SH)
+        self.result = os.open(self.session.result_path, os.O_RDONLY)
+        fcntl.flock(self.result, fcntl.LOCK_SH)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._on_term)
         self.subreaper = process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
@@ -476,7 +499,7 @@ class Guardian:
             if pid:
                 self.probe = 0
                 return "done" if status == 0 else f"the probe ended with wait status {status}"
-            if self.told_to_end:
+            if self.told_to_end or self.session.lock.told_to_end():
                 return "interrupted"
             if time.monotonic() > deadline:
                 return "timeout"
@@ -513,39 +536,54 @@ class Guardian:
             _remove_payload()
         path = self.session.result_path
         if how in ("connection lost", "interrupted") and not (self.session.keeps and earlier.said_something(path)):
-            self.session._remove_result()  # nobody will come for it: a resume measures again
+            self.session._remove_result(self.result)  # nobody will come for it: a resume measures again
         else:
             with contextlib.suppress(OSError):  # a full disk: the module finds no end and says why
                 append(path, earlier.closing(path, how, undone))
-        self.ours = _version(path)
-        self.told_to_end = False  # a resume has told us to end the probe, and reads what it had finished
+        self.told_to_end = False  # what was finished is kept all the same; told once more, that goes too
         self.session.release()
 
     def _outstay(self, until: float) -> None:
         """A result that nobody has taken is removed in the end, if it still is ours: of an attached probe as soon as its module is
         gone, unless a resume may come for it; that, and the result of a detached one, after a while."""
-        ours = self.ours
         poll = select.poll()
         poll.register(self.alive, select.POLLIN | select.POLLHUP)
         while time.monotonic() < until and not self.told_to_end:
-            if ours is None or _version(self.session.result_path) != ours:
+            if not _stands_at(self.session.result_path, self.result):
                 return
             if poll.poll(1000 if self.attached else 5000) and not self._heard():
                 if self.attached and not self.session.keeps:
                     break
                 self.attached = False
                 poll.unregister(self.alive)
-        if _version(self.session.result_path) == ours:
-            self.session._remove_result()
+        self.session._remove_result(self.result)
 
 
-def _version(path: str) -> tuple[int, int] | None:
-    """Which file stands at a path, and when it was last written to; numbers of files alone are given away again."""
+@contextlib.contextmanager
+def _alone_in(folder: str) -> t.Iterator[bool]:
+    """A run's folder, for one at a time: who looks whose a file in it is and removes it, and who puts another in its place. False where
+    there is none."""
+    while True:
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            yield False
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if _stands_at(folder, handle):  # nobody has removed it between our open and our lock
+                yield True
+                return
+        finally:
+            os.close(handle)
+
+
+def _stands_at(path: str, handle: int) -> bool:
+    """Whether a path leads to the file of this handle. While we have it nobody else is given its number."""
     try:
-        found = os.stat(path)
+        return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns
+        return False
 
 
 def _full_disk(folder: str) -> str | None:

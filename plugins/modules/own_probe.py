@@ -14,7 +14,8 @@ description:
     nodes, behind SSH and into pods, and is run there under the guardian, deadline and lock of every probe.
   - It has a function C(probe(params, node)) that yields one observation per check of C(params['checks']), made by C(measured) and
     C(failed) of C(module_utils/observation.py). Standard library only.
-  - Where the stage is one over groups of nodes, C(params) also hold what each is told of its group, as C(module_utils/membership.py) wants it.
+  - Where the stage is one over groups of nodes, C(params) also hold what each is told of its group, as C(module_utils/membership.py) wants
+    it.
   - Outside an acceptance run there is no such description, and the module fails.
 extends_documentation_fragment: gpufleet.acceptance.probe
 options:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
@@ -250,3 +251,52 @@ def test_a_file_is_whole_or_nothing_of_it_is_taken(tmp_path: pathlib.Path) -> No
         assert earlier.take(str(path), ASKED) == [], data
     path.unlink()
     assert earlier.take(str(path), ASKED) == []
+
+
+class Late(session.Lock):
+    """Of a resume that is held up between seeing who has the node and asking him to end."""
+
+    def tell_to_end(self, run_id: str) -> None:
+        until(lambda: not os.path.exists(self.path))
+        super().tell_to_end(run_id)
+
+
+def test_a_resume_that_is_late_to_end_the_old_guardian_loses_nothing(place: Place) -> None:
+    running = place.start(300.0)
+    guardian = place.at_the_third()
+    started = process.start_time(guardian)
+    resume = session.Session(str(place.state), RUN, "own", 600)
+    resume.lock = Late(str(place.state))
+    running.kill()
+    resume.acquire(20)
+    resume.release()
+    running.communicate(timeout=30)
+    assert process.is_alive(guardian, started), "it holds what was finished"
+    by = measured_by(place.run())
+    assert by["one"] == by["two"] == guardian
+
+
+def test_a_resume_ends_a_guardian_that_measures_on(place: Place) -> None:
+    running = place.start(300.0, phase="start")  # detached: it goes on without its module
+    guardian = place.at_the_third()
+    running.communicate(timeout=30)
+    by = measured_by(place.run())
+    assert by["one"] == by["two"] == guardian and by["three"] != guardian
+
+
+def test_a_guardian_that_goes_does_not_take_the_file_of_the_next_one_along(place: Place) -> None:
+    guardian, started = place.killed()
+    folder = os.open(place.file().parent, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)  # as a resume does that is about to put its own file there
+    os.kill(guardian, signal.SIGTERM)
+    until(lambda: waits_for_a_lock(guardian))
+    new = place.file().with_suffix(".new")
+    new.write_text("the next one's")
+    os.replace(new, place.file())
+    os.close(folder)
+    until(lambda: not process.is_alive(guardian, started))
+    assert place.file().read_text() == "the next one's"
+
+
+def waits_for_a_lock(pid: int) -> bool:
+    return any("->" in line and line.split()[5] == str(pid) for line in pathlib.Path("/proc/locks").read_text().splitlines())
