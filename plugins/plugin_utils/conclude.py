@@ -92,9 +92,9 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
 
 def _tell(done: Judged, run: Run, loader: t.Any, task_vars: dict[str, t.Any]) -> list[str]:
     """The sinks that were asked for; what went wrong with them, in words."""
-    wanted = task_vars.get(sinks.VARIABLE) or []
+    given = {name: task_vars[name] for name in sinks.VARIABLES if task_vars.get(name)}
     try:
-        chosen = sinks.chosen(Templar(loader=loader, variables=task_vars).template(wanted)) if wanted else []
+        chosen = sinks.chosen(sinks.asked(Templar(loader=loader, variables=task_vars).template(given))) if given else []
     except (AnsibleError, RunError) as error:
         return [f"no sink was told: {error}"]
     return telling.judged(chosen, done, run.dir)

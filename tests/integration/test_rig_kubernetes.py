@@ -372,7 +372,7 @@ def test_down_leaves_nothing_even_of_a_killed_up(tmp_path: pathlib.Path) -> None
 def test_what_is_missing_is_said() -> None:
     done = subprocess.run([str(COMMAND), "--instance", "9", "up"], capture_output=True, text=True)
     assert done.returncode == 1 and "from 0 to 7" in done.stderr
-    program = "import sys; sys.path.insert(0, sys.argv[1]); from rigs.kubernetes import build; print(build._go())"
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from rigs import golang; print(golang.go())"
     path = {"PATH": "/nonexistent"}
     done = subprocess.run([sys.executable, "-c", program, str(COMMAND.parents[2])], env=path, capture_output=True, text=True)
     assert "/usr/local/go/bin/go" in done.stdout or "built with Go" in done.stderr

@@ -6,43 +6,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
-import typing as t
 
 import pytest
+from harness.demo_runs import Done, play
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A healthy host comes first: it carried the failure of all others once. h100-03 has a slow GPU, h200-04 a cut output.
 FEW = "h100-01,h100-02,h100-03,h200-04"
 # Without six identical neighbours the slow GPU still fails beside its siblings.
 STAGES = ("--tags", "nccl_node,gemm")
-
-
-class Done(t.NamedTuple):
-    status: int
-    output: str
-
-    def recap(self) -> dict[str, int]:
-        """By host how often it failed."""
-        lines = self.output.partition("PLAY RECAP")[2].splitlines()
-        return {found[1]: int(found[2]) for line in lines if (found := re.match(r"(\S+) +: .*failed=(\d+)", line))}
-
-
-def play(results: pathlib.Path, *arguments: str, playbook: str = "acceptance.yml", **variables: t.Any) -> Done:
-    command = [str(pathlib.Path(sys.executable).with_name("ansible-playbook")), playbook, "-i", "inventories/demo", *arguments]
-    places = {"acceptance_results_dir": str(results), "acceptance_state_dir": f"{results}-state/{{{{ inventory_hostname }}}}"}
-    values = json.dumps({**places, **variables})
-    done = subprocess.run(
-        [*command, "-e", values], cwd=ROOT, env={**os.environ, "ANSIBLE_NOCOLOR": "1", "COLUMNS": "120"}, check=False, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=300,
-    )  # fmt: skip
-    assert "Traceback" not in done.stdout
-    return Done(done.returncode, done.stdout)
 
 
 @pytest.fixture(scope="module")

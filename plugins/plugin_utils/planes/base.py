@@ -163,7 +163,7 @@ class StageOnTarget:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Kept
 
         try:
-            chosen = registry.chosen(self.settings.get(registry.VARIABLE) or [], self.sinks)
+            chosen = registry.chosen(registry.asked(self.settings), self.sinks)
             kept = t.cast(t.List[Measurement], measurements)
             notes = telling.kept(chosen, Kept(self.acting.id, self.acting.dir, self.stage, self.host, kept))
         except Exception as error:  # what was measured is kept, whatever becomes of those who would hear of it

@@ -19,7 +19,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, new_run_id, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import base as of_sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
 
 Record = dict[str, t.Any]
 # The stages of a run that is none.
@@ -35,13 +37,13 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
     planner = Planner(play, loader, task_vars)
     begin = _reopened if args["mode"] == "resume" else _made
     run, written, stages, settings, notes = begin(args, planner, controller, check)
-    detach, told = detached(stages, settings), _sinks(settings)
+    detach, sinks_of_run = detached(stages, settings), _sinks(settings)
     measurements, wrong = run.journal.read() if run.dir.exists() else ([], [])
     left = todo.remaining(written, measurements, [stage.stage for stage in stages])
     here = {target: left[target] for target in left if target in set(planner.hosts)}
     if check:
-        begun = "resumed" if args["mode"] == "resume" else "begun"
-        lines = estimate.summary(written, left, f"check mode, nothing is measured and no run is {begun}")
+        word = "resumed" if args["mode"] == "resume" else "begun"
+        lines = estimate.summary(written, left, f"check mode, nothing is measured and no run is {word}")
         lines += [f"note: {note}" for note in notes + wrong + planner.questions]
         diff = {"before": "", "after": estimate.listed(written, here), "before_header": "nothing", "after_header": "what would be measured"}
         said = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
@@ -50,10 +52,14 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
     long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in here)]
     these = [{**stage.entry, "tags": tags_of(stage.name)} for stage in stages]
     lines = estimate.summary(written, left, f"run {run.id}") + [f"note: {note}" for note in notes + wrong]
+    begun = of_sinks.Begun(
+        run.id, run.dir, written, sum(len(items) for of in left.values() for items in of.values()), args["mode"] == "resume"
+    )
+    lines += [f"note: {note}" for note in telling.begun(sinks.chosen(sinks_of_run), begun)]
     tasks = run.include([todo.task_of(stage) for stage in todo.phases(these, here, long)])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,
-        "sinks": told,
+        "sinks": sinks.telling(sinks_of_run, "kept"),
     }  # fmt: skip
     return planned, lines
 
@@ -101,14 +107,15 @@ def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str,
     (run.dir / "todo" / "totals").write_text(json.dumps(totals), encoding="utf-8")
 
 
-def _sinks(settings: dict[str, Record]) -> list[str]:
-    """The sinks that want to be told of measurements, by name; they are the run's. RunError for one that cannot be used."""
-    lists = [values.get(sinks.VARIABLE) or [] for values in settings.values()]
-    if any(one != lists[0] for one in lists):
-        raise PlanError(f"{sinks.VARIABLE}: found different lists among the hosts, expected one for the whole run")
-    wanted = lists[0] if lists else []
+def _sinks(settings: dict[str, Record]) -> list[sinks.Asked]:
+    """The sinks of the run. RunError for one that cannot be used."""
+    for variable in sinks.VARIABLES:
+        values = [values.get(variable) for values in settings.values()]
+        if any(one != values[0] for one in values):
+            raise PlanError(f"{variable}: found different values among the hosts, expected one for the whole run")
+    wanted = sinks.asked(next(iter(settings.values()), {}))
     sinks.chosen(wanted)
-    return sinks.telling(wanted, "kept")
+    return wanted
 
 
 def detached(stages: list[Interface], settings: dict[str, Record]) -> bool:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a sink is: told of measurements that were kept, and of a run that was judged. It changes neither.
+"""What a sink is: told of a run that begins, of measurements that were kept, and of a run that was judged. It changes none of them.
 
 A sink of a team's own is a module of its collection with `SINK = ...()`, named in `acceptance_sinks`; docs/sinks.md is the way through it.
 
@@ -18,6 +18,17 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdic
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 
 Options = t.Mapping[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """A run of which nothing is measured yet, or one that goes on. `left` is how many checks of its plan it still has to measure."""
+
+    run_id: str
+    folder: pathlib.Path
+    plan: t.Mapping[str, t.Any]
+    left: int
+    resumed: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +60,13 @@ class Sink:
 
     name: str = ""
     options: t.Mapping[str, t.Mapping[str, t.Any]] = {}
+
+    def problem(self, options: Options) -> str | None:
+        """What is wrong with its options, besides what their argument spec says. Asked before anything is measured."""
+        return None
+
+    def begun(self, of: Begun, options: Options) -> None:
+        """When the plan is written, before anything is measured."""
 
     def kept(self, of: Kept, options: Options) -> None:
         """In the worker that has measured, while others wait for it: see sinks/telling.py for how long it may take."""

@@ -17,8 +17,23 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base imp
 
 VARIABLE = "acceptance_sinks"
 _COLLECTIONS = "ansible_collections."
+_OBSERVING = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing"
 # Sinks of the collection that somebody must ask for, by name: the module that holds each. The forms of the report are told of every run.
-SHIPPED: dict[str, str] = {}
+SHIPPED: dict[str, str] = {name: f"{_OBSERVING}.{name}" for name in ("log", "pushgateway")}
+# Those that have a variable of their own: the sink's options of the variable's value, None where it asks for nothing.
+OWN: dict[str, tuple[str, t.Callable[[t.Any], dict[str, t.Any] | None]]] = {
+    "acceptance_log": ("log", lambda value: {} if value == "json" else None),
+    "acceptance_pushgateway": ("pushgateway", lambda value: {"url": value} if value else None),
+}
+VARIABLES = (VARIABLE, *OWN)
+
+
+class Asked(t.NamedTuple):
+    """A sink that somebody asks for: its name, its options, and where that is said."""
+
+    name: str
+    options: dict[str, t.Any]
+    where: str
 
 
 class Chosen(t.NamedTuple):
@@ -28,23 +43,13 @@ class Chosen(t.NamedTuple):
     options: dict[str, t.Any]
 
 
-def chosen(wanted: t.Any, only: t.Container[str] | None = None) -> list[Chosen]:
-    """The sinks of `acceptance_sinks`: names, or {sink, options}. RunError for one that cannot be used. `only`: nothing else is loaded."""
+def asked(values: t.Mapping[str, t.Any]) -> list[Asked]:
+    """What the variables of a run ask for: names, or {sink, options}, and the variables of shipped sinks. RunError where that is said in
+    no form that we know."""
+    wanted = values.get(VARIABLE) or []
     if not isinstance(wanted, list):
         raise RunError(f"{VARIABLE}: found {wanted!r}, expected a list of sinks")
-    found = [_one(name, options, where) for name, options, where in _named(wanted) if only is None or name in only]
-    for number, one in enumerate(found):
-        if one.sink.name in [other.sink.name for other in found[:number]]:
-            raise RunError(f"{VARIABLE}: found two sinks named {one.sink.name!r}, expected each once")
-    return found
-
-
-def telling(wanted: t.Any, event: str) -> list[str]:
-    """Which of `acceptance_sinks` want to be told of `event`, as they are named there."""
-    return [name for name, options, where in _named(wanted) if _one(name, options, where).sink.wants(event)]
-
-
-def _named(wanted: list[t.Any]) -> t.Iterator[tuple[str, dict[str, t.Any], str]]:
+    found = []
     for number, item in enumerate(wanted):
         where = f"{VARIABLE}[{number}]"
         whole = {"sink": item} if isinstance(item, str) else item
@@ -52,7 +57,26 @@ def _named(wanted: list[t.Any]) -> t.Iterator[tuple[str, dict[str, t.Any], str]]
             raise RunError(f"{where}: found {type(item).__name__}, expected the name of a sink, or {{sink, options}}")
         if not isinstance(whole.get("options") or {}, dict):
             raise RunError(f"{where}: options: found {type(whole['options']).__name__}, expected a dictionary")
-        yield str(whole["sink"]), dict(whole.get("options") or {}), where
+        found.append(Asked(str(whole["sink"]), dict(whole.get("options") or {}), where))
+    for variable, (name, options_of) in OWN.items():
+        options = options_of(values.get(variable))
+        if options is not None:
+            found.append(Asked(name, options, variable))
+    return found
+
+
+def chosen(wanted: t.Sequence[Asked], only: t.Container[str] | None = None) -> list[Chosen]:
+    """The sinks that are asked for. RunError for one that cannot be used. `only`: nothing else is loaded."""
+    found = [_one(*one) for one in wanted if only is None or one.name in only]
+    for number, one in enumerate(found):
+        if one.sink.name in [other.sink.name for other in found[:number]]:
+            raise RunError(f"{VARIABLE}: found two sinks named {one.sink.name!r}, expected each once")
+    return found
+
+
+def telling(wanted: t.Sequence[Asked], event: str) -> list[str]:
+    """Which of them want to be told of `event`, as they are named."""
+    return [one.name for one in wanted if _one(*one).sink.wants(event)]
 
 
 def _one(name: str, options: dict[str, t.Any], where: str) -> Chosen:
@@ -61,8 +85,7 @@ def _one(name: str, options: dict[str, t.Any], where: str) -> Chosen:
     elif "." in name:
         module = name if name.startswith(_COLLECTIONS) else _COLLECTIONS + name
     else:
-        known = f"one of {', '.join(SHIPPED)}, or " if SHIPPED else ""
-        raise RunError(f"{where}: found {name!r}, expected {known}the module of a collection that holds a SINK")
+        raise RunError(f"{where}: found {name!r}, expected one of {', '.join(SHIPPED)}, or the module of a collection that holds a SINK")
     try:
         sink = getattr(importlib.import_module(module), "SINK", None)
     except Exception as error:
@@ -70,6 +93,8 @@ def _one(name: str, options: dict[str, t.Any], where: str) -> Chosen:
     if not isinstance(sink, Sink) or not sink.name.isidentifier():
         raise RunError(f"{where}: {name} holds no SINK that is a {Sink.__module__}.Sink with a name")
     validated = ArgumentSpecValidator(dict(sink.options)).validate(options)
-    if validated.error_messages:
-        raise RunError(f"{where}: sink {sink.name}: {'; '.join(validated.error_messages)}")
-    return Chosen(sink, dict(validated.validated_parameters))
+    given = dict(validated.validated_parameters)
+    problem = "; ".join(validated.error_messages) or sink.problem(given)
+    if problem:
+        raise RunError(f"{where}: sink {sink.name}: {problem}")
+    return Chosen(sink, given)

@@ -4,8 +4,8 @@
 """Telling sinks: what goes wrong there is a note, and nothing waits for one longer than it may.
 
 A sink that is told of measurements holds its worker up, and so the stage: a call may take CALL_S, and what all calls of a run take beyond
-FAST_S each may come to BUDGET_S together; from then on that sink hears of no more measurements of the run. A judgement may take
-JUDGED_S. A call that is not over by then goes on by itself for as long as its process lives.
+FAST_S each may come to BUDGET_S together; from then on that sink hears of no more measurements of the run. That a run begins may take
+CALL_S to be told, a judgement JUDGED_S. A call that is not over by then goes on by itself for as long as its process lives.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -22,7 +22,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Kept
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Begun, Judged, Kept
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import Chosen
 
 CALL_S = 5.0
@@ -33,6 +33,17 @@ JUDGED_S = 120.0
 NOTES = "sinks.jsonl"
 # Kinds of trouble that are said one by one.
 SHOWN = 5
+
+
+def begun(sinks: t.Iterable[Chosen], of: Begun) -> list[str]:
+    """Tell them that a run begins; what went wrong, in words."""
+    notes = []
+    for one in sinks:
+        problem = _call(one, "begun", of, CALL_S) if one.sink.wants("begun") else None
+        if problem:
+            _note(of.folder, one, "begun", problem, of.run_id)
+            notes.append(f"sink {one.sink.name} was not told that the run begins: {problem}")
+    return notes
 
 
 def kept(sinks: t.Iterable[Chosen], of: Kept) -> list[str]:
@@ -77,7 +88,7 @@ def notes_of(run: pathlib.Path) -> list[str]:
     return notes[:SHOWN] + ([f"sinks: {len(notes) - SHOWN} more kinds of trouble, see {NOTES}"] if len(notes) > SHOWN else [])
 
 
-def _call(one: Chosen, event: str, of: Kept | Judged, seconds: float | None) -> str | None:
+def _call(one: Chosen, event: str, of: Begun | Kept | Judged, seconds: float | None) -> str | None:
     """What went wrong, in one line without a secret in it."""
     said: list[str] = []
 

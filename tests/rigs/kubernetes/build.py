@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import pathlib
 import re
 import shutil
 import sys
 
-from rigs import common
+from rigs import common, golang
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODULES = HERE / "modules"
@@ -51,20 +50,22 @@ def programs() -> pathlib.Path:
         folders = [folder for folder in MANIFESTS if not (target / "manifests" / folder).exists()]
         if not missing and not folders:
             return target
-        go = _go()
+        go = golang.go()
         for number, name in enumerate(missing, 1):
             print(f"building {name}, {number} of {len(missing)}", file=sys.stderr)
             folder, package = PROGRAMS[name]
             new = target / f".{name}.new"
             common.run(
                 "nice", go, "build", *FLAGS, "-ldflags", _linker_flags(folder), "-o", new, package,
-                cwd=MODULES / folder, env=_environment(),
+                cwd=MODULES / folder, env=golang.environment(),
             )  # fmt: skip
             new.rename(target / name)
         for folder in folders:
             module, pattern = MANIFESTS[folder]
-            common.run(go, "mod", "download", module, cwd=MODULES / folder, env=_environment())
-            source = pathlib.Path(common.run(go, "list", "-m", "-f", "{{.Dir}}", module, cwd=MODULES / folder, env=_environment()).strip())
+            common.run(go, "mod", "download", module, cwd=MODULES / folder, env=golang.environment())
+            source = pathlib.Path(
+                common.run(go, "list", "-m", "-f", "{{.Dir}}", module, cwd=MODULES / folder, env=golang.environment()).strip()
+            )
             new = target / f".{folder}.new"
             shutil.rmtree(new, ignore_errors=True)
             for file in source.glob(pattern):
@@ -93,21 +94,6 @@ def _linker_flags(folder: str) -> str:
         where = "k8s.io/component-base/version"
         flags += f" -X {where}.gitVersion=v{full} -X {where}.gitMajor={major} -X {where}.gitMinor={minor}"
     return flags
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
-
-
-def _go() -> str:
-    path = f"{os.environ.get('PATH', '')}:/usr/local/go/bin:/usr/lib/go/bin"
-    go = shutil.which("go", path=path)
-    if go is None:
-        raise common.RigError("the programs of the cluster are built with Go, 1.21 or newer, which is not here: https://go.dev/dl")
-    found = re.search(r"go1\.(\d+)", common.run(go, "version", cwd="/"))
-    if not found or int(found[1]) < 21:  # from there on Go fetches the version that go.mod asks for
-        raise common.RigError(f"{go} is older than Go 1.21, which the programs of the cluster are built with: https://go.dev/dl")
-    return go
 
 
 if __name__ == "__main__":  # python3 -m rigs.kubernetes.build: ahead of whoever needs them

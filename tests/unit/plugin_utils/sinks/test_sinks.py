@@ -52,6 +52,10 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
+def chosen(wanted: t.Any, only: t.Container[str] | None = None) -> list[Chosen]:
+    return registry.chosen(registry.asked({registry.VARIABLE: wanted}), only)
+
+
 def kept(run: pathlib.Path, check: str = "facts") -> Kept:
     return Kept(samples.RUN, run, "stack", "a", [t.cast(t.Any, samples.measurement("a", "stack", check))])
 
@@ -62,10 +66,10 @@ def lines(run: pathlib.Path) -> list[dict[str, t.Any]]:
 
 def test_a_sink_is_the_module_that_holds_it_with_options_of_its_own(sink: Ledger) -> None:
     for name in (MODULE, MODULE.removeprefix("ansible_collections.")):
-        (one,) = registry.chosen([{"sink": name, "options": {"where": "x"}}])
+        (one,) = chosen([{"sink": name, "options": {"where": "x"}}])
         assert one.sink is sink and one.options["where"] == "x"
     wanted = [{"sink": MODULE, "options": {"where": "x"}}]
-    assert registry.telling(wanted, "kept") == [MODULE] and registry.chosen(wanted, ()) == []
+    assert registry.telling(registry.asked({registry.VARIABLE: wanted}), "kept") == [MODULE] and chosen(wanted, ()) == []
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ def test_a_sink_is_the_module_that_holds_it_with_options_of_its_own(sink: Ledger
     [
         ("x", "expected a list of sinks"),
         ([7], r"acceptance_sinks\[0\]: found int"),
-        (["history"], "expected the module of a collection that holds a SINK"),
+        (["history"], "expected one of log, pushgateway, or the module of a collection that holds a SINK"),
         (["no.such.module"], "no.such.module cannot be loaded: ModuleNotFoundError"),
         (["gpufleet.acceptance.plugins.plugin_utils.collection"], "holds no SINK"),
         ([MODULE], "sink ledger: missing required arguments: where"),
@@ -84,11 +88,11 @@ def test_a_sink_is_the_module_that_holds_it_with_options_of_its_own(sink: Ledger
 )
 def test_a_sink_that_cannot_be_used_is_refused_in_words(sink: Ledger, wanted: t.Any, words: str) -> None:
     with pytest.raises(RunError, match=words):
-        registry.chosen(wanted)
+        chosen(wanted)
 
 
 def test_a_sink_is_told_a_copy_and_its_trouble_is_a_note_without_its_secrets(sink: Ledger, run: pathlib.Path) -> None:
-    (one,) = registry.chosen([{"sink": MODULE, "options": {"where": "x", "token": "s3cret"}}])
+    (one,) = chosen([{"sink": MODULE, "options": {"where": "x", "token": "s3cret"}}])
     of = kept(run)
     assert telling.kept([one], of) == []
     ((heard, where),) = sink.heard

@@ -1,0 +1,88 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`acceptance_pushgateway: URL`: the metrics of a judged run, its Prometheus text form, into a Pushgateway.
+
+A push takes the place of what the same inventory pushed before: the gateway forgets nothing by itself.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import typing as t
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from ansible import context
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
+
+JOB = "gpufleet_acceptance"
+TIMEOUT_S = 10.0
+
+
+class PushError(Exception):
+    """The gateway has not taken the metrics; why, without anything secret."""
+
+
+class Pushgateway(Sink):
+    name = "pushgateway"
+    options: t.Mapping[str, t.Mapping[str, t.Any]] = {"url": {"type": "str", "required": True}}
+
+    def problem(self, options: Options) -> str | None:
+        try:
+            parts = urllib.parse.urlsplit(options["url"])
+            fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
+        except ValueError:
+            fine = False
+        # The value may hold a password.
+        return None if fine else "expected the address of a Pushgateway, like http://pushgateway.example:9091"
+
+    def judged(self, of: Judged, options: Options) -> None:
+        push(options["url"], inventory(), formats.prometheus(dict(of.report)))
+
+
+def inventory() -> str:
+    """The inventories of this process by their last names, as `cluster` or `cluster,lab`."""
+    given = context.CLIARGS.get("inventory") or ()
+    return ",".join(os.path.basename(os.path.normpath(str(path).strip(","))) for path in given) or "default"
+
+
+def push(url: str, group: str, text: str) -> None:
+    """Put metrics in the place of those of the same group. PushError where they are not taken."""
+    parts = urllib.parse.urlsplit(url)
+    place = f"{parts.hostname}{f':{parts.port}' if parts.port else ''}"
+    path = f"{parts.path.rstrip('/')}/metrics/job/{JOB}/{_label('inventory', group)}"
+    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
+    netloc = f"{host}:{parts.port}" if parts.port else host
+    request = urllib.request.Request(
+        urllib.parse.urlunsplit((parts.scheme, netloc, path, "", "")), data=text.encode(), method="PUT",
+        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+    )  # fmt: skip
+    if parts.username:
+        user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+            pass
+    except urllib.error.HTTPError as error:
+        said = " ".join(error.read(2000).decode("utf-8", "replace").split())
+        raise PushError(f"the Pushgateway at {place} refuses the metrics: {error.code} {said}") from error
+    except urllib.error.URLError as error:
+        raise PushError(f"the Pushgateway at {place} cannot be reached: {error.reason}") from error
+    except OSError as error:
+        raise PushError(f"the Pushgateway at {place} does not answer: {error}") from error
+
+
+def _label(name: str, value: str) -> str:
+    """A label of a group as a part of a path: what a path cannot hold travels as base64."""
+    if value and "/" not in value:
+        return f"{name}/{urllib.parse.quote(value, safe='')}"
+    return f"{name}@base64/{base64.urlsafe_b64encode(value.encode()).decode() or '='}"
+
+
+SINK = Pushgateway()
