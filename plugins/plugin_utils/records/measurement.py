@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 import json
 import pathlib
 import re
@@ -23,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import observa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError, file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError, file_name, names
 
 try:
     import jsonschema
@@ -193,17 +192,16 @@ class Completer:
 
 
 def _written(path: pathlib.Path, data: bytes) -> pathlib.Path:
-    """Write a new file; where the name is taken by other words, which a line of the journal may name, under the next free one."""
-    for count in itertools.count(2):
+    """Write a new file; where the name is taken by the same words, that one is it."""
+    for place in names(path):
         try:
-            with open(path, "xb") as target:
+            with open(place, "xb") as target:
                 target.write(data)
+                return place
         except FileExistsError:
-            if path.read_bytes() != data:
-                path = path.with_name(f"{path.stem.split('~')[0]}~{count}{path.suffix}")
-                continue
-        break
-    return path
+            if place.read_bytes() == data:
+                return place
+    raise AssertionError("names never end")
 
 
 # The schema, by hand ---------------------------------------------------------------------------------------------

@@ -42,6 +42,21 @@ def file_name(subject: str) -> str:
     return name if name.strip(".") else name.replace(".", "%2E")
 
 
+def names(path: pathlib.Path) -> t.Iterator[pathlib.Path]:
+    """A path, and what a file is called whose name is taken: nothing of a run is overwritten, a line of the journal may name it."""
+    yield path
+    for count in itertools.count(2):
+        yield path.with_name(f"{path.stem}~{count}{path.suffix}")
+
+
+def new_file(path: pathlib.Path) -> t.IO[bytes]:
+    """A new file to write, by the first of its names that is free."""
+    for place in names(path):
+        with contextlib.suppress(FileExistsError):
+            return open(place, "xb")
+    raise AssertionError("names never end")
+
+
 def write_atomically(path: pathlib.Path, text: str, mode: int = 0o644) -> None:
     """Write a whole file or nothing; RunError where the disk does not take it."""
     temporary = ""

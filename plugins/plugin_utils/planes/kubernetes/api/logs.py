@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
+import contextlib
 import pathlib
 import time
 import typing as t
@@ -17,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_file
 
 # The log is written by the container runtime behind the back of the container: the last lines may be a moment late.
 LATE_S = (0.3, 1.0, 3.0)
@@ -56,29 +58,55 @@ def read(client: Client, pod: str, reader: t.Callable[[], Reader], raw: Raw | No
     that `raw()` names, made where it is needed.
     `restarts`: its container was started again, or is while we read, and the log is that of its first end."""
     code, reason, last = "no_result", "", ""
-    for pause in (*LATE_S, None):
-        try:
-            found, last = _first(client, pod, reader, raw) if restarts else _stream(client, pod, reader(), raw)
-            return Log(found.result(), "", "", last, found.foreign)
-        except frame.FrameError as error:
-            code, reason = error.reason_code, error.reason
-        except KubeError as error:
-            code, reason = "no_result", f"its log cannot be read: {error.reason}"
-            if error.status == 404:
-                name = pod.rpartition("/")[2]
-                code, reason = "pod_deleted", f"somebody deleted pod {name} before its log was read; a resume measures again"
-        if pause is None or code == "forged_frame":
-            break
-        time.sleep(pause)
+    with contextlib.closing(_Kept(raw)) as kept:
+        for pause in (*LATE_S, None):
+            try:
+                found, last = _first(client, pod, reader, kept) if restarts else _stream(client, pod, reader(), kept)
+                return Log(found.result(), "", "", last, found.foreign)
+            except frame.FrameError as error:
+                code, reason = error.reason_code, error.reason
+            except KubeError as error:
+                code, reason = "no_result", f"its log cannot be read: {error.reason}"
+                if error.status == 404:
+                    name = pod.rpartition("/")[2]
+                    code, reason = "pod_deleted", f"somebody deleted pod {name} before its log was read; a resume measures again"
+            if pause is None or code == "forged_frame":
+                break
+            time.sleep(pause)
     return Log(None, code, reason, last)
 
 
-def _first(client: Client, pod: str, reader: t.Callable[[], Reader], raw: Raw | None) -> tuple[Reader, str]:
+class _Kept:
+    """The file for what is not of a frame: a new one, made with its first line. A log that is read again is written again."""
+
+    def __init__(self, raw: Raw | None) -> None:
+        self._raw = raw
+        self._file: t.IO[bytes] | None = None
+        self._size = 0
+
+    def begin(self) -> None:
+        self._size = 0
+        if self._file:
+            self._file.seek(0)
+            self._file.truncate()
+
+    def line(self, line: bytes) -> None:
+        self._size += len(line) + 1
+        if self._raw and self._size <= LOG_LIMIT:
+            self._file = self._file or new_file(self._raw())
+            self._file.write(line + b"\n")
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+
+
+def _first(client: Client, pod: str, reader: t.Callable[[], Reader], kept: _Kept) -> tuple[Reader, str]:
     """The container before this one, if there was one: asked before and after this one's, for it may begin in between."""
     found: tuple[Reader, str] | None = None
     for previous in (True, False, True):
         try:
-            seen = _stream(client, pod, reader(), raw, previous=previous)
+            seen = _stream(client, pod, reader(), kept, previous=previous)
         except KubeError as error:
             if not previous or error.status != 400:
                 raise
@@ -91,21 +119,15 @@ def _first(client: Client, pod: str, reader: t.Callable[[], Reader], raw: Raw | 
     return t.cast("tuple[Reader, str]", found)
 
 
-def _stream(client: Client, pod: str, reader: Reader, raw: Raw | None, **query: t.Any) -> tuple[Reader, str]:
+def _stream(client: Client, pod: str, reader: Reader, kept: _Kept, **query: t.Any) -> tuple[Reader, str]:
     last: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
-    kept = 0
-    target: t.IO[bytes] | None = None
-    try:
-        for line in client.lines(f"{pod}/log", container=marks.CONTAINER, line_limit=1 << 16, **query):
-            reader.feed(line)
-            if frame.TAG in line or not line.strip():
-                continue
+    begun = False
+    for line in client.lines(f"{pod}/log", container=marks.CONTAINER, line_limit=1 << 16, **query):
+        reader.feed(line)
+        if frame.TAG not in line and line.strip():
+            if not begun:
+                kept.begin()
+                begun = True
             last.append(line[:300])
-            kept += len(line) + 1
-            if raw and kept <= LOG_LIMIT:
-                target = target or open(raw(), "wb")  # noqa: SIM115
-                target.write(line + b"\n")
-    finally:
-        if target:
-            target.close()
+            kept.line(line)
     return reader, " | ".join(line.decode("utf-8", "replace").strip() for line in last)[-600:]

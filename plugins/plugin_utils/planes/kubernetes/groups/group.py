@@ -15,7 +15,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import pathlib
 import re
 import secrets
 import time
@@ -99,7 +98,7 @@ class Group:
         archive: bytes,
         worker: Object,
         head: t.Callable[[list[Object]], Object],
-        raw: pathlib.Path | None = None,
+        raw: logs.Raw | None = None,
     ) -> None:
         self.client = client
         self.settings = settings
@@ -442,9 +441,9 @@ class Group:
         code, words = pod.state.code or log.reason_code, "; ".join(word for word in (pod.state.words, log.reason) if word)
         return pod.node, {"state": "refused", "reason_code": code, "reason": f"pod {pod.name}: {words}"}
 
-    def _log(self, pod: Seat, raw: pathlib.Path | None = None) -> logs.Log:
+    def _log(self, pod: Seat, raw: logs.Raw | None = None) -> logs.Log:
         nonce = frame.nonce_of(self.launch.secret, pod.uid)
-        return logs.read(self.client, f"{self.path}/{pod.name}", lambda: frame.Reader(nonce), (lambda: raw) if raw else None)
+        return logs.read(self.client, f"{self.path}/{pod.name}", lambda: frame.Reader(nonce), raw)
 
     def _explained(self, said: Object) -> Object:
         """What the head could not know: why a worker was lost."""

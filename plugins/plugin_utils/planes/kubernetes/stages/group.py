@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import functools
 import secrets
 import typing as t
 
@@ -23,7 +24,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     with_floating,
     with_image,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 
 Record = t.Dict[str, t.Any]
@@ -139,8 +139,7 @@ class GroupsOnCluster(StageOnCluster):
         member = {**options, "checks": [{"check": MEMBER, "variant": ""}], "join_timeout": waits}
         if "floors" in options:
             member["floors"] = []
-        raw = self.acting.dir / "raw" / file_name(subject)
-        raw.mkdir(parents=True, exist_ok=True)
+        raw = functools.partial(self._log_of, subject, "head")
 
         def make(kind: str) -> Group:
             shape = group_objects.Shape(
@@ -150,7 +149,7 @@ class GroupsOnCluster(StageOnCluster):
             )  # fmt: skip
             return Group(
                 client, pods, shape, self.acting.id, self.stage, float(options["timeout"]), payload.archive(),
-                {"work": {**work, "params": member}}, head, raw / f"{self.stage}-head.log",
+                {"work": {**work, "params": member}}, head, raw,
             )  # fmt: skip
 
         def instead(why: str) -> None:

@@ -248,10 +248,14 @@ class StageOnCluster(StageOnTarget):
                 new.rename(path)
 
     def _raw(self, node: str) -> pathlib.Path:
-        folder = self.acting.dir / "raw" / file_name(f"{self.host}/{node}")
+        return self._log_of(f"{self.host}/{node}", "pod")
+
+    def _log_of(self, subject: str, who: str) -> pathlib.Path:
+        """Where the log of a pod that measures a subject is kept."""
+        folder = self.acting.dir / "raw" / file_name(subject)
         folder.mkdir(parents=True, exist_ok=True)
-        attempt = max((item["attempt"] for item in self.planned.values() if item["subject"]["id"] == f"{self.host}/{node}"), default=1)
-        return folder / f"{self.stage}-pod-{attempt}.log"
+        attempt = max((item["attempt"] for item in self.planned.values() if item["subject"]["id"] == subject), default=1)
+        return folder / f"{self.stage}-{who}-{attempt}.log"
 
 
 def _refused(code: str, reason: str) -> dict[str, t.Any]:

@@ -54,6 +54,14 @@ def test_what_a_container_says_is_kept_up_to_a_limit(script: t.Any, tmp_path: pa
     assert len((tmp_path / "raw").read_bytes()) == 1000
 
 
+def test_a_log_of_an_earlier_controller_is_not_overwritten(script: t.Any, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "own-pod-1.log").write_text("of one that was killed\n")
+    script.says(f"{POD}/log", b"hello\n" + FRAME[:-20], b"hello\n" + FRAME)
+    assert logs.read(script.client(), POD, READER, lambda: tmp_path / "own-pod-1.log").record
+    kept = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert kept == {"own-pod-1.log": "of one that was killed\n", "own-pod-1~2.log": "hello\n"}
+
+
 def test_a_log_without_anything_to_keep_makes_no_file(script: t.Any) -> None:
     script.says(f"{POD}/log", FRAME)
     assert logs.read(script.client(), POD, READER, lambda: pytest.fail("no file is needed")).record
