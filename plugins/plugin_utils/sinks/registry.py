@@ -12,6 +12,7 @@ import importlib
 import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Sink
 
@@ -19,11 +20,12 @@ VARIABLE = "acceptance_sinks"
 _COLLECTIONS = "ansible_collections."
 _OBSERVING = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing"
 # Sinks of the collection that somebody must ask for, by name: the module that holds each. The forms of the report are told of every run.
-SHIPPED: dict[str, str] = {name: f"{_OBSERVING}.{name}" for name in ("log", "pushgateway")}
+SHIPPED: dict[str, str] = {name: f"{_OBSERVING}.{name}" for name in ("log", "pushgateway", "traces")}
 # Those that have a variable of their own: the sink's options of the variable's value, None where it asks for nothing.
 OWN: dict[str, tuple[str, t.Callable[[t.Any], dict[str, t.Any] | None]]] = {
     "acceptance_log": ("log", lambda value: {} if value == "json" else None),
     "acceptance_pushgateway": ("pushgateway", lambda value: {"url": value} if value else None),
+    "acceptance_traces": ("traces", lambda value: {} if boolean(value or False, strict=False) else None),
 }
 VARIABLES = (VARIABLE, *OWN)
 

@@ -29,7 +29,10 @@ func parts() (otelcol.Factories, error) {
 }
 
 func main() {
-	resolver := confmap.ResolverSettings{ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()}}
+	resolver := confmap.ResolverSettings{
+		ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
+		DefaultScheme:     "file",
+	}
 	command := otelcol.NewCommand(otelcol.CollectorSettings{
 		BuildInfo:              component.BuildInfo{Command: "collector", Description: "of the tests", Version: "0"},
 		Factories:              parts,

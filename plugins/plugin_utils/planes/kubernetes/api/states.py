@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import datetime
 import re
 import typing as t
 
@@ -138,6 +139,21 @@ def _ended(status: Object, container: Object, phase: str) -> State:
             return State(ENDED, "container_failed", f"init container {init['name']}: {_said(before)}")
     found = _terminated((container.get("state") or {}).get("terminated") or {"exitCode": 0 if phase == "Succeeded" else None})
     return found if phase == "Failed" else State(ENDED)
+
+
+def waited_s(pod: Object) -> float:
+    """Seconds from when the API took a pod to when its probe started, by the cluster's clocks; 0 where it has not."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    state = next((c.get("state") or {} for c in statuses if c["name"] == CONTAINER), {})
+    started = (state.get("running") or state.get("terminated") or {}).get("startedAt")
+    asked = pod["metadata"].get("creationTimestamp")
+    if not started or not asked:
+        return 0.0
+    try:
+        between = datetime.datetime.fromisoformat(str(started)) - datetime.datetime.fromisoformat(str(asked))
+        return max(0.0, between.total_seconds())
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def image_id(pod: Object) -> str:

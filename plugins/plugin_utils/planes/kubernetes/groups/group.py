@@ -475,6 +475,7 @@ class Group:
             "head": head.name if head else "",
             "image": self.settings.image,
             "image_id": ids[0] if len(ids) == 1 else ", ".join(ids),
+            "pod_waited_s": max((pod.waited_s for pod in self.pods.values()), default=0.0),
         }
 
 

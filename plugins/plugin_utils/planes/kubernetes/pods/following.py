@@ -49,6 +49,7 @@ class Pod:
     since: float = dataclasses.field(default_factory=time.monotonic)
     restarts: int = 0
     image_id: str = ""
+    waited_s: float = 0.0
     address: str = ""
     # As its Service knows it.
     host: str = ""
@@ -65,6 +66,7 @@ class Pod:
         self.uid, self.name, self.state = meta["uid"], str(meta.get("name") or ""), state
         self.node = str(spec.get("nodeName") or self.node)
         self.image_id = states.image_id(body) or self.image_id
+        self.waited_s = states.waited_s(body) or self.waited_s
         self.address = str(status.get("podIP") or self.address)
         self.host = f"{spec.get('hostname')}.{spec.get('subdomain')}"
         self.deleted = bool(meta.get("deletionTimestamp"))

@@ -49,7 +49,7 @@ class Asked:
 
 class Answer(t.NamedTuple):
     """What one node said, as a probe module would have returned it, or {"state": "refused", "reason_code", "reason"}; and of
-    its pod: {"pod", "image", "image_id"}."""
+    its pod: {"pod", "image", "image_id", "pod_waited_s"}."""
 
     node: str
     said: Object
@@ -321,7 +321,9 @@ class NodeProbe:
         return [Answer(node, {"state": "refused", "reason_code": code, "reason": reason[:1500]}, self._about(followed))]
 
     def _about(self, followed: _Followed) -> Object:
-        return {"pod": followed.name, "image": self.settings.image, "image_id": followed.image_id}
+        return {
+            "pod": followed.name, "image": self.settings.image, "image_id": followed.image_id, "pod_waited_s": followed.waited_s,
+        }  # fmt: skip
 
     # Logs --------------------------------------------------------------------------------------------------------
 

@@ -263,9 +263,10 @@ def _refused(code: str, reason: str) -> dict[str, t.Any]:
 
 
 def with_image(said: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> dict[str, t.Any]:
-    """What a pod said, with what ran it in the context of each of its observations: `ran` has the image and the digest that the
-    kubelet reports, `allow` what the pod might do. Where nothing was said of a check, it is found under the key "ran"."""
-    about = {name: ran[name] for name in ("image", "image_id", "kube_launcher") if ran.get(name)}
+    """What a pod said, with what ran it in the context of each of its observations: `ran` has the image, the digest that the kubelet
+    reports and how long the pod waited for its start, `allow` what the pod might do. Where nothing was said of a check, it is found under
+    the key "ran"."""
+    about = {name: ran[name] for name in ("image", "image_id", "kube_launcher", "pod_waited_s") if ran.get(name)}
     if allow:
         about["allowed"] = list(allow)
     seen = said.get("observations")
