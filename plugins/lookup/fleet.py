@@ -37,6 +37,7 @@ from ansible import context
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import pattern as patterns
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import reserved
 
 
 class LookupModule(LookupBase):
@@ -48,6 +49,9 @@ class LookupModule(LookupBase):
         for option, name in (("start_at_task", "--start-at-task"), ("step", "--step")):
             if arguments.get(option):
                 raise AnsibleLookupError(f"{name} would leave parts of the acceptance out; choose stages with --tags instead")
+        # Of a play as a whole only what was given from outside is known.
+        if reserved.problem(variables or {}):
+            raise AnsibleLookupError(reserved.problem(variables or {}))
         skipped = set(arguments.get("skip_tags") or ())
         if skipped & {"always", "tagged"}:
             raise AnsibleLookupError(

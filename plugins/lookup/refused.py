@@ -36,6 +36,7 @@ from ansible import context
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import pattern as patterns
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import reserved
 
 # A play needs a pattern, and one that names nothing makes Ansible warn.
 NOBODY = "all:!all"
@@ -47,6 +48,9 @@ class LookupModule(LookupBase):
         arguments = context.CLIARGS
         if any(arguments.get(listing) for listing in ("listhosts", "listtasks", "listtags", "syntax")):
             return [pattern]
+        # Of a play as a whole only what was given from outside is known.
+        if reserved.problem(known):
+            raise AnsibleLookupError(reserved.problem(known))
         here = patterns.hosts(pattern, known.get("groups") or {}, arguments.get("subset"), self._loader)
         for host in here:
             of_host = known["hostvars"][host]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 
@@ -34,10 +35,12 @@ def test_who_is_not_accepted_has_failed_and_nobody_else(refused: Done) -> None:
 
 
 def test_one_short_line_is_the_last_word(refused: Done) -> None:
-    """After the table: nothing but each failed host, and what was decided with where the report is."""
-    _before, _banner, after = refused.output.partition("PLAY [Fail the hosts")
-    assert "NOT ACCEPTED, report: " in after and "report.html" in after
-    assert not {"counts", "coverage", "run_id", "report.json", "report.prom", "PASS:"} & set(re.split(r"[\s']+", after))
+    """Behind the table what was decided, once, with where the report is; after that nothing but each failed host."""
+    before, _banner, after = refused.output.partition("PLAY [Fail the hosts")
+    (last,) = [line for line in before.splitlines() if "ACCEPTED" in line]
+    assert re.match(r"NOT ACCEPTED, report: \S+/report\.html$", last) and before.rstrip().splitlines().index(last) > 10
+    assert after.count("fatal: ") == 2 and "ACCEPTED" not in after and "report" not in after
+    assert not {"counts", "coverage", "run_id", "PASS:"} & set(re.split(r"[\s']+", after))
 
 
 def test_judged_again_it_is_the_same(refused: Done, results: pathlib.Path) -> None:
@@ -48,6 +51,17 @@ def test_judged_again_it_is_the_same(refused: Done, results: pathlib.Path) -> No
     looked = play(results, "-e", f"run_id={run}", "--check", playbook="playbooks/judge.yml")
     assert looked.status == 2 and "nothing was written" in looked.output
     assert len(list(results.glob("*/judged/*"))) == 1
+
+
+@pytest.mark.parametrize("playbook", ["acceptance.yml", "playbooks/judge.yml", "playbooks/resume.yml"])
+def test_nobody_says_himself_that_his_fleet_is_accepted(refused: Done, results: pathlib.Path, playbook: str) -> None:
+    before = sorted(results.glob("**/report.html"))
+    run = before[0].parent.name
+    for name in ("acceptance_judgement", "acceptance_run", "acceptance_stage"):
+        given = {"accepted": True, "run_id": run, "refused": [], "last": "", "name": "gemm", "results_dir": str(results)}
+        done = play(results, "-e", json.dumps({name: given}), "-e", f"run_id={run}", "--limit", FEW, playbook=playbook)
+        assert done.status and f"{name}: found a value of yours" in " ".join(done.output.split()), done.output[-3000:]
+    assert sorted(results.glob("**/report.html")) == before
 
 
 def test_an_accepted_fleet_fails_nobody(results: pathlib.Path) -> None:

@@ -21,7 +21,7 @@ from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import kept
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import kept, reserved
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import (
     COMMON,
     COMMON_ROLE,
@@ -91,6 +91,8 @@ class Planner:
 
         Hosts with the same settings share the work: 2,000 hosts are one or two distinct sets.
         """
+        if reserved.problem(self.manager.extra_vars):
+            raise PlanError(reserved.problem(self.manager.extra_vars))
         common = self.interface({"name": COMMON, "role": COMMON_ROLE}, "collection")
         roles = [common, *stages]
         prefixes = tuple(role.prefix for role in roles)
@@ -227,7 +229,7 @@ class Planner:
         return reason is None
 
 
-_OURS = ("acceptance_run", "acceptance_stage", "acceptance_judgement", "acceptance_mode")
+_OURS = (*reserved.OURS, "acceptance_mode")
 
 
 def named(item: t.Any, where: str) -> dict[str, t.Any]:

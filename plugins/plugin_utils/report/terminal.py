@@ -28,7 +28,8 @@ EXPLAINED = 12
 
 
 def coloured(model: Model, width: int | None = None) -> list[Line]:
-    """What is bad and why, then the table, as (line, name of one of Ansible's colours or None); the verdict last.
+    """What is bad and why, then the table, as (line, name of one of Ansible's colours or None); last why the verdict is what it is, which
+    whoever prints this says in one word.
 
     `width` in columns, that of the terminal by default: what is longer goes on in the next line. Nothing in it can steer a terminal.
     """
@@ -55,12 +56,11 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
             lines += wrapped(f"WARN: {_line(warning['text'])}", width, COLOURS["WARN"])
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]
-    word = "ACCEPTED" if model["accepted"] else "NOT ACCEPTED"
     lines += [
         ("", None),
         (f"{counts or 'no verdict'}; {coverage['measured']} of {coverage['planned']} planned checks measured", None),
     ]
-    return lines + wrapped(f"{word}: {_line(model['why'])}", width, "green" if model["accepted"] else "red")
+    return lines + wrapped(_line(model["why"]), width, "green" if model["accepted"] else "red")
 
 
 def _causes(causes: list[Model], width: int) -> t.Iterator[Line]:

@@ -198,7 +198,7 @@ def test_the_terminal_lists_a_small_fleet_whole_and_of_a_large_one_what_is_wrong
     listed = [line for line, _ in large if line.startswith("node0") or line.startswith("node1") or line.startswith("node2")]
     assert len(listed) == terminal.ABNORMAL_NODES
     assert any(re.fullmatch(r"and \d+ nodes with PASS", line) for line, _ in large)
-    assert large[-1][0].startswith("NOT ACCEPTED: ")
+    assert large[-1][1] == "red"
     assert max(terminal.columns(line) for line, _ in large) <= 120
     colours = {line.split()[1]: colour for line, colour in large if line.startswith("node0")}
     assert colours["FAIL"] == "red"

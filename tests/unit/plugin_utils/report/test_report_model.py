@@ -151,7 +151,7 @@ def test_every_format_is_written_whole_and_says_the_same(tmp_path: pathlib.Path,
     assert text["report.md"].startswith(f"# {word}: ")
     assert f'simulated="false",partial="false"}} {int(accepted)}\n' in text["report.prom"]
     assert ('failures="1"' in text["report.junit.xml"]) is not accepted
-    assert f"{word}: because" in [line for line, _colour in terminal.coloured(made)]
+    assert terminal.coloured(made)[-1] == ("because", "green" if accepted else "red")
 
 
 def test_without_plotly_the_report_has_its_tables_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
