@@ -1,0 +1,215 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From a real inventory, a real play and the roles of the collection to a plan: what is listed, what is refused and in which words, and
+what a run that is resumed takes of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pathlib
+import typing as t
+
+import pytest
+import yaml
+from ansible import context
+from ansible.inventory.manager import InventoryManager
+from ansible.module_utils.common.collections import ImmutableDict
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play import Play
+from ansible.plugins.loader import init_plugin_loader
+from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import interface, kept, planner, todo
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+RUN = "20260101T000000Z-0a1b2c"
+HOSTS = ("gpu-01", "gpu-02", "gpu-03")
+ROLE = {
+    "defaults/main.yml": {"disk_checks": "{{ {'check': disk_reads} | dict2items | map(attribute='value') | first }}", "disk_size": "1G",
+                          "disk_reads": [{"check": "read"}, {"check": "write", "variant": "size=1G"}]},
+    "meta/argument_specs.yml": {"argument_specs": {"main": {"options": {
+        "disk_size": {"type": "str"}, "disk_key": {"type": "str", "no_log": True}, "disk_sample": {"type": "dict"}}}}},
+    "tasks/main.yml": [],
+}  # fmt: skip
+DISK = {"name": "disk", "role": "disk"}
+
+
+class Site:
+    """An inventory with a team's own stage `disk`, and planners over it as the play makes them."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        for name, content in ROLE.items():
+            path = folder / "roles/disk" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(yaml.safe_dump(content))
+
+    def planner(
+        self, variables: dict[str, t.Any] | None = None, hosts: dict[str, t.Any] | None = None, extra: dict[str, t.Any] | None = None,
+        limit: str | None = None, tags: t.Iterable[str] = (), skip: t.Iterable[str] = (),
+    ) -> planner.Planner:  # fmt: skip
+        inventory = {"all": {"hosts": hosts or {host: {} for host in HOSTS}, "vars": variables or {}}}
+        (self.folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
+        loader = DataLoader()
+        loader.set_basedir(str(self.folder))
+        made = InventoryManager(loader, str(self.folder / "hosts.yml"))
+        made.subset(limit)
+        manager = VariableManager(loader, made)
+        manager._extra_vars = extra or {}
+        play = Play.load({"name": "accept", "hosts": "all", "tasks": []}, variable_manager=manager, loader=loader)
+        play.only_tags, play.skip_tags = frozenset(tags), frozenset(skip)
+        here = [host.name for host in made.get_hosts("all")]
+        return planner.Planner(play, loader, {"hostvars": HostVars(made, manager, loader), "ansible_play_hosts_all": here})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collections() -> t.Iterator[None]:
+    """Roles of the collection are found as ansible-playbook finds them. Here it was imported by Python itself, without Ansible's finder,
+    and lacks what that one notes down of it."""
+    package = importlib.import_module("ansible_collections.gpufleet.acceptance")
+    package._collection_meta = {}  # type: ignore[attr-defined]
+    before, context.CLIARGS = context.CLIARGS, ImmutableDict({})
+    init_plugin_loader([str(ROOT / ".collections")])
+    yield
+    _AnsibleCollectionFinder._remove()
+    context.CLIARGS = before
+    del package._collection_meta  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def site(tmp_path: pathlib.Path) -> Site:
+    return Site(tmp_path)
+
+
+def build(made: planner.Planner, *stages: t.Any) -> dict[str, t.Any]:
+    return made.build(RUN, list(stages))[0]
+
+
+def listed(plan: dict[str, t.Any], stage: str) -> list[tuple[str, str, str]]:
+    return [(i["subject"]["id"], i["check"], i["variant"]) for i in plan["items"] if i["stage"] == stage]
+
+
+def test_every_host_has_every_check_of_its_stages(site: Site) -> None:
+    plan = build(site.planner(), "stack", DISK)
+    assert listed(plan, "disk") == [(host, *check) for host in HOSTS for check in (("read", ""), ("write", "size=1G"))]
+    assert {subject for subject, _check, _variant in listed(plan, "stack")} == set(HOSTS)
+    assert [stage["name"] for stage in plan["stages"]] == ["stack", "disk"] and plan["run_id"] == RUN
+    assert not plan["partial"] and plan["targets"] == {host: {"plane": "ssh"} for host in HOSTS}
+    assert json.loads(planner.dump(plan)) == plan
+
+
+def test_hosts_of_like_settings_share_them_and_a_secret_is_in_none(site: Site) -> None:
+    hosts: dict[str, t.Any] = {"gpu-01": {}, "gpu-02": {"disk_size": "2G"}, "gpu-03": {}}
+    plan = build(site.planner({"disk_key": "hunter2"}, hosts), DISK)
+    sets, of = plan["settings"]["sets"], plan["settings"]["of"]
+    assert of["gpu-01"] == of["gpu-03"] != of["gpu-02"] and sets[of["gpu-02"]]["disk_size"] == "2G"
+    assert "hunter2" not in planner.dump(plan)
+
+
+def test_what_was_left_out_makes_a_part(site: Site) -> None:
+    plan = build(site.planner(limit="gpu-02", tags=["disk"]), "stack", DISK)
+    assert plan["partial"] and plan["left_out"] == ["gpu-01", "gpu-03"] and plan["skipped_stages"] == ["stack"]
+    assert {subject for subject, *_check in listed(plan, "disk")} == {"gpu-02"} and not listed(plan, "stack")
+
+
+def test_a_sample_is_a_seeded_choice_that_is_written_down(site: Site) -> None:
+    chosen = {"count": 2, "seed": 7}
+    first, again = (build(site.planner({"disk_sample": chosen}), DISK) for _time in range(2))
+    assert listed(first, "disk") == listed(again, "disk")
+    assert first["sample"]["disk"] == {"seed": 7, "nodes": sorted({s for s, *_check in listed(first, "disk")}), "of": 3}
+
+
+def test_a_stage_that_a_plane_cannot_run_is_left_out_of_it_with_a_note(site: Site) -> None:
+    (site.folder / "job.yml").write_text(yaml.safe_dump({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"},
+        "spec": {"template": {"spec": {"containers": [{"name": "x", "image": "lab/x:1"}], "restartPolicy": "Never"}}},
+    }))  # fmt: skip
+    plan = build(site.planner(), DISK, {"name": "burn", "manifest": str(site.folder / "job.yml")})
+    assert not listed(plan, "burn") and any("stage burn: not for gpu-01: a manifest" in note for note in plan["notes"])
+
+
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        ([], "acceptance_stages: found [], expected a list of stages"),
+        ("stack", "acceptance_stages: found 'stack', expected a list of stages"),
+        (["disc"], "acceptance_stages[0]: unknown stage 'disc'; expected one of gemm"),
+        (["stack", "stack"], "acceptance_stages[1]: stage 'stack' is listed twice"),
+        ([{"name": "Disk", "role": "disk"}], "found stage name 'Disk', expected lower-case letters"),
+        ([{"name": "disk", "role": "nowhere"}], "acceptance_stages[0]: role 'nowhere' of stage 'disk' cannot be loaded"),
+        ([{"name": "other", "role": "disk"}], "role 'disk' of stage 'other' has no other_checks in its defaults"),
+    ],
+)
+def test_stages_that_cannot_be_planned(site: Site, stages: t.Any, words: str) -> None:
+    with pytest.raises(interface.PlanError) as refusal:
+        site.planner().build(RUN, stages)
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"acceptance_gpu_cuont": 8}, "unknown variable acceptance_gpu_cuont"),
+        ({"disk_sise": "1G"}, "unknown variable disk_sise of stage disk; did you mean disk_size"),
+        ({"acceptance_gpu_count": "eight"}, "acceptance_gpu_count: found 'eight', expected a whole number"),
+        ({"disk_checks": []}, "disk_checks: found [], expected a list of checks that is not empty"),
+        ({"disk_checks": [{"check": "a"}, {"check": "a"}]}, "disk_checks: check 'a' is listed twice"),
+        ({"disk_checks": ["a"]}, "disk_checks: found 'a', expected {check: NAME, variant: TEXT}"),
+        ({"disk_size": "{{ nowhere }}"}, "disk_size: 'nowhere' is undefined"),
+        ({"disk_sample": {"count": 0}}, "disk_sample: found {'count': 0}, expected at least one node"),
+        ({"disk_sample": {"count": 1, "percent": 5}}, "disk_sample: found "),
+        ({"acceptance_kube_image": "x"}, "acceptance_kube_image says nothing on plane ssh"),
+        ({"acceptance_plane": "slurm"}, "acceptance_plane"),
+    ],
+)
+def test_settings_that_cannot_be_planned_name_host_and_variable(site: Site, variables: dict[str, t.Any], words: str) -> None:
+    with pytest.raises(interface.RunError) as refusal:
+        build(site.planner(variables), DISK)
+    assert words in str(refusal.value) and "Traceback" not in str(refusal.value)
+
+
+def test_tags_that_leave_nothing_are_refused(site: Site) -> None:
+    with pytest.raises(interface.PlanError, match=r"no stage is left by --tags gemm --skip-tags ; the stages are stack"):
+        build(site.planner(tags=["gemm"]), "stack")
+
+
+def test_a_variable_that_a_run_makes_itself_is_nobodys_to_give(site: Site) -> None:
+    with pytest.raises(interface.PlanError, match="acceptance_judgement: found a value of yours"):
+        build(site.planner(extra={"acceptance_judgement": {"accepted": True}}), DISK)
+
+
+# A run that is resumed -------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_is_done_as_the_next_attempt(site: Site) -> None:
+    plan, stages, _settings = site.planner().build(RUN, [DISK])
+    done = [
+        {**{k: i[k] for k in ("stage", "check", "variant", "subject")}, "outcome": outcome, "attempt": 1}
+        for i, outcome in zip(plan["items"], ["measured", "error", "measured", "measured", "timeout"], strict=False)
+    ]
+    left = todo.remaining(plan, done, [stage.stage for stage in stages])
+    assert {host: [(i["check"], i["attempt"]) for i in of["disk"]] for host, of in left.items()} == {
+        "gpu-01": [("write", 2)],
+        "gpu-03": [("read", 2), ("write", 1)],
+    }
+
+
+def test_a_resume_goes_on_with_what_the_run_was_begun_with_and_says_what_differs(site: Site) -> None:
+    plan = build(site.planner({"disk_size": "1G"}), DISK)
+    today = site.planner({"disk_size": "4G"})
+    stages, _skipped = today.stages(plan["stages"])
+    found, notes = kept.settings(plan, today, stages)
+    assert {values["disk_size"] for values in found.values()} == {"1G"}
+    assert notes == ['gpu-01, gpu-02, gpu-03: disk_size is "4G" in today\'s inventory, this run goes on with "1G"']
+
+
+def test_a_resume_passes_over_an_inventory_that_cannot_be_planned_today(site: Site) -> None:
+    plan = build(site.planner(), DISK)
+    today = site.planner({"disk_sise": "1G"})
+    stages, _skipped = today.stages(plan["stages"])
+    found, (note,) = kept.settings(plan, today, stages)
+    assert set(found) == set(HOSTS) and "passed over: gpu-01: unknown variable disk_sise" in note
