@@ -10,7 +10,6 @@ import concurrent.futures
 import contextlib
 import json
 import threading
-import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
@@ -20,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 GPUS = 8
 # Pods with this annotation are not ended by kwok, but here.
 HELD = {"rig.gpufleet.invalid/runs": "1h"}
+SLOWEST_S = 120.0
 LOG_FAULTS = ("cut", "mixed", "foreign", "forged", "empty")
 SILENT = ("oom", "killed", "evicted", "refused")
 
@@ -67,12 +67,13 @@ def log(pod):
 class Answers:
     """For as long as the `with` lasts, ends the pods that carry HELD as the kubelet of a node with its fault would report it.
 
-    Faults: those of LOG_FAULTS and SILENT, `image`, `hang`, `slow` (6 s).
+    Faults: those of LOG_FAULTS and SILENT, `image`, `hang`, `slow` (until `go_on` is set).
     """
 
     def __init__(self, cluster: t.Any) -> None:
         self.cluster = cluster
         self.faults: dict[str, str] = {}
+        self.go_on = threading.Event()
         self._api = client.connect(client.Connection("kwok", kubeconfig=str(cluster.kubeconfig)))
         self._watch = Watch(self._api, "/api/v1/pods", marks.OURS)
         self._ended: set[str] = set()
@@ -80,6 +81,7 @@ class Answers:
     def plant(self, faults: dict[str, str] | None = None) -> None:
         """Faults by node; without any all are healthy."""
         self.faults = dict(faults or {})
+        self.go_on.clear()
         new = self.cluster.folder("control") / "faults.new"
         new.write_text(json.dumps(self.faults))
         new.rename(new.with_suffix(".json"))
@@ -116,7 +118,7 @@ class Answers:
         if fault == "hang":
             return
         if fault == "slow":
-            time.sleep(6)
+            self.go_on.wait(SLOWEST_S)
         if fault in ("oom", "killed"):
             ended.update(exitCode=137, reason="OOMKilled" if fault == "oom" else "Error")
         elif fault == "evicted":

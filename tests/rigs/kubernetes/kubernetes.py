@@ -656,7 +656,8 @@ class Kubernetes:
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
             until = time.monotonic() + 60
-            while self.programs(machine).get(program) == pid:
+            # Without a command line it may still hold its port; its parent, nsenter, reaps it when its last thread is gone.
+            while os.path.exists(f"/proc/{pid}"):
                 if time.monotonic() > until:
                     raise common.RigError(f"{program} on {machine} does not end")
                 time.sleep(0.02)
