@@ -106,7 +106,7 @@ class Drill:
                 print(f"  {' '.join(key)}: {wanted.get(key)} without a blow, {found.get(key)} now")
 
     def _await(self, left: t.Callable[[], list[str]]) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 90
         while lines := left():
             if time.monotonic() > end:
                 self.leftovers += len(lines)

@@ -110,7 +110,7 @@ class Acceptance:
         for host in hosts:
             (self.fleet.plant(host) / "gate/open").touch()
 
-    def nothing_left(self, *hosts: str, seconds: float = 30, but_results: bool = False) -> None:
+    def nothing_left(self, *hosts: str, seconds: float = 90, but_results: bool = False) -> None:
         """Wait until no process and no file of a run is on the hosts; `but_results`: what a killed controller did not collect may wait
         there for the resume, held by its guardian."""
         end = time.monotonic() + seconds
@@ -194,7 +194,7 @@ class Acceptance:
                 stderr=subprocess.STDOUT, text=True, start_new_session=True,
             )  # fmt: skip
 
-    def end(self, command: list[str], running: subprocess.Popen[str], timeout: float = 300) -> Done:
+    def end(self, command: list[str], running: subprocess.Popen[str], timeout: float = 600) -> Done:
         """Wait for a controller."""
         try:
             status = running.wait(timeout)
@@ -245,7 +245,7 @@ def read(path: pathlib.Path) -> list[dict[str, t.Any]]:
     return found
 
 
-def wait(until: t.Callable[[], t.Any], running: subprocess.Popen[str] | None = None, seconds: float = 120) -> None:
+def wait(until: t.Callable[[], t.Any], running: subprocess.Popen[str] | None = None, seconds: float = 300) -> None:
     """Wait for something, as long as a controller runs at all."""
     end = time.monotonic() + seconds
     while not until():

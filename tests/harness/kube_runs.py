@@ -53,7 +53,7 @@ class KubeRuns(Namespace):
     def run(self, *more: str, **options: t.Any) -> Done:
         done = subprocess.run(
             self.command(*more, **options), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            stdin=subprocess.DEVNULL, timeout=300,
+            stdin=subprocess.DEVNULL, timeout=600,
         )  # fmt: skip
         assert "Traceback" not in done.stdout, done.stdout[-4000:]
         folder = run_folder(self.folder / "results")

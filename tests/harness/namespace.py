@@ -47,7 +47,7 @@ class Namespace:
         """What of ours is in it."""
         return cleanup.left_over(self.admin)
 
-    def nothing_left(self, seconds: float = 30) -> None:
+    def nothing_left(self, seconds: float = 90) -> None:
         end = time.monotonic() + seconds
         while left := self.left():
             assert time.monotonic() < end, left

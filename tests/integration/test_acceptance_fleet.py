@@ -53,9 +53,9 @@ def faulty(acceptance: Acceptance) -> Done:
     acceptance.plant("gpu-04", FAULTS="gemm_slow=0.8")
     acceptance.plant("gpu-05", FAULTS="torch_missing")
     (acceptance.fleet.plant("gpu-07") / "bin/all_reduce_perf").chmod(0o644)
-    variables = {"gpu-06": {"nccl_node_binary_dir": "/nonexistent"}, "gpu-08": {"ansible_port": 9}}
+    variables = {"gpu-03": {"nccl_node_test_timeout": 6}, "gpu-06": {"nccl_node_binary_dir": "/nonexistent"}, "gpu-08": {"ansible_port": 9}}
     hosts = [*GOOD[:8], "gpu-17", "gpu-18"]
-    return acceptance.run(hosts, "-e", "nccl_node_test_timeout=6", variables=variables)
+    return acceptance.run(hosts, variables=variables)
 
 
 def test_the_recap_names_who_is_not_accepted(faulty: Done) -> None:

@@ -74,10 +74,12 @@ def api() -> t.Iterator[str]:
     thread.join()
 
 
-def closed_port() -> int:
+@pytest.fixture
+def closed_port() -> t.Iterator[int]:
+    """Nobody else can take it, and nobody listens there."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+        yield int(taken.getsockname()[1])
 
 
 def accept(place: pathlib.Path, inventory: dict[str, t.Any], *more: str) -> tuple[int, str]:
@@ -99,12 +101,12 @@ def verdicts(place: pathlib.Path) -> dict[tuple[str, str], list[tuple[str, str]]
     return found
 
 
-def test_each_bad_cluster_costs_its_own_nodes_only(tmp_path: pathlib.Path, api: str) -> None:
+def test_each_bad_cluster_costs_its_own_nodes_only(tmp_path: pathlib.Path, api: str, closed_port: int) -> None:
     demo = yaml.safe_load((ROOT / "inventories/demo/hosts.yml").read_text())["all"]["vars"]
     good = {**demo, "demo_node": str(ROOT / "tests/rigs/simulated/demo/nodes/{{ inventory_hostname }}"), "nccl_fabric_group": ""}
     cluster = {"acceptance_plane": "kubernetes", "acceptance_kube_image": "lab/tester:1", "acceptance_kube_env": {"HTTPS_PROXY": SECRET}}
     clusters = {
-        "away": {"acceptance_kube_server": f"http://127.0.0.1:{closed_port()}"},
+        "away": {"acceptance_kube_server": f"http://127.0.0.1:{closed_port}"},
         "empty": {"acceptance_kube_server": api, "acceptance_nodes": {"selector": "empty=1"}},
         "malformed": {"acceptance_kube_server": api, "acceptance_nodes": {"selector": MALFORMED}},
         "single": {"acceptance_kube_server": api, "acceptance_nodes": {"selector": "single=1", "expected": 1}},

@@ -96,7 +96,7 @@ def command(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "ac
 
 def run(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "acceptance.yml", **changes: t.Any) -> Done:
     done = subprocess.run(
-        command(fleet, results, *more, playbook=playbook, **changes), cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "5"}, check=False,
+        command(fleet, results, *more, playbook=playbook, **changes), cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "20"}, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=500,
     )  # fmt: skip
     return finish(results, done.returncode, done.stdout)
@@ -129,7 +129,7 @@ def left(fleet: Fleet) -> list[str]:
 KEPT = {f"/root/.ssh{name}" for name in ("", "/id_ed25519", "/id_ed25519.pub", "/authorized_keys", "/known_hosts")}
 
 
-def nothing_left(fleet: Fleet, seconds: float = 20) -> None:
+def nothing_left(fleet: Fleet, seconds: float = 90) -> None:
     end = time.monotonic() + seconds
     while found := left(fleet):
         if time.monotonic() > end:
@@ -181,7 +181,7 @@ def test_a_slow_path_is_told_from_its_ends(healthy: Fleet, tmp_path: pathlib.Pat
 def test_a_dead_host_is_unknown_and_costs_the_group_its_verdict(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     healthy.cut("gpu-05")
     try:
-        done = run(healthy, tmp_path, nccl_fabric_join_timeout=12)
+        done = run(healthy, tmp_path, nccl_fabric_join_timeout=20)
     finally:
         healthy.heal("gpu-05")
     assert done.status != 0 and not done.convicted()
@@ -275,13 +275,15 @@ def test_kill_9_of_the_controller_and_resume(healthy: Fleet, tmp_path: pathlib.P
         command(healthy, tmp_path), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not any("all_reduce_perf_mpi" in argv[0] for argv in healthy.processes("gpu-06").values()):
         assert running.poll() is None and time.monotonic() < until
         time.sleep(0.2)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
     nothing_left(healthy)
+    for host in healthy.hosts:
+        build.behave(healthy, host)
     run_id = next(tmp_path.glob("*/plan.json")).parent.name
     done = run(healthy, tmp_path, "-e", f"run_id={run_id}", playbook="playbooks/resume.yml")
     assert done.of("nccl_fabric") <= {"PASS", "WARN"} and all(done.of(host) <= {"PASS", "WARN"} for host in healthy.hosts)

@@ -59,7 +59,7 @@ def test_logs_of_a_container_that_was_started_again(runs: KubeRuns) -> None:
         "spec": {"containers": [container], "volumes": [{"name": "v", "emptyDir": {}}], "nodeName": "kube-01"},
     }  # fmt: skip
     runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/pods", pod)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not any(status["restartCount"] for pod in runs.pods() for status in pod["status"].get("containerStatuses") or []):
         assert time.monotonic() < end
         time.sleep(0.5)

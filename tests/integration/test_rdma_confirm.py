@@ -10,6 +10,7 @@ import os
 import pathlib
 import pty
 import select
+import signal
 import time
 
 import pytest
@@ -28,18 +29,19 @@ def dialogue(folder: pathlib.Path, answer: bytes) -> str:
         os.chdir(ROOT)
         binary = str(ROOT / ".venv/bin/ansible-playbook")
         os.execv(binary, [binary, "acceptance.yml", "-i", str(inventory), "-e", json.dumps(values)])
-    said, answered = b"", False
-    until = time.monotonic() + 120
+    said, again = b"", 0.0
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         if select.select([terminal], [], [], 0.5)[0]:
             try:
                 said += os.read(terminal, 4096)
             except OSError:
                 break  # the other end is gone
-        if b"Go on? [y/N]" in said and not answered:
-            time.sleep(1)  # until it reads
-            os.write(terminal, answer)
-            answered = True
+        if b"Go on? [y/N]" in said and time.monotonic() > again:
+            os.write(terminal, answer)  # what is typed before it reads may be thrown away
+            again = time.monotonic() + 1
+    else:
+        os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     os.close(terminal)
     return said.decode(errors="replace")

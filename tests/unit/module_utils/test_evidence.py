@@ -26,10 +26,15 @@ def smi(tmp_path: pathlib.Path, fixtures: pathlib.Path) -> FakeSmi:
     return FakeSmi(tmp_path, fixtures / "h200-x4")
 
 
-def watch(smi: FakeSmi, during: t.Callable[[], None] = lambda: None, seconds: float = 0.15) -> dict[str, t.Any]:
+def watch(smi: FakeSmi, during: t.Callable[[], None] = lambda: None) -> dict[str, t.Any]:
+    """The evidence of a test that lasts until the GPUs were asked at least once while it ran."""
     node = Node(60, root=str(smi.folder))
+    (smi.folder / "sampled").unlink(missing_ok=True)
     with Window(node, gpu.snapshot(node, smi.path), smi.path) as window:
-        time.sleep(seconds)
+        end = time.monotonic() + 60
+        while not (smi.folder / "sampled").exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
         during()
     return window.evidence()
 

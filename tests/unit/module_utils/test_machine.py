@@ -51,22 +51,26 @@ def test_only_a_pod_that_sees_its_host_stands_for_it(root: str, monkeypatch: pyt
 
 def test_the_guardian_holds_it_for_as_long_as_the_probe_runs(root: str, tmp_path: pathlib.Path) -> None:
     state = str(tmp_path / "state")
-    running = session.Session(state, RUN, "stack", 30, Machine(root))
+    running = session.Session(state, RUN, "stack", 120, Machine(root))
+    refused_once = tmp_path / "refused"
 
     def probe() -> list[dict[str, object]]:
-        time.sleep(3)
+        while not refused_once.exists():
+            time.sleep(0.05)
+        time.sleep(1)
         return [{"check": "facts"}]
 
     running.start(probe)
-    pod = session.Session(str(tmp_path / "pod"), RUN, "stack", 30, Machine(root, pod=True))
+    pod = session.Session(str(tmp_path / "pod"), RUN, "stack", 120, Machine(root, pod=True))
     with pytest.raises(session.SessionError) as refused:
         pod.start(lambda: [])
     assert refused.value.reason_code == "duplicate_identity"
     assert "somebody behind SSH measures this very machine" in refused.value.reason
     assert not (tmp_path / "pod").exists()
-    pod.start(lambda: [{"check": "facts"}], wait_for_lock_s=20)  # it waits where it may
-    assert running.wait(10) and running.collect()["end"] == "done"
-    assert pod.wait(10) and pod.collect()["end"] == "done"
+    refused_once.touch()
+    pod.start(lambda: [{"check": "facts"}], wait_for_lock_s=60)  # it waits where it may
+    assert running.wait(60) and running.collect()["end"] == "done"
+    assert pod.wait(60) and pod.collect()["end"] == "done"
     assert Machine(root).try_acquire(), "a guardian that is done holds nothing"
 
 
@@ -75,7 +79,7 @@ def test_two_that_come_at_once_do_not_both_lose(root: str, tmp_path: pathlib.Pat
 
     def come(pod: bool) -> None:
         mine = Machine(root, pod)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while time.monotonic() < end:
             if mine.try_acquire():
                 found.append("in")

@@ -62,7 +62,7 @@ def module(state: str, run_id: str = RUN, seconds: float = 300, deadline: float 
     )
 
 
-def until(what: t.Callable[[], t.Any], seconds: float = 20) -> t.Any:
+def until(what: t.Callable[[], t.Any], seconds: float = 60) -> t.Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -112,7 +112,7 @@ def test_kill_9_of_any_of_them_leaves_no_process(state: str, victim: str) -> Non
     until(lambda: all_gone(pids))
     running.communicate(timeout=30)
     # The guardian may still be putting its things away.
-    answer = json.loads(module(state, run_id="20260101T000000Z-000002", seconds=0.1, wait=20).communicate(timeout=60)[0])
+    answer = json.loads(module(state, run_id="20260101T000000Z-000002", seconds=0.1, wait=60).communicate(timeout=60)[0])
     assert answer["end"] == "done"
     until(lambda: not os.path.exists(state) or os.listdir(state) == [RUN])
 

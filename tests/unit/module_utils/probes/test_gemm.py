@@ -47,7 +47,7 @@ def test_products_that_nobody_checked_are_no_measurement(tmp_path: pathlib.Path)
 
 def saying(folder: pathlib.Path, *lines: str) -> str:
     path = folder / "says"
-    path.write_text("#!/bin/sh\ncat >/dev/null\nsleep 1\ncat <<EOF\n" + "\n".join(lines) + "\nEOF\n" + "sleep 60\n")
+    path.write_text("#!/bin/sh\ncat >/dev/null\ncat <<EOF\n" + "\n".join(lines) + "\nEOF\n" + "sleep 60\n")
     path.chmod(0o755)
     return str(path)
 
@@ -64,9 +64,11 @@ def test_each_check_has_its_own_time_and_all_together_not_more_than_the_whole(tm
 @pytest.mark.parametrize("took", ["0.25", "1e300", "-3", "NaN", '"x"'])
 def test_the_check_that_did_not_end_has_the_rest_of_the_time(tmp_path: pathlib.Path, took: str) -> None:
     line = '{"kind": "time", "dtype": "bf16", "mode": "alone", "shape": [8192, 8192, 8192], "after_s": 0.5, "took_s": %s}'
+    began = time.monotonic()
     first, second = ask(tmp_path, timeout=2.0, python=saying(tmp_path, line % took))
+    whole = time.monotonic() - began
     assert [o["reason_code"] for o in (first, second)] == ["timeout", "timeout"]
     if took == "0.25":
-        assert first["duration_s"] == 0.25 and 1.7 < second["duration_s"] < 5
+        assert first["duration_s"] == 0.25 and 1.7 < second["duration_s"] < whole
     else:
-        assert 1.9 < first["duration_s"] < 5 and second["duration_s"] == 0
+        assert 1.9 < first["duration_s"] < whole and second["duration_s"] == 0

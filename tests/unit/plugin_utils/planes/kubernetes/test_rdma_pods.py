@@ -92,8 +92,8 @@ class Api:
         return {**body, "metadata": {**body["metadata"], "uid": f"uid-{len(self.made)}"}}
 
 
-def guarding(api: Api, **variables: t.Any) -> guardians.Guardians:
-    pods = dataclasses.replace(PODS, allow=["privileged"], capabilities=["SYS_ADMIN"], host_network=True, start_timeout=0.5)
+def guarding(api: Api, start_timeout: float = 0.5, **variables: t.Any) -> guardians.Guardians:
+    pods = dataclasses.replace(PODS, allow=["privileged"], capabilities=["SYS_ADMIN"], host_network=True, start_timeout=start_timeout)
     return guardians.Guardians(t.cast("t.Any", api), pods, "20260101T000000Z-0a1b2c", "rdma", b"zip", "performance", **variables)
 
 
@@ -135,12 +135,14 @@ def test_guardians_that_are_refused_or_do_not_come_cost_the_switch() -> None:
     refused = guarding(Api(KubeError("admission", "violates PodSecurity", 403)))
     refused.start(["kube-01", "kube-02"], 600)
     assert refused.settled() and refused.told("kube-02")["reason_code"] == "admission"
-    late = guarding(Api())
+    late = guarding(Api(), start_timeout=3.0)
     late.start(["kube-01"], 600)
     assert not late.settled()
     late._seen({"metadata": {"uid": "u"}, "spec": {"nodeName": "kube-01"}, "status": {"phase": "Pending"}})
-    time.sleep(0.5)
-    assert late.settled()
+    end = time.monotonic() + 60
+    while not late.settled():
+        assert time.monotonic() < end
+        time.sleep(0.1)
     told = late.told("kube-01")
     assert (told["governor"], told["reason_code"]) == ("performance", "timeout") and "not started within" in told["reason"]
     refused.stop()
