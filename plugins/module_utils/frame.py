@@ -11,6 +11,9 @@
 BASE64 is a piece of the zlib-compressed JSON text; BYTES and SHA256 are of that text. The nonce is made of a secret that
 was given at launch and the pod's uid: a frame of another pod, or of an earlier run, does not carry it.
 
+A frame that is small enough is the container's termination message too, which comes with the pod's status: then nobody has to read
+the log.
+
 This module util is PRIVATE to the collection.
 """
 
@@ -30,6 +33,8 @@ TAG = b"gpufleet-frame/1 "
 # of container runtimes hold lines of up to 16 KiB in one piece.
 LINE_LIMIT = 4096
 RESULT_LIMIT = 8 << 20
+# What the kubelet takes of a termination message; of a longer one it keeps the end.
+MESSAGE_LIMIT = 4096
 _ROOM = (LINE_LIMIT - 100) // 4 * 3
 
 
@@ -67,6 +72,38 @@ def write(record: dict[str, t.Any], nonce: str, handle: int) -> None:
     for line in [b"\n", *lines(record, nonce)]:
         while line:
             line = line[os.write(handle, line) :]
+
+
+def leave(record: dict[str, t.Any], nonce: str, path: str) -> bool:
+    """The same frame as a termination message, in the file that the kubelet reads when the container has ended. Whether it is there:
+    one that is too long is not, nor is any where there is no such file."""
+    message = b"".join(lines(record, nonce))
+    if len(message) > MESSAGE_LIMIT:
+        return False
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    except OSError:
+        return False
+    try:
+        return os.write(handle, message) == len(message)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def left(message: str, nonce: str) -> dict[str, t.Any] | None:
+    """The record in a termination message; None where it is not this frame and nothing else, for the log has it whole."""
+    reader = Reader(nonce)
+    found = message.encode("utf-8", "replace").splitlines()
+    for line in found:
+        reader.feed(line)
+    if reader.foreign or not all(line.startswith(TAG) for line in found):
+        return None
+    try:
+        return reader.result()
+    except FrameError:
+        return None
 
 
 class Reader:

@@ -6,7 +6,8 @@
     python3 payload.zip REQUEST
 
 REQUEST is JSON: {"probe": name of a file in probes/, "params": validated options of its module, "hold": a file to make when
-the answer is written, and then to stay until told to end, for launchers that start again what ends, "sign": {"path", "within"}, a
+the answer is written, and then to stay until told to end, for launchers that start again what ends, "message": the file of the
+termination message, for a pod that ends when it has answered, "sign": {"path", "within"}, a
 file that the controller changes as long as it lives}, or {"guardian": what guardian_pod.py is told}. Who we are stands in the
 environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
 
@@ -44,8 +45,9 @@ def main() -> None:
         threading.Thread(target=_end_in_silence, kwargs=request["sign"], daemon=True).start()
     answer = _answer(request)
     frame.write(answer, nonce, sys.stdout.fileno())
-    if os.environ.get("GPUFLEET_RESULTS"):
-        _copy(answer, os.environ["GPUFLEET_RESULTS"])
+    copied = not os.environ.get("GPUFLEET_RESULTS") or _copy(answer, os.environ["GPUFLEET_RESULTS"])
+    if copied and request.get("message"):  # else there is more to read than the answer
+        frame.leave(answer, nonce, request["message"])
     if request.get("hold"):
         open(request["hold"], "w").close()  # what the readiness probe looks for
         while True:
@@ -70,7 +72,7 @@ def _end_in_silence(path: str, within: float) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _copy(answer: dict[str, t.Any], folder: str) -> None:
+def _copy(answer: dict[str, t.Any], folder: str) -> bool:
     """The answer once more, on a volume, as NODE.POD.json; where that cannot be written the log says so and stays what counts."""
     path = os.path.join(folder, f"{os.environ.get('GPUFLEET_NODE')}.{os.environ.get('GPUFLEET_POD')}.json")
     try:
@@ -81,6 +83,8 @@ def _copy(answer: dict[str, t.Any], folder: str) -> None:
     except OSError as error:
         sys.stdout.write(f"the copy of the result was not written: {error}\n")
         sys.stdout.flush()
+        return False
+    return True
 
 
 def _told_to_end(_number: int, _frame: t.Any) -> None:

@@ -39,12 +39,14 @@ def observations(node):
         yield observation.measured("gpu_health", part=part, context={{"gpu_uuids": [part[4:]]}}, simulated=True)
     yield observation.measured("cuda", context=about, simulated=True)
 
-def log(pod):
+def planted(pod):
     try:
         with open("/rig/faults.json") as source:
-            fault = json.load(source).get(pod["spec"]["nodeName"], "")
+            return json.load(source).get(pod["spec"]["nodeName"], "")
     except FileNotFoundError:
-        fault = ""
+        return ""
+
+def framed(pod, fault):
     environment = dict((v["name"], v.get("value")) for v in pod["spec"]["containers"][0]["env"])
     node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
     seen = list(observations(node))
@@ -53,7 +55,15 @@ def log(pod):
             item.update(subject={{"kind": "node", "id": "lab/kwok-0001", "members": []}})
     nonce = frame.nonce_of(environment["GPUFLEET_SECRET"], "another-pod" if fault == "foreign" else uid)
     said = {{"changed": False, "observations": seen, "state": "done", "end": "done", "fault": None, "undone": []}}
-    lines = [line.decode() for line in frame.lines(said, nonce)]
+    return [line.decode() for line in frame.lines(said, nonce)]
+
+def message(pod):
+    ours = pod["metadata"].get("labels", {{}}).get("app.kubernetes.io/managed-by") == "{marks.MANAGER}"
+    return "".join(framed(pod, "")) if ours and not planted(pod) else ""
+
+def log(pod):
+    fault = planted(pod)
+    lines = framed(pod, fault)
     if fault == "cut":
         lines = lines[: len(lines) // 2]
     elif fault == "mixed":

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, readable, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, Stage
 
@@ -184,7 +184,7 @@ class StageOnTarget:
             if m["outcome"] == "measured" and "facts" in m["context"]:
                 node = m["subject"]["id"]
                 path = self.acting.dir / "nodes" / f"{file_name(node)}.json"
-                write_atomically(path, json.dumps({"node": node, **m["context"]}, indent=1, sort_keys=True) + "\n")
+                write_atomically(path, readable({"node": node, **m["context"]}))
 
     def pulse(self) -> None:
         """Say that the stage still works, on what and since when, whoever of the workers is first to see that nobody has for a while.

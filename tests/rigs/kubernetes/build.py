@@ -28,7 +28,7 @@ PROGRAMS = {  # program: (folder of modules/, package)
     "device-plugin": ("kubernetes", "./device-plugin"),
     "pause": ("pause", "."),
     "coredns": ("coredns", "github.com/coredns/coredns"),
-    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "kwok": ("kwok", "."),
     "mpi-operator": ("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),
     "volcano-controller-manager": ("volcano", "volcano.sh/volcano/cmd/controller-manager"),
     "volcano-scheduler": ("volcano", "volcano.sh/volcano/cmd/scheduler"),

@@ -643,7 +643,8 @@ class Kubernetes:
         return file
 
     def answer_logs(self, source: str) -> None:
-        """From now on the logs of pods on kwok nodes are what `log(pod: dict) -> str` of this Python source says."""
+        """From now on the logs of pods on kwok nodes are what `log(pod: dict) -> str` of this Python source says, and the messages
+        with which they end what its `message(pod)` says."""
         new = self.folder(CONTROL) / "answer.new"
         new.write_text(source)
         new.rename(new.with_suffix(".py"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import random
 import subprocess
 import sys
@@ -116,6 +117,47 @@ def test_a_bomb_does_not_unpack() -> None:
     lines += [head + b" %d " % n + base64.b64encode(p) for n, p in enumerate(pieces)]
     with pytest.raises(frame.FrameError, match="checksum"):
         read([*lines, head + b" close"])
+
+
+def message(path: pathlib.Path, record: dict[str, t.Any]) -> str:
+    path.write_text("what a tool has left there, which is longer than any result" * 100)
+    assert frame.leave(record, NONCE, str(path))
+    return path.read_text()
+
+
+def test_a_message_is_the_frame_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    said = message(tmp_path / "m", {"observations": [{"check": "ä"}]})
+    assert frame.left(said, NONCE) == {"observations": [{"check": "ä"}]}
+    # As kubelets and API servers may hand it on.
+    assert frame.left(said.strip(), NONCE) is not None
+
+
+def test_what_is_too_long_leaves_no_message(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "m").touch()
+    assert not frame.leave(big(3000), NONCE, str(tmp_path / "m")) and not (tmp_path / "m").read_text()
+    assert frame.leave(big(1300), NONCE, str(tmp_path / "m"))
+    assert len((tmp_path / "m").read_bytes()) <= frame.MESSAGE_LIMIT
+
+
+def test_no_message_is_left_where_nobody_reads_it(tmp_path: pathlib.Path) -> None:
+    assert not frame.leave({}, NONCE, str(tmp_path / "m")) and not (tmp_path / "m").exists()
+
+
+@given(st.data())
+def test_a_message_that_is_not_whole_and_alone_is_none(data: st.DataObject) -> None:
+    whole = b"".join(frame.lines({"observations": [{"busbw": n} for n in range(20)]}, NONCE)).decode()
+    other = b"".join(frame.lines({"observations": []}, frame.nonce_of("secret", "another"))).decode()
+    kind = data.draw(st.sampled_from(["begin", "end", "flip", "twice", "more", "foreign", "both"]))
+    at = data.draw(st.integers(1, len(whole) - 2))
+    changed = whole[:at] + chr(ord(whole[at]) ^ 1) + whole[at + 1 :]
+    text = data.draw(st.text(min_size=1).filter(str.strip))
+    said = {
+        "begin": whole[:at], "end": whole[at:], "flip": changed, "twice": whole * 2, "more": f"{whole}{text}\n",
+        "foreign": other, "both": whole + other,
+    }  # fmt: skip
+    found = frame.left(said[kind], NONCE)
+    assert found is None or found == read(said[kind].encode().splitlines()), (kind, at)
+    assert found is None or kind == "flip", kind
 
 
 def test_writes_of_a_pod_and_of_its_tools_do_not_mix_within_a_line() -> None:

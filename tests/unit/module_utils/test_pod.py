@@ -15,7 +15,7 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 
 WITHIN = 6.0
@@ -68,3 +68,25 @@ def test_a_pod_whose_controller_falls_silent_ends_with_its_tools(
 
 def test_a_pod_that_never_sees_its_controller_ends(begin: t.Callable[[], subprocess.Popen[str]]) -> None:
     assert begin().wait(timeout=60) == 143
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_what_a_pod_leaves_as_its_message(tmp_path: pathlib.Path, copies: bool) -> None:
+    """Its answer; nothing where its log has more to say: of a copy that could not be written."""
+    args = {
+        "checks": [{"check": "read"}], "argv": ["echo", "busbw=42"], "state_dir": str(tmp_path / "state"),
+        "metrics": [{"name": "busbw", "unit": "GB/s", "regex": "busbw=([0-9]+)"}],
+    }  # fmt: skip
+    asked = {**payload.request("measure", payload.options("measure"), args), "message": str(tmp_path / "message")}
+    (tmp_path / "payload.zip").write_bytes(payload.archive())
+    (tmp_path / "request.json").write_text(json.dumps(asked))
+    (tmp_path / "message").touch()
+    (tmp_path / "results").touch()
+    words = [sys.executable, str(tmp_path / "payload.zip"), str(tmp_path / "request.json")]
+    environment = {**os.environ, "GPUFLEET_SECRET": "secret", "GPUFLEET_POD_UID": "uid", "PYTHONPATH": ""}
+    if not copies:
+        environment["GPUFLEET_RESULTS"] = str(tmp_path / "results")
+    said = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+    found = frame.left((tmp_path / "message").read_text(), frame.nonce_of("secret", "uid"))
+    assert ("was not written" in said) != copies
+    assert bool(found) == copies and (not found or found["observations"][0]["metrics"]["busbw"]["value"] == 42)

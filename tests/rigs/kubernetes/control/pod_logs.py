@@ -1,10 +1,11 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Logs of kwok pods: the kubelet that every kwok node claims to have, as far as the API server asks it for logs.
+"""What kwok pods say: the kubelet that every kwok node claims to have, as far as the API server asks it for logs, and the termination
+messages for which kwok asks (modules/kwok/main.go).
 
-What a pod has written is what `log(pod)` of /rig/answer.py says, a function from the pod's object to text; without that file
-it is the pod's name. The file is read again when it changes.
+What a pod has written is what `log(pod)` of /rig/answer.py says, a function from the pod's object to text, and its message what
+`message(pod)` says; without that file it is the pod's name, and no message. The file is read again when it changes.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ import traceback
 import typing as t
 
 ANSWER = pathlib.Path("/rig/answer.py")
-_loaded: dict[int, t.Callable[[dict[str, t.Any]], str]] = {}
+_loaded: dict[int, dict[str, t.Any]] = {}
 _own = threading.local()
 
 
-def answer(pod: dict[str, t.Any]) -> str:
+def answer(what: str, pod: dict[str, t.Any], otherwise: str) -> str:
     try:
         moment = ANSWER.stat().st_mtime_ns
     except FileNotFoundError:
-        return f"{pod['metadata']['name']}\n"
+        return otherwise
     if moment not in _loaded:
         names: dict[str, t.Any] = {}
         exec(compile(ANSWER.read_text(), str(ANSWER), "exec"), names)
-        _loaded[moment] = names["log"]
-    return _loaded[moment](pod)
+        _loaded[moment] = names
+    return str(_loaded[moment][what](pod)) if what in _loaded[moment] else otherwise
 
 
 def fetch(namespace: str, name: str) -> dict[str, t.Any]:
@@ -52,19 +53,15 @@ def fetch(namespace: str, name: str) -> dict[str, t.Any]:
     raise ConnectionError("the API server does not answer")
 
 
-class Kubelet(http.server.BaseHTTPRequestHandler):
+class Answers(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # head and body are two packets
 
-    def do_GET(self) -> None:
-        words = self.path.split("?")[0].strip("/").split("/")
-        status, text = 404, "not found\n"
-        if len(words) == 4 and words[0] == "containerLogs":
-            try:
-                status, text = 200, answer(fetch(words[1], words[2]))
-            except Exception:
-                status, text = 500, traceback.format_exc()
-        body = text.encode()
+    def say(self, text: t.Callable[[], str]) -> None:
+        try:
+            status, body = 200, text().encode()
+        except Exception:
+            status, body = 500, traceback.format_exc().encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Type", "text/plain")
@@ -75,12 +72,29 @@ class Kubelet(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Kubelet(Answers):
+    def do_GET(self) -> None:
+        words = self.path.split("?")[0].strip("/").split("/")
+        if len(words) == 4 and words[0] == "containerLogs":
+            self.say(lambda: answer("log", fetch(words[1], words[2]), f"{words[2]}\n"))
+        else:
+            self.send_error(404)
+
+
+class Messages(Answers):
+    def do_POST(self) -> None:
+        pod = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.say(lambda: answer("message", pod, ""))
+
+
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
     request_queue_size = 1024
 
 
 def main() -> None:
+    messages = Server(("127.0.0.1", 10252), Messages)
+    threading.Thread(target=messages.serve_forever, daemon=True).start()
     server = Server(("127.0.0.1", 10251), Kubelet)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain("/rig/apiserver.crt", "/rig/apiserver.key")

@@ -14,7 +14,7 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal, Run, RunError, file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal, Run, RunError, file_name, readable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -190,3 +190,10 @@ def test_a_share_is_made_once_and_each_target_reads_its_own(run: Run) -> None:
     assert [run.share("rdma", name, make) for name in ("a/../b", "c", "nobody")] == [{"own": 1}, {"own": 2}, {}]
     assert made == [1]
     assert {path.stat().st_mode & 0o777 for path in (run.dir / "todo").glob("*.share")} == {0o600}
+
+
+def test_what_people_read_is_json_with_a_line_for_each_fact() -> None:
+    record = {"node": "a", "facts": {"kernel": "6.8.0", "disks": [{"b": 1, "a": 2}], "empty": {}}, "none": {}}
+    text = readable(record)
+    assert json.loads(text) == record
+    assert text.splitlines()[1:5] == [' "facts": {', '  "disks": [{"a": 2, "b": 1}],', '  "empty": {},', '  "kernel": "6.8.0"']

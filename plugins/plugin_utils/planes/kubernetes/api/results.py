@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A copy of the results on a volume of the cluster, where a site wants one; what counts is the frame in the log.
+"""A copy of the results on a volume of the cluster, where a site wants one; what counts is the frame that its pod leaves.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -12,9 +12,11 @@ import datetime
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.marks import CONTAINER
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 
+TAG = frame.TAG.decode()
 PENDING, RUNNING, READY, ENDED, HOPELESS = "pending", "running", "ready", "ended", "hopeless"
 
 
@@ -30,7 +32,7 @@ class State(t.NamedTuple):
 def state(pod: Object) -> State:
     """The state of a pod, of its spec and status alone."""
     status = pod.get("status") or {}
-    container: Object = next((c for c in status.get("containerStatuses") or [] if c["name"] == CONTAINER), {})
+    container = own_container(pod)
     phase = status.get("phase") or "Pending"
     if phase in ("Succeeded", "Failed"):
         return _ended(status, container, phase)
@@ -99,8 +101,9 @@ def _waiting(waiting: Object, container: Object) -> State:
 
 
 def _said(ended: Object) -> str:
-    """How a container ended, in the kubelet's words."""
+    """How a container ended, in the kubelet's words. A result is no words."""
     message = " ".join(str(ended.get("message") or "").split())[:300]
+    message = "" if TAG in message else message
     return f"{ended.get('reason') or 'ended'} with exit status {ended.get('exitCode')}" + (f": {message}" if message else "")
 
 
@@ -158,5 +161,14 @@ def waited_s(pod: Object) -> float:
 
 def image_id(pod: Object) -> str:
     """The digest of the image that ran, as the kubelet reports it; empty where it has not said."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return str(next((c.get("imageID") for c in statuses if c["name"] == CONTAINER), "") or "")
+    return str(own_container(pod).get("imageID") or "")
+
+
+def message(pod: Object) -> str:
+    """The termination message of a container that has ended; empty where it left none."""
+    return str(((own_container(pod).get("state") or {}).get("terminated") or {}).get("message") or "")
+
+
+def own_container(pod: Object) -> Object:
+    """The status of our container."""
+    return next((one for one in (pod.get("status") or {}).get("containerStatuses") or [] if one["name"] == CONTAINER), {})

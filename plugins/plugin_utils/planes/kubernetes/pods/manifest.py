@@ -26,7 +26,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.frame import FrameError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, marks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
@@ -81,10 +81,14 @@ class ManifestProbe(NodeProbe):
 
     def _seen(self, pod: Object) -> None:
         pod = first_end(pod, manifests.framed(self.manifest))
-        state = _container(pod).get("state") or {}
+        state = states.own_container(pod).get("state") or {}
         if "terminated" in state:
             self._ends.setdefault(pod["metadata"]["uid"], state["terminated"].get("exitCode"))
         super()._seen(pod)
+
+    def _message(self, followed: probe._Followed, pod: Object) -> Object | None:
+        """What a test of a team's own leaves as its message is none of ours."""
+        return None
 
     def _answer(self, followed: probe._Followed) -> Answer:
         status = self._ends.get(followed.uid)
@@ -166,17 +170,12 @@ def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], 
     return {**made, "spec": {**wanted, "template": template}}
 
 
-def _container(pod: Object) -> Object:
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return next((one for one in statuses if one["name"] == marks.CONTAINER), {})
-
-
 def first_end(pod: Object, framed: bool) -> Object:
     """The pod of a DaemonSet as one that has ended, once its container has: the cluster starts it again, and that is no news. One that
     prints its result has ended too when it is ready by a readiness probe of its own: it has no exit status then, and needs none."""
     if pod["spec"].get("restartPolicy") != "Always":
         return pod
-    container = _container(pod)
+    container = states.own_container(pod)
     ends = [(container.get(name) or {}).get("terminated") for name in ("lastState", "state")]
     ended = next((end for end in ends if end), None)
     if ended is None and framed and container.get("ready") and pod["spec"]["containers"][0].get("readinessProbe"):

@@ -30,6 +30,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 
 IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"
 DONE = f"{WORK}/done"
+# Where the kubelet reads what a container has to say at its end, unless its pod says otherwise.
+MESSAGE = "/dev/termination-log"
 # A field of a patch or a manifest that the API does not know is an error, and not dropped in silence.
 STRICT = {"fieldValidation": "Strict"}
 # An object has room for 1 MiB in all (etcd's limit and the API server's).

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A probe on every node of a cluster: one submission, one watch, one log per node, answers as they arrive.
+"""A probe on every node of a cluster: one submission, one watch, answers as they arrive.
 
-Which node an answer is about stands in the spec of the pod whose log it was in. What the pod says of itself is believed only
-where its frame carries the pod's own nonce.
+An answer comes with the watch, as the termination message of its pod, or where it does not from the pod's log. Which node it is about
+stands in the spec of that pod. What the pod says of itself is believed only where its frame carries the pod's own nonce.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -96,6 +96,7 @@ class NodeProbe:
         self.followed: dict[str, _Followed] = {}
         self._arrived: queue.Queue[tuple[str, t.Any]] = queue.Queue()
         self._reading: collections.deque[_Followed] = collections.deque()
+        self._told: list[Answer] = []
         self._makers: list[str] = []
         self._over = False
         self._unended = False
@@ -106,8 +107,9 @@ class NodeProbe:
         """Every node's answer as soon as it is there, together with those that came with it. KubeError where nothing could be
         submitted at all."""
         numbers, requests = _numbered(asked)
-        if self.stay:
-            requests = [{**request, "hold": objects.DONE} for request in requests]
+        # One that stays says in its log alone what it has to say.
+        ends = {"hold": objects.DONE} if self.stay else {"message": objects.MESSAGE}
+        requests = [{**request, **ends} for request in requests]
         self.following = self._follower()
         self.following.start()
         try:
@@ -127,7 +129,7 @@ class NodeProbe:
         know, and the answers of nodes whose pods could not be made."""
         self.launch.stays_s, self.launch.holder = stays_s, marks.DETACHED
         numbers, requests = _numbered(asked)
-        self._make_owner(requests)
+        self._make_owner([{**request, "message": objects.MESSAGE} for request in requests])
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers:
             self._submit(asked, numbers, makers)
         refused: list[Answer] = []
@@ -234,7 +236,7 @@ class NodeProbe:
     def _make(self, where: str, node: str, body: Object) -> None:
         try:
             if not self._over:
-                self.client.post(where, body)
+                self.client.post_like(where, body)
         except KubeError as error:
             self._arrived.put(("refused", (node, error)))
         except Exception as error:  # a thread's end is no answer
@@ -261,6 +263,8 @@ class NodeProbe:
                 elif kind == FAILED:
                     for node in list(self.followed):
                         answers += self._refuse(node, what.reason_code, what.reason)
+            answers += self._told
+            self._told = []
             while self._reading and reading < 2 * READERS:
                 reading += 1
                 readers.submit(self._read, self._reading.popleft())
@@ -295,7 +299,16 @@ class NodeProbe:
         # Where we do not make the pods ourselves they stay, and are ready once they have answered.
         if state.phase == states.ENDED or (state.phase == states.READY and self.stay):
             followed.ended = True
-            self._reading.append(followed)
+            record = self._message(followed, pod)
+            if record is None:
+                self._reading.append(followed)
+            else:
+                self._told.append(Answer(followed.asked.node, record, self._about(followed)))
+
+    def _message(self, followed: _Followed, pod: Object) -> Object | None:
+        """The answer that came with the pod itself, if it did."""
+        said = states.message(pod)
+        return frame.left(said, frame.nonce_of(self.launch.secret, followed.uid)) if said else None
 
     def _gone(self, pod: Object) -> list[Answer]:
         uid = pod["metadata"]["uid"]

@@ -8,7 +8,6 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import json
 import pathlib
 import typing as t
 
@@ -25,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked, NodeProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name, readable
 
 # These say that nobody knows anything of any node: the cluster is not asked again in this run.
 _LOST = ("cluster_unreachable", "credentials")
@@ -244,7 +243,7 @@ class StageOnCluster(StageOnTarget):
             if m["outcome"] == "measured" and "facts" in m["context"]:
                 path = self.acting.dir / "nodes" / f"{file_name(m['subject']['id'])}.json"
                 new = path.with_suffix(".new")
-                new.write_text(json.dumps({"node": m["subject"]["id"], **m["context"]}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+                new.write_text(readable({"node": m["subject"]["id"], **m["context"]}), encoding="utf-8")
                 new.rename(path)
 
     def _raw(self, node: str) -> pathlib.Path:

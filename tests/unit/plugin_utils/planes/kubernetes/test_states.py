@@ -119,3 +119,11 @@ def test_any_status_has_a_state(status: dict[str, t.Any]) -> None:
     found = states.state(pod(status))
     assert found.phase in ("pending", "running", "ready", "ended", "hopeless")
     assert found.code or found.phase in ("running", "ready", "ended")
+
+
+def test_a_result_in_a_message_is_no_words() -> None:
+    """It has the pod's nonce in it."""
+    ended = terminated(143, "Error", "gpufleet-frame/1 0123 open 2 ab 1")
+    assert states.state(pod(ended)).words == "Error with exit status 143"
+    assert states.message(pod(ended)).startswith("gpufleet-frame/1 ")
+    assert states.message(pod({"phase": "Running"})) == ""
