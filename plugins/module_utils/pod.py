@@ -9,7 +9,7 @@ REQUEST is JSON: {"probe": name of a file in probes/, "params": validated option
 the answer is written, and then to stay until told to end, for launchers that start again what ends, "message": the file of the
 termination message, for a pod that ends when it has answered, "sign": {"path", "within"}, a
 file that the controller changes as long as it lives}, or {"guardian": what guardian_pod.py is told}. Who we are stands in the
-environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID.
+environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID. What else may be seen of us: telemetry.py.
 
 This module util is PRIVATE to the collection.
 """
@@ -24,7 +24,7 @@ import threading
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, guardian_pod, runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, guardian_pod, runner, telemetry
 
 
 def main() -> None:
@@ -43,7 +43,10 @@ def main() -> None:
         return
     if request.get("sign"):
         threading.Thread(target=_end_in_silence, kwargs=request["sign"], daemon=True).start()
+    shown = telemetry.of_environment(request)
     answer = _answer(request)
+    if shown:
+        shown.end(answer)
     frame.write(answer, nonce, sys.stdout.fileno())
     copied = not os.environ.get("GPUFLEET_RESULTS") or _copy(answer, os.environ["GPUFLEET_RESULTS"])
     if copied and request.get("message"):  # else there is more to read than the answer

@@ -66,6 +66,11 @@ def default_state_dir() -> str:
     return os.path.expanduser("~/.gpufleet-acceptance")  # needs no folder that would stay behind
 
 
+def result_path(state_dir: str, run_id: str, stage: str) -> str:
+    """Where the observations of a stage of a run stand while they are made."""
+    return os.path.join(state_dir, run_id, stage + ".jsonl")
+
+
 def boot_id() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
@@ -220,7 +225,7 @@ class Session:
         self.run_id = run_id
         self.stage = stage
         self.deadline_s = deadline_s
-        self.result_path = os.path.join(self.state_dir, run_id, stage + ".jsonl")
+        self.result_path = result_path(self.state_dir, run_id, stage)
         self.ledger = Ledger(self.state_dir)
         self.lock = Lock(self.state_dir)
         self.machine = machine or Machine()

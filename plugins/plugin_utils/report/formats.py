@@ -15,6 +15,8 @@ import re
 import typing as t
 from xml.etree import ElementTree
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
+
 Model = t.Dict[str, t.Any]
 # Control characters, what turns the direction of text or takes no room, and what no XML may hold.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]")
@@ -236,14 +238,11 @@ def prometheus(model: Model) -> str:
     """Metrics for the text file collector of node_exporter."""
     run = model["run_id"]
     coverage = model["coverage"]
-    lines: list[str] = []
-
-    def metric(name: str, text: str) -> None:
-        lines.extend((f"# HELP gpufleet_acceptance_{name} {text}", f"# TYPE gpufleet_acceptance_{name} gauge"))
+    found = exposition.Exposition(run_id=_label(run))
+    metric = found.metric
 
     def sample(name: str, value: t.Any, **labels: t.Any) -> None:
-        of = ",".join(f'{k}="{_label(v)}"' for k, v in {"run_id": run, **labels}.items())
-        lines.append(f"gpufleet_acceptance_{name}{{{of}}} {value}")
+        found.sample(name, value, **{key: _label(text) for key, text in labels.items()})
 
     metric("accepted", "Whether the run was accepted.")
     sample("accepted", int(model["accepted"]), simulated=_bool(model["simulated"]), partial=_bool(model["partial"]))
@@ -266,7 +265,7 @@ def prometheus(model: Model) -> str:
                     name, row[name], stage=stage["name"], check=group["check"], variant=group["variant"], subject=row["subject"],
                     metric=row["metric"], unit=row["unit"],
                 )  # fmt: skip
-    return "\n".join(lines) + "\n"
+    return found.text()
 
 
 def _bool(value: bool) -> str:
@@ -274,4 +273,4 @@ def _bool(value: bool) -> str:
 
 
 def _label(value: t.Any) -> str:
-    return plain("" if value is None else value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return plain("" if value is None else value)

@@ -40,8 +40,4 @@ def mount(spec: Object, container: Object, results: t.Mapping[str, t.Any], run_i
         source = {"hostPath": {"path": str(results["host_path"]), "type": "DirectoryOrCreate"}}
     spec["volumes"].append({"name": VOLUME, **source})
     container["volumeMounts"].append({"name": VOLUME, "mountPath": path})
-    container["env"] += [
-        {"name": "GPUFLEET_RESULTS", "value": f"{path}/{run_id}/{stage}"},
-        {"name": "GPUFLEET_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-        {"name": "GPUFLEET_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-    ]
+    container["env"].append({"name": "GPUFLEET_RESULTS", "value": f"{path}/{run_id}/{stage}"})

@@ -33,6 +33,7 @@ _TYPES: dict[str, Object] = {
     "str": {"type": "str"},
     "bool": {"type": "bool"},
     "float": {"type": "float"},
+    "int": {"type": "int"},
     "t.Sequence[str]": {"type": "list", "elements": "str"},
     "t.Sequence[Object]": {"type": "list", "elements": "dict"},
     "t.Mapping[str, t.Any]": {"type": "dict"},
@@ -76,6 +77,7 @@ class PodSettings:
     start_timeout: float = 300.0
     keep: str = "never"
     keep_seconds: float = 3600.0
+    metrics_port: int = 0
 
 
 def known() -> list[str]:
@@ -170,6 +172,8 @@ def _check_shapes(settings: PodSettings) -> None:
     """What Ansible's argument specs cannot say, and the API would say without naming the variable, or not at all."""
     if settings.start_timeout <= 0 or settings.keep_seconds < 0:
         raise KubeError("bad_spec", "acceptance_kube_start_timeout and acceptance_kube_keep_seconds: expected seconds, not less than none")
+    if not 0 <= settings.metrics_port < 1 << 16:
+        raise KubeError("bad_spec", f"acceptance_kube_metrics_port: found {settings.metrics_port}, expected a port like 8080, or 0")
     kinds = settings.resources
     if not set(kinds) <= {"requests", "limits"} or not all(isinstance(values, dict) for values in kinds.values()):
         raise KubeError("bad_spec", f"acceptance_kube_resources: found {dict(kinds)!r}, expected {{requests: {{cpu: 8}}, limits: {{...}}}}")

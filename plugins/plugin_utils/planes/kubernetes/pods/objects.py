@@ -18,6 +18,7 @@ import secrets
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, marks, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import (
@@ -32,6 +33,8 @@ IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"
 DONE = f"{WORK}/done"
 # Where the kubelet reads what a container has to say at its end, unless its pod says otherwise.
 MESSAGE = "/dev/termination-log"
+# The name of the port that answers with metrics, as a PodMonitor asks for it.
+METRICS = "metrics"
 # A field of a patch or a manifest that the API does not know is an error, and not dropped in silence.
 STRICT = {"fieldValidation": "Strict"}
 # An object has room for 1 MiB in all (etcd's limit and the API server's).
@@ -113,6 +116,8 @@ class Launch:
     def pod(self, name: str, number: int, settings: PodSettings, devices: int = 0) -> Object:
         """A pod that answers request `number`; it still has no node. `devices`: how many of settings.resource it asks for."""
         metadata = self.metadata(name, "probe", settings)
+        if settings.metrics_port:
+            metadata["annotations"].update(_scraped(settings.metrics_port))
         return patched({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._spec(number, settings, devices)}, settings)
 
     def _spec(self, number: int, settings: PodSettings, devices: int) -> Object:
@@ -131,7 +136,10 @@ class Launch:
             "env": [
                 *({"name": str(k), "value": str(v)} for k, v in environment.items()),
                 {"name": "GPUFLEET_SECRET", "value": self.secret},
-                {"name": "GPUFLEET_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+                *(
+                    {"name": f"GPUFLEET_{name}", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+                    for name, path in (("POD_UID", "metadata.uid"), ("POD", "metadata.name"), ("NODE", "spec.nodeName"))
+                ),
             ],
             "resources": {kind: values for kind, values in resources.items() if values},
             "securityContext": {
@@ -161,6 +169,10 @@ class Launch:
             "containers": [container],
             "volumes": volumes,
         }
+        if settings.metrics_port:
+            container["env"].append({"name": telemetry.PORT, "value": str(settings.metrics_port)})
+            if not settings.host_network:  # there a port that is named is one that the scheduler keeps free of other pods
+                container["ports"] = [{"name": METRICS, "containerPort": settings.metrics_port}]
         results.mount(spec, container, settings.results, self.run_id, self.stage)
         for field, value in (
             ("runtimeClassName", settings.runtime_class),
@@ -186,6 +198,11 @@ class Launch:
         if settings.inject:
             inject.add(spec, settings.inject, besides)
         return spec
+
+
+def _scraped(port: int) -> Object:
+    """By which Prometheus finds a pod where it is told to look for annotations."""
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
 
 
 def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings) -> Object:

@@ -8,11 +8,12 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import typing as t
 
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, telemetry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import why_nothing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import StageOnTarget
@@ -68,7 +69,9 @@ class StageOnCluster(StageOnTarget):
 
     def _pods(self) -> of_variables.PodSettings:
         """What the pods of this stage look like."""
-        return of_variables.with_own(of_variables.pods(self.settings), self.description.pods(self.settings))
+        found = of_variables.with_own(of_variables.pods(self.settings), self.description.pods(self.settings))
+        log = {telemetry.LOG: "json"} if self.settings.get("acceptance_log") == "json" else {}
+        return dataclasses.replace(found, env={**found.env, **log})
 
     def _obstacle(self, client: Client, node: inventory.Node, pods: of_variables.PodSettings) -> tuple[str, str] | None:
         """Why no pod of this stage may go to a node, as (reason code, reason), or None."""

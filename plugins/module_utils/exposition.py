@@ -1,0 +1,38 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Text that Prometheus reads: metrics with their samples, labels of any text.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+PREFIX = "gpufleet_acceptance_"
+TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def label(text: str) -> str:
+    """A text as it stands between the quotes of a label."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class Exposition:
+    """Lines in the order in which they are said; `common` labels stand at every sample."""
+
+    def __init__(self, **common: str) -> None:
+        self._common = common
+        self._lines: list[str] = []
+
+    def metric(self, name: str, text: str) -> None:
+        """The samples that follow are of this metric."""
+        self._lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} gauge"]
+
+    def sample(self, name: str, value: t.Any, **labels: str) -> None:
+        of = ",".join(f'{key}="{label(text)}"' for key, text in {**self._common, **labels}.items())
+        self._lines.append(f"{PREFIX}{name}{{{of}}} {value}")
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
