@@ -26,7 +26,8 @@ def plain(text: str, landmark: re.Pattern[str]) -> str:
     `landmark` matches the beginning of a line that the tool surely prints, so that lines of its own that look like a
     prefix stay what they are.
     """
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     found = landmark.search(text)

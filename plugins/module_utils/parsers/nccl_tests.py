@@ -109,6 +109,24 @@ _STANDARD_PREFIX = ["size", "count", "type", "redop", "root"]
 _STANDARD_HALF = ["time", "algbw", "busbw", "#wrong"]
 
 
+class _Columns(t.NamedTuple):
+    """A table of the layout of nearly every one, by column: a fleet prints many rows, and what is whole is soonest judged as a whole."""
+
+    size: list[int]
+    counts: list[int]
+    type: list[str]
+    redop: list[str]
+    root: list[int]
+    time: list[float]
+    algbw: list[float]
+    busbw: list[float]
+    wrong: list[int]
+    time_in_place: list[float]
+    algbw_in_place: list[float]
+    busbw_in_place: list[float]
+    wrong_in_place: list[int]
+
+
 class _Bad(Exception):
     """The text is not to be believed: reason code and reason."""
 
@@ -278,6 +296,7 @@ def _layout(line: str) -> dict[str, t.Any] | None:
         "halves": halves,
         "trailing": len(words) - starts[-1] - len(halves[-1]),
         "one_is": "out_of_place",
+        "standard": words == _STANDARD_PREFIX + 2 * _STANDARD_HALF,
         "milliseconds": words[0] == "bytes",
         "delta": any(n in ("error", "res", "delta") for n in halves[0]),
         "cputime": "cputime" in words,
@@ -288,12 +307,17 @@ def _table(text: str, result: Parsed) -> None:
     layout = None
     rows: list[Row] = []
     row_of: t.Callable[[list[str]], Row] | None = None
+    cells: list[t.Any] = []
     caption = ""
     rest: list[str] = []
     bad_rows: list[_Bad] = []
     torn: list[str] = []  # cells of the last bad row; a warning of NCCL, which begins with a new line, may have torn it
     closed: int | None = None  # rows that stand before the last lines
-    for line in text.split("\n"):
+    lines = iter(text.split("\n"))
+    while True:
+        line = _standard(lines, rows, cells) if layout and layout["standard"] and not torn else next(lines, None)
+        if line is None:
+            break
         if row_of and (words := line.split()) and (torn or words[0].isdigit()):
             try:
                 rows.append(row_of(words))
@@ -335,11 +359,13 @@ def _table(text: str, result: Parsed) -> None:
     result["_bad_row"] = bad_rows[0] if bad_rows else None
     result["_early"] = closed is not None and closed < len(rows)
     result["_layout"] = layout
+    width = len(_Columns._fields)
+    result["_columns"] = _Columns(*(cells[n::width] for n in range(width))) if rows and len(cells) == width * len(rows) else None
     result["_text"] = "\n".join(rest)  # no message of a tool stands in a row that could be read
 
 
 def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
-    """A function from a row's words to the row; made once per table, since a fleet prints many rows."""
+    """A function from a row's words to the row; made once per table."""
     prefix, halves = layout["prefix"], layout["halves"]
     width = sum(len(h) for h in halves)
     middle = prefix[3:]
@@ -402,27 +428,41 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
             row["redop"] = None
         return row
 
-    if prefix != _STANDARD_PREFIX or halves != [_STANDARD_HALF] * 2 or trailing:
-        return read
-
     def read_standard(words: list[str]) -> Row:
-        """The layout of nearly every table, without loops; whatever is odd about a row is left to `read`."""
-        try:
-            size, count, kind, redop, root, time, alg, bus, wrong, time_in, alg_in, bus_in, wrong_in = words
-            return {
-                "size": int(size), "count": int(count), "type": kind, "redop": redop, "root": -1 if root == "-1" else int(root),
-                "out_of_place": {
-                    "time_us": float(time), "algbw": float(alg), "busbw": float(bus), "wrong": 0 if wrong == "0" else int(wrong),
-                },
-                "in_place": {
-                    "time_us": float(time_in), "algbw": float(alg_in), "busbw": float(bus_in),
-                    "wrong": 0 if wrong_in == "0" else int(wrong_in),
-                },
-            }  # fmt: skip
-        except ValueError:
-            return read(words)
+        alone: list[Row] = []
+        _standard(iter([" ".join(words)]), alone, [])
+        return alone[0] if alone else read(words)
 
-    return read_standard
+    return read_standard if layout["standard"] else read
+
+
+def _standard(lines: t.Iterator[str], rows: list[Row], cells: list[t.Any]) -> str | None:
+    """Reads rows of the layout of nearly every table, without loops, up to the first line that is odd, which it returns.
+
+    `cells` takes those of _Columns.
+    """
+    line = None
+    try:
+        for line in lines:
+            size, count, kind, redop, root, time, alg, bus, wrong, time_in, alg_in, bus_in, wrong_in = line.split()
+            if not size.isdigit():
+                return line
+            row = a, b, _kind, _redop, c, d, e, f, g, h, i, j, k = (
+                int(size), int(count), kind, redop, -1 if root == "-1" else int(root),
+                float(time), float(alg), float(bus), 0 if wrong == "0" else int(wrong),
+                float(time_in), float(alg_in), float(bus_in), 0 if wrong_in == "0" else int(wrong_in),
+            )  # fmt: skip
+            cells.extend(row)
+            rows.append(
+                {
+                    "size": a, "count": b, "type": kind, "redop": redop, "root": c,
+                    "out_of_place": {"time_us": d, "algbw": e, "busbw": f, "wrong": g},
+                    "in_place": {"time_us": h, "algbw": i, "busbw": j, "wrong": k},
+                }
+            )  # fmt: skip
+    except ValueError:
+        return line
+    return None
 
 
 # JSON --------------------------------------------------------------------------------------------------------------
@@ -555,17 +595,16 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
     result["complete"] = True
     if result["_warned"]:
         result["warnings"].append(f"the last that NCCL said: {result['_warned']}")
-    result["peak_busbw"] = _peak(rows)
+    result["peak_busbw"] = _peak(result)
 
 
 def _wrong_results(result: Parsed) -> str | None:
     """The first wrong values; and how many rows say N/A there, for each half."""
     unknown = {"out_of_place": 0, "in_place": 0}
     of_old = bool(result["_layout"] and result["_layout"]["delta"])
-    for row in result["rows"]:
+    columns = result.get("_columns")
+    for row in result["rows"] if not columns or any(columns.wrong) or any(columns.wrong_in_place) else ():
         out, within = row["out_of_place"], row["in_place"]
-        if out and out["wrong"] == 0 and within and within["wrong"] == 0:
-            continue
         wrong = (out and out["wrong"]) or (within and within["wrong"])
         if wrong and wrong < 0:
             raise _Bad("bad_output", f"{wrong} wrong values at {row['size']} bytes is no number of them")
@@ -664,10 +703,15 @@ def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: 
     wanted = _sizes(smallest, largest, step, unit)
     ranks = next(iter(groups.values()))
     series: dict[tuple[t.Any, ...], list[Row]] = {}
-    for key, of_key in itertools.groupby(result["rows"], operator.itemgetter("type", "redop", "root")):
-        if key in series:
-            raise _Bad("bad_output", f"rows of {key[0]} stand in two places: rows were moved or outputs are mixed")
-        series[key] = list(of_key)
+    columns = result.get("_columns")
+    if columns and all(column.count(column[0]) == len(column) for column in (columns.type, columns.redop, columns.root)):
+        series[columns.type[0], columns.redop[0], columns.root[0]] = result["rows"]
+    else:
+        columns = None
+        for key, of_key in itertools.groupby(result["rows"], operator.itemgetter("type", "redop", "root")):
+            if key in series:
+                raise _Bad("bad_output", f"rows of {key[0]} stand in two places: rows were moved or outputs are mixed")
+            series[key] = list(of_key)
     ops = [result["op"]] if result["op"] else _candidates(result)
     cycles: dict[int, list[Row]] = {}
     for key, rows in series.items():
@@ -679,7 +723,9 @@ def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: 
         if key[0] in WIDTHS:
             ops = [op for op in ops if _counts(rows[-1], op, width, ranks)] or ops
         element = width * ranks if ops[0] in ROUNDED else width
-        for row, size in zip(rows, wanted * (len(rows) // len(wanted))):
+        all_wanted = wanted * (len(rows) // len(wanted))
+        fits = columns and columns.size == all_wanted == [count * element for count in columns.counts]
+        for row, size in zip(rows, all_wanted) if not fits else ():
             if row["size"] == size == row["count"] * element:
                 continue
             if key[0] in WIDTHS and not any(_counts(row, op, width, ranks) for op in ops):
@@ -765,26 +811,19 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
     digit = 1e-6 if exact else 0.0051
     digit_of_time, of_wide = (1e-6, 1e-6) if exact else (0.51, 1e-6) if layout.get("milliseconds") else (0.0051, 6e-4)
     left = [law for name in result["_possible"] for law in _laws(name, n, layout["delta"])]
-    share, factor = left[0].share, left[0].factor
-    least, infinity = digit * digit_of_time, math.inf
-    close = digit * (1 + factor) if len(left) == 1 and timed and not exact else -1.0  # else nothing is that close
+    columns: _Columns | None = result.get("_columns")
+    told = columns if columns and len(left) == 1 and timed and _follow(columns, left[0], digit, digit_of_time, of_wide) else None
     total, count = 0.0, 0
-    for row in result["rows"]:
+    if told:
+        total, count = sum(itertools.chain.from_iterable(zip(told.busbw, told.busbw_in_place))), 2 * len(told.size)
+    for row in result["rows"] if not told else ():
         size = row["size"] / 1e3  # GB/s times us
-        moved, slack_of_size = size * share, of_wide * size + least
         for half in (row["out_of_place"], row["in_place"]):
             if half is None:
                 continue
             time_us, alg, bus = half["time_us"], half["algbw"], half["busbw"]
             total += bus
             count += 1
-            if (
-                -close <= bus - alg * factor <= close
-                and alg >= 0 <= bus
-                and 0 <= time_us < infinity
-                and abs(alg * time_us - moved) <= digit * time_us + digit_of_time * alg + slack_of_size
-            ):
-                continue  # nearly every row; whatever is not finite fails one of these
             if not (math.isfinite(time_us) and math.isfinite(alg) and math.isfinite(bus)):
                 raise _Bad("bad_output", f"the row of {row['size']} bytes holds a value that is not finite")
             if time_us < 0 or alg < 0 or bus < 0:
@@ -803,7 +842,8 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
                 for law in follow
                 if not timed
                 or any(
-                    abs(alg * took - size * law.share) <= (digit + _coarse(alg)) * took + digit_of_time * alg + wide * size + least
+                    abs(alg * took - size * law.share)
+                    <= (digit + _coarse(alg)) * took + digit_of_time * alg + wide * size + digit * digit_of_time
                     for took in times
                 )
             ]
@@ -814,6 +854,27 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
     if op is None:
         # The column `op` of version 1 says nothing: tests that do not reduce print an operation there too.
         result["op"] = None if layout.get("milliseconds") else _guess(result, {law.factor for law in left}, n)
+
+
+def _follow(columns: _Columns, law: _Law, digit: float, digit_of_time: float, of_wide: float) -> bool:
+    """Whether all bandwidths follow as far as the digits of nearly every value tell; where they do not, each row is looked at by itself."""
+    halves = (columns.time, columns.algbw, columns.busbw), (columns.time_in_place, columns.algbw_in_place, columns.busbw_in_place)
+    if any(min(column) < 0 for half in halves for column in half) or math.inf in columns.time or math.inf in columns.time_in_place:
+        return False
+    factor, close = law.factor, digit * (1 + law.factor)
+    # (alg +- digit) * (time +- digit_of_time) must enclose what was moved: size * share, GB/s times us.
+    least = 2 * digit * digit_of_time
+    lowest = [(law.share - of_wide) * size / 1e3 for size in columns.size]
+    highest = [(law.share + of_wide) * size / 1e3 + least for size in columns.size]
+    for half in halves:
+        for low, high, time_us, alg, bus in zip(lowest, highest, *half):
+            if not (
+                low <= (alg + digit) * (time_us + digit_of_time)
+                and (alg - digit) * (time_us - digit_of_time) <= high
+                and -close <= bus - alg * factor <= close
+            ):
+                return False  # as for whatever is no number
+    return True
 
 
 def _average(result: Parsed, mean: float, exact: bool) -> None:
@@ -888,16 +949,20 @@ def _guess(result: Parsed, factors: set[float], n: int) -> str | None:
     return "all_gather" if factor == part and (layout["delta"] or all(halves["in_place"])) else None
 
 
-def _peak(rows: list[Row]) -> dict[str, t.Any]:
+def _peak(result: Parsed) -> dict[str, t.Any]:
     """Best bus bandwidth of the plateau: rows of at least a quarter of the largest size."""
-    largest = max([row["size"] for row in rows])
-    least = largest / 4
-    best, size = -1.0, largest
+    columns, rows, both = result.get("_columns"), result["rows"], ("out_of_place", "in_place")
+    sizes = columns.size if columns else [row["size"] for row in rows]
+    best, size = -1.0, max(sizes)
+    least = size / 4
+    if columns:
+        top = max(max(bus) for bus in (columns.busbw, columns.busbw_in_place))
+        at = min(bus.index(top) for bus in (columns.busbw, columns.busbw_in_place) if top in bus)
+        if sizes[at] >= least:
+            return {"value": top, "unit": "GB/s", "size": sizes[at]}
     for row in rows:
         if row["size"] >= least:
-            out, within = row["out_of_place"], row["in_place"]
-            if out and out["busbw"] > best:
-                best, size = out["busbw"], row["size"]
-            if within and within["busbw"] > best:
-                best, size = within["busbw"], row["size"]
+            for bus in [row[name]["busbw"] for name in both if row[name]]:
+                if bus > best:
+                    best, size = bus, row["size"]
     return {"value": best, "unit": "GB/s", "size": size}
