@@ -18,6 +18,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
 
 # JSON has none of these but line ends.
 _CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -70,5 +71,7 @@ class StageAction(ActionBase):
 
 def action_of(module: str) -> type[StageAction]:
     """The action plugin of a probe module."""
-    payload.packed()
+    payload.unpacking(payload.door(module).PROBE)
+    stages.shipped()
+    registry.of({}, "")
     return type("ActionModule", (StageAction,), {"module": module, "spec": payload.options(module)})

@@ -12,12 +12,16 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import ast
 import base64
 import functools
 import importlib
+import importlib.util
 import io
 import json
+import marshal
 import pathlib
+import types
 import typing as t
 import zipfile
 import zlib
@@ -29,11 +33,17 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collect
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.module_utils"
 HERE = collection.ROOT / "plugins" / "module_utils"
 
-# `sources` is base64 of zlib of the JSON of {module: source}: a module is compiled when it is imported. Its lines are short:
+# `sources` is base64 of zlib of the JSON of {module: source}, `compiled` of a marshalled {module: code} for a Python of the controller's
+# kind: another compiles each source when it is imported, which takes longer than all else that a short probe does. Lines are short:
 # Python quotes the line in which a cut connection has ended it, and a long one would wait in a pipe that nobody reads any more.
 _UNPACKING = '''\
-import base64, importlib.machinery, json, sys, zlib
-SOURCES = json.loads(zlib.decompress(base64.b64decode("""{sources}""")))
+import base64, importlib.machinery, importlib.util, json, marshal, sys, zlib
+def unpacked(text):
+    return zlib.decompress(base64.b64decode(text))
+SOURCES = json.loads(unpacked("""{sources}"""))
+CODE = marshal.loads(unpacked("""{compiled}""")) if importlib.util.MAGIC_NUMBER == {magic} else {{}}
+'''
+_MEMORY = """\
 class Memory:
     def find_spec(self, name, path=None, target=None):
         if name in SOURCES or any(known.startswith(name + ".") for known in SOURCES):
@@ -41,11 +51,12 @@ class Memory:
     def create_module(self, spec):
         return None
     def exec_module(self, module):
-        exec(compile(SOURCES.get(module.__name__, ""), module.__name__, "exec", 0, True), module.__dict__)
+        name = module.__name__
+        exec(CODE.get(name) or compile(SOURCES.get(name, ""), name, "exec", 0, True), module.__dict__)
     def get_source(self, name):
         return SOURCES.get(name, "")
 sys.meta_path.insert(0, Memory())
-'''
+"""
 
 # Runs on the node. A script on standard input is read byte by byte, so its first line reads the rest in one piece.
 _PROGRAM = '''\
@@ -82,18 +93,37 @@ def archive() -> bytes:
 def program(asked: dict[str, t.Any]) -> bytes:
     """One Python source text that holds the same files and the request, and prints the answer as JSON."""
     text = base64.encodebytes(json.dumps(asked).encode()).decode()
-    return _PROGRAM.format(unpacking=unpacking(), package=PACKAGE, request=text).encode()
+    probe = "" if "source" in asked else asked["probe"]
+    return _PROGRAM.format(unpacking=unpacking(probe), package=PACKAGE, request=text).encode()
 
 
-def unpacking() -> str:
-    """Python source after which module_utils can be imported from memory, whatever files there are."""
-    return _UNPACKING.format(sources=packed())
+@functools.lru_cache(maxsize=8)
+def unpacking(probe: str = "") -> str:
+    """Python source after which module_utils can be imported from memory, whatever files there are: all of it, or what this probe needs."""
+    every = sources()
+    compiled = _compiled([f"{PACKAGE}.runner", *([f"{PACKAGE}.probes.{probe}"] if probe else [])], every)
+    needed = {name: every[name] for name in compiled} if probe else every
+    texts = {"sources": json.dumps(needed).encode(), "compiled": marshal.dumps(compiled)}
+    packed = {name: base64.encodebytes(zlib.compress(data, 6)).decode() for name, data in texts.items()}
+    return _UNPACKING.format(**packed, magic=importlib.util.MAGIC_NUMBER) + _MEMORY
 
 
-@functools.lru_cache(maxsize=1)
-def packed() -> str:
-    """Every module of module_utils, as a program carries them."""
-    return base64.encodebytes(zlib.compress(json.dumps(sources()).encode(), 6)).decode()
+def _compiled(names: list[str], every: dict[str, str]) -> dict[str, types.CodeType]:
+    """These modules and all that they import of module_utils, wherever in their text."""
+    found: dict[str, types.CodeType] = {}
+    names = list(names)
+    while names:
+        name = names.pop()
+        if name in found or name not in every:
+            continue
+        tree = ast.parse(every[name], name)
+        found[name] = compile(tree, name, "exec", dont_inherit=True)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names += [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+            elif isinstance(node, ast.Import):
+                names += [one.name for one in node.names]
+    return found
 
 
 def door(module: str) -> t.Any:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
@@ -101,3 +102,15 @@ def test_a_probe_of_a_teams_own_that_is_no_python_goes_nowhere(tmp_path: pathlib
         own(tmp_path, "def probe(:")
     with pytest.raises(ValueError, match="names none"):
         payload.request("own_probe", payload.options("own_probe"), {"checks": []})
+
+
+def test_a_python_of_another_kind_compiles_the_sources(tmp_path: pathlib.Path) -> None:
+    other = program(tmp_path / "state").replace(f"MAGIC_NUMBER == {importlib.util.MAGIC_NUMBER}".encode(), b"MAGIC_NUMBER == b'other'")
+    assert b"b'other'" in other
+    answer = json.loads(run(other).stdout)
+    assert answer["state"] == "done" and answer["observations"][0]["metrics"]["bandwidth"]["value"] == 5100
+
+
+def test_a_program_carries_what_its_probe_needs_and_no_more(tmp_path: pathlib.Path) -> None:
+    own_probe, measure = (payload.unpacking(probe) for probe in ("", "tool"))
+    assert len(measure) < len(own_probe)
