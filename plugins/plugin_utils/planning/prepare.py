@@ -56,7 +56,7 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
         run.id, run.dir, written, sum(len(items) for of in left.values() for items in of.values()), args["mode"] == "resume"
     )
     lines += [f"note: {note}" for note in telling.begun(sinks.chosen(sinks_of_run), begun)]
-    tasks = run.include([todo.task_of(stage) for stage in todo.phases(these, here, long)])
+    tasks = run.include([todo.task_of(stage, run.finished_everywhere(stage["name"])) for stage in todo.phases(these, here, long)])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,
         "sinks": sinks.telling(sinks_of_run, "kept"),

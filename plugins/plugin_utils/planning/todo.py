@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 from ansible import context
@@ -68,11 +69,15 @@ def phases(stages: list[dict[str, t.Any]], todo: dict[str, dict[str, t.Any]], lo
             continue
         split = stage["name"] in long and hosts > forks
         for phase in ("start", "collect") if split else ("all",):
-            run.append({**stage, "phase": phase})
+            run.append({**stage, "phase": phase, "hosts": hosts})
     return run
 
 
-def task_of(stage: dict[str, t.Any]) -> dict[str, t.Any]:
-    """The task that runs a stage, one of phases()."""
+def task_of(stage: dict[str, t.Any], everywhere: str) -> dict[str, t.Any]:
+    """The task that runs a stage, one of phases(). `everywhere`: the file that is there if all hosts have finished it as soon as it was
+    begun. There is nothing to collect then, which one host says for all: each costs the controller a process."""
     role = {"name": stage["role"], "rolespec_validate": False, "public": False}
-    return {"name": stage["name"], "ansible.builtin.import_role": role, "vars": {"acceptance_stage": stage}, "tags": stage["tags"]}
+    task = {"name": stage["name"], "ansible.builtin.import_role": role, "vars": {"acceptance_stage": stage}, "tags": stage["tags"]}
+    if stage["phase"] == "collect":
+        task["run_once"] = f"{{{{ {json.dumps(everywhere)} is ansible.builtin.exists }}}}"
+    return task

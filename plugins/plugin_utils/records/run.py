@@ -190,6 +190,24 @@ class Run:
         write_atomically(path, json.dumps(tasks, indent=1))
         return str(path.absolute())
 
+    # A stage that is begun everywhere and then collected: who has finished it already.
+
+    def finish(self, stage: str, target: str, of: int) -> None:
+        """Remember that this target needs no collecting, and, with the last `of` so many, that none does. Counted by length, so that
+        nobody reads through the marks of all."""
+        (self.dir / "todo" / f"{file_name(target)}.{stage}.done").touch()
+        with open(self.dir / "todo" / f"{stage}.finished", "ab", buffering=0) as finished:
+            finished.write(b".")
+            if finished.tell() == of:
+                pathlib.Path(self.finished_everywhere(stage)).touch()
+
+    def finished(self, stage: str, target: str) -> bool:
+        return (self.dir / "todo" / f"{file_name(target)}.{stage}.done").exists()
+
+    def finished_everywhere(self, stage: str) -> str:
+        """The path of a file that is there as soon as a stage has been begun and finished on each of its targets."""
+        return str((self.dir / "todo" / f"{stage}.everywhere").absolute())
+
     def share(self, name: str, target: str, make: t.Callable[[], dict[str, dict[str, t.Any]]]) -> dict[str, t.Any]:
         """The target's part of what `make` returns, {target: part}. Whoever of the workers is first makes it and writes a file for
         each target, so that no worker reads the parts of all."""

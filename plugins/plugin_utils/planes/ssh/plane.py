@@ -21,7 +21,6 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, MANIFEST, Stage
 
 
@@ -29,10 +28,9 @@ class StageOnHost(base.StageOnTarget):
     """One stage on one machine behind SSH."""
 
     def run(self) -> dict[str, t.Any]:
-        marker = self.acting.dir / "todo" / f"{file_name(self.host)}.{self.stage}.done"
         if not self.planned:
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
-        if self.phase == "collect" and marker.exists():
+        if self.phase == "collect" and self.acting.finished(self.stage, self.host):
             return {"skipped": True, "changed": False, "skip_reason": "already measured"}
         answer = self._answer()
         if answer.get("state") == "running" and self.phase == "start":
@@ -41,7 +39,7 @@ class StageOnHost(base.StageOnTarget):
         self.keep(measurements)
         self.progress(measurements)
         if self.phase == "start":
-            marker.touch()
+            self.acting.finish(self.stage, self.host, int(self.vars["acceptance_stage"]["hosts"]))
         facts = answer.get("ansible_facts")
         return {**self.result(measurements), **({"ansible_facts": facts} if facts else {})}
 
