@@ -32,6 +32,9 @@ class ActionModule(ActionBase):
             return {"failed": True, "msg": f"acceptance_results_dir {self._task.args['results_dir']}: {error}"}
         for line, colour in result.pop("lines"):
             Display().display(line, color=colour)
+        # Nothing that sinks do changes what was said, and nobody waits for them to hear it.
+        for line, colour in result.pop("tell", list)():
+            Display().display(line, color=colour)
         for line in conclude.left_behind(task_vars):
             Display().warning(line)
         refused = not result["accepted"] and self._task.args.get("refuse") != "play"

@@ -33,7 +33,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 
 
 def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], check: bool = False) -> dict[str, t.Any]:
-    """Judge the run of this play, or an old one by its id with today's expectations. In check mode nothing is written."""
+    """Judge the run of this play, or an old one by its id with today's expectations. In check mode nothing is written. `lines` say it;
+    `tell`, called when they are said, tells whoever wants to know, and returns the last lines."""
     planned = task_vars.get("acceptance_run")
     if planned and planned.get("run_id"):
         run = Run(planned["results_dir"], planned["run_id"])
@@ -83,11 +84,15 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         "coverage": {k: v for k, v in judgement.coverage.items() if k != "unknown"},
         "report": [str(p) for p in paths],
     }
-    lines = terminal.coloured(made)
-    if not check:  # last, when nothing that they do changes what was said
-        notes += _tell(done, run, loader, task_vars)
-    lines += [(f"note: {note}", "yellow") for note in notes]
-    return {**result, "lines": [*lines, (last, "green" if result["accepted"] else "red")]}
+
+    def tell() -> list[terminal.Line]:
+        return [*_noted([] if check else _tell(done, run, loader, task_vars)), (last, "green" if result["accepted"] else "red")]
+
+    return {**result, "lines": [*terminal.coloured(made), *_noted(notes)], "tell": tell}
+
+
+def _noted(notes: t.Iterable[str]) -> list[terminal.Line]:
+    return [(f"note: {note}", "yellow") for note in notes]
 
 
 def _tell(done: Judged, run: Run, loader: t.Any, task_vars: dict[str, t.Any]) -> list[str]:

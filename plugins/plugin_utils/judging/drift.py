@@ -78,6 +78,11 @@ def ignored(fact: str, rules: t.Mapping[str, t.Any]) -> bool:
     return next((worth for pattern, worth in (rules.get("drift") or {}).items() if fnmatch.fnmatchcase(fact, pattern)), "") == "ignore"
 
 
+def lasting(fact: str) -> bool:
+    """Whether it stays as it is until somebody changes it; what is held to a limit is another number each time."""
+    return not _matches_any(fact, (*LIMITS, "uptime*"))
+
+
 def text(value: t.Any) -> str:
     """A fact as it is compared and shown."""
     if value is None:

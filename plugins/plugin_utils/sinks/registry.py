@@ -18,16 +18,21 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base imp
 
 VARIABLE = "acceptance_sinks"
 _COLLECTIONS = "ansible_collections."
-_OBSERVING = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing"
+_OURS = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils"
 # Sinks of the collection that somebody must ask for, by name: the module that holds each. The forms of the report are told of every run.
-SHIPPED: dict[str, str] = {name: f"{_OBSERVING}.{name}" for name in ("log", "pushgateway", "traces")}
-# Those that have a variable of their own: the sink's options of the variable's value, None where it asks for nothing.
-OWN: dict[str, tuple[str, t.Callable[[t.Any], dict[str, t.Any] | None]]] = {
-    "acceptance_log": ("log", lambda value: {} if value == "json" else None),
-    "acceptance_pushgateway": ("pushgateway", lambda value: {"url": value} if value else None),
-    "acceptance_traces": ("traces", lambda value: {} if boolean(value or False, strict=False) else None),
+SHIPPED: dict[str, str] = {
+    "history": f"{_OURS}.history.sink",
+    **{name: f"{_OURS}.observing.{name}" for name in ("log", "pushgateway", "traces")},
 }
-VARIABLES = (VARIABLE, *OWN)
+HISTORY_URL = "acceptance_history_url"
+# Those that have a variable of their own: the sink's options of that and the other variables, None where it asks for nothing.
+OWN: dict[str, tuple[str, t.Callable[[t.Mapping[str, t.Any]], dict[str, t.Any] | None]]] = {
+    "acceptance_history": ("history", lambda of: {"url": of.get(HISTORY_URL) or ""} if _on(of.get("acceptance_history")) else None),
+    "acceptance_log": ("log", lambda of: {} if of.get("acceptance_log") == "json" else None),
+    "acceptance_pushgateway": ("pushgateway", lambda of: {"url": of["acceptance_pushgateway"]} if of.get("acceptance_pushgateway") else None),
+    "acceptance_traces": ("traces", lambda of: {} if _on(of.get("acceptance_traces")) else None),
+}
+VARIABLES = (VARIABLE, *OWN, HISTORY_URL)
 
 
 class Asked(t.NamedTuple):
@@ -61,10 +66,14 @@ def asked(values: t.Mapping[str, t.Any]) -> list[Asked]:
             raise RunError(f"{where}: options: found {type(whole['options']).__name__}, expected a dictionary")
         found.append(Asked(str(whole["sink"]), dict(whole.get("options") or {}), where))
     for variable, (name, options_of) in OWN.items():
-        options = options_of(values.get(variable))
+        options = options_of(values)
         if options is not None:
             found.append(Asked(name, options, variable))
     return found
+
+
+def _on(value: t.Any) -> bool:
+    return bool(boolean(value or False, strict=False))
 
 
 def chosen(wanted: t.Sequence[Asked], only: t.Container[str] | None = None) -> list[Chosen]:

@@ -1,0 +1,21 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Where the history is."""
+
+    DOCUMENTATION = r"""
+options:
+  results_dir:
+    description: Folder of all runs; the history is C(history.db) in it.
+    type: str
+    required: true
+  url:
+    description: Another database for it, V(postgresql://USER:PASSWORD@HOST/DATABASE).
+    type: str
+    default: ""
+"""

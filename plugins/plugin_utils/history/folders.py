@@ -1,0 +1,125 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a run's folder says, and what a judgement says that was just made, in the same form: the history can be made again from the folders.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
+
+Record = dict[str, t.Any]
+# What a judgement refuses since it is not what was written (records/integrity.py).
+CHANGED = ("tampered", "raw_changed")
+VERDICTS = "verdicts.jsonl"
+HEAD = ("accepted", "why", "counts", "coverage", "created_at", "files")
+
+
+def of_judged(of: Judged) -> importing.Content:
+    """A run that was judged now. HistoryError where its evidence is not what was written."""
+    measurements = list(of.judgement.deciding.values())
+    changed = next((m for m in measurements if m["reason_code"] in CHANGED), None)
+    if changed:
+        raise HistoryError(f"run {of.run_id} is not what was written, and is left out of the history: {changed['reason']}")
+    digests = {file["path"]: file["sha256"] for file in of.report["files"]}
+    judged = importing.Judging(
+        folder="" if of.folder.name == of.run_id else f"judged/{of.folder.name}",
+        digest=digests[VERDICTS],
+        judged_at=of.report["created_at"],
+        accepted=of.judgement.accepted,
+        why=of.judgement.why,
+        counts=of.judgement.counts,
+        coverage=of.judgement.coverage,
+        verdicts=of.judgement.verdicts,
+    )
+    return importing.Content(of.plan, digests["journal.jsonl"], measurements, [judged])
+
+
+def of_folder(run: Run) -> importing.Content:
+    """A run that was judged some time. RunError says why its folder cannot be believed."""
+    plan = run.plan()
+    try:
+        evidence = integrity.gather(run, plan)
+        if evidence.changed:
+            raise HistoryError(evidence.changed[0])
+        reports = [path.parent for path in [run.dir / "report.json", *sorted(run.dir.glob("judged/*/report.json"))] if path.is_file()]
+        if not reports:
+            raise HistoryError("it was not judged")
+        judgements = [_judgement(run.dir, folder) for folder in reports]
+        journal = next(file["sha256"] for file in evidence.files if file["path"] == run.journal.path.name)
+        return importing.Content(plan, journal, _deciding(evidence.records, judgements[-1].verdicts), judgements)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise HistoryError(f"it cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _judgement(run: pathlib.Path, folder: pathlib.Path) -> importing.Judging:
+    where = folder.relative_to(run).as_posix()
+    where = "" if where == "." else where
+    listed = (folder / integrity.LISTED).read_text(encoding="utf-8")
+    if f"{integrity.digest(folder, 'report.json')}  report.json\n" not in listed:
+        raise HistoryError(f"{where}/report.json is not what was written".lstrip("/"))
+    head = formats.head(folder / "report.json", HEAD)
+    digest = next(file["sha256"] for file in head["files"] if file["path"] == VERDICTS)
+    if integrity.digest(folder, VERDICTS) != digest:
+        raise HistoryError(f"{where}/{VERDICTS} is not what was written".lstrip("/"))
+    with open(folder / VERDICTS, encoding="utf-8") as lines:
+        verdicts = [json.loads(line) for line in lines]
+    return importing.Judging(where, digest, head["created_at"], head["accepted"], head["why"], head["counts"], head["coverage"], verdicts)
+
+
+def _deciding(records: t.Iterable[Record], verdicts: t.Iterable[t.Mapping[str, t.Any]]) -> list[Record]:
+    """Of each check the attempt that was judged; of several with its number the one whose value it was."""
+    judged = {key_of(v): v for v in verdicts}
+    found: dict[Key, Record] = {}
+    for m in records:
+        if not well_formed(m):
+            continue
+        key = key_of(m)
+        v = judged.get(key)
+        if v is not None and v["attempt"] == m["attempt"]:
+            value = (m["metrics"].get(v["metric"]) or {}).get("value")
+            if key not in found or (v["value"] is not None and value == v["value"]):
+                found[key] = m
+    return list(found.values())
+
+
+class Brought(t.NamedTuple):
+    """What became of the runs of a results folder: how many there are, which were new, how many numbers came, and which were left out,
+    each with the reason."""
+
+    runs: int
+    new: list[str]
+    metrics: int
+    left_out: list[str]
+
+
+def bring(store: Store, results_dir: str, say: t.Callable[[str], None] = lambda _line: None) -> Brought:
+    """Every judged run of a results folder, the oldest first; one after the other, so that one is held at a time."""
+    names = sorted(path.parent.name for path in pathlib.Path(results_dir).glob("*/plan.json") if RUN_ID.match(path.parent.name))
+    new, left_out, metrics = [], [], 0
+    for name in names:
+        try:
+            content = of_folder(Run(results_dir, name))
+        except RunError as error:
+            left_out.append(f"run {name}: {error}")
+            say(f"left out: run {name}: {error}")
+            continue
+        written = importing.write(store, content)
+        metrics += written.metrics
+        if written.judgements or written.metrics:
+            new.append(name)
+            say(f"run {name}: {written.metrics} numbers, {written.judgements} judgement{'s' if written.judgements != 1 else ''}")
+    return Brought(len(names), new, metrics, left_out)

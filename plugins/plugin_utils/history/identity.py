@@ -1,0 +1,102 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who a subject is, whatever it is called: a machine by its machine-id, a GPU by its UUID, a port by the GUID of its device.
+
+A renamed node and a GPU in another node keep their histories by it. What did not say who it is is known by its name, or by that of its
+node; so are machines of which two say that they are the same one.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
+
+Record = t.Mapping[str, t.Any]
+
+NAME = "name:"
+_GPU = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}|[0-9a-fA-F]{8}-[0-9a-fA-F-]{8,}")
+_GUID = re.compile(r"[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3}|0x[0-9a-fA-F]{16}")
+
+
+class Who(t.NamedTuple):
+    """A subject in a run: `id` is its name there, `nodes` those it is at, itself where it is one. Simulated and real are two subjects."""
+
+    kind: str
+    id: str
+    simulated: bool
+
+    @property
+    def nodes(self) -> list[str]:
+        if self.kind == "pair":
+            return sorted({keys.node_of(end) for end in keys.ends_of(self.id)})
+        return [keys.node_of(self.id)]
+
+
+def who(record: Record) -> Who:
+    """The subject of a measurement or a verdict."""
+    return Who(record["subject"]["kind"], record["subject"]["id"], bool(record["simulated"]))
+
+
+class Identities:
+    """What all measurements of a run say of who is who."""
+
+    def __init__(self, measurements: t.Iterable[Record]) -> None:
+        machines: dict[str, set[str]] = collections.defaultdict(set)
+        owners: dict[str, set[str]] = collections.defaultdict(set)
+        self._guids: dict[str, str] = {}
+        self.models: dict[str, str] = {}
+        for m in measurements:
+            context, subject = m["context"], m["subject"]
+            told = context.get("identities")
+            for node, seen in told.items() if isinstance(told, dict) else ():
+                machine = seen.get("machine_id") if isinstance(seen, dict) else None
+                if isinstance(machine, str) and machine.strip():
+                    machines[str(node)].add(machine.strip()[:128])
+            node = keys.node_of(subject["id"])
+            if subject["kind"] == "node" and isinstance(context.get("machine_id"), str) and context["machine_id"].strip():
+                machines[node].add(context["machine_id"].strip()[:128])
+            if subject["kind"] in ("node", "gpu") and isinstance(context.get("gpu"), str):
+                self.models.setdefault(node, context["gpu"][:200])
+            if subject["kind"] == "gpu":
+                owners[subject["id"][len(node) + 1 :]].add(node)
+            for device in _devices(context) if subject["kind"] == "node" else ():
+                self._guids[f"{node}/nic/{device['device']}"] = str(device["guid"]).lower()
+        count = collections.Counter(machine for of in machines.values() for machine in of)
+        self._machines = {node: next(iter(of)) for node, of in machines.items() if len(of) == 1 and count[next(iter(of))] == 1}
+        self._twice = {part for part, of in owners.items() if len(of) > 1}
+        guids = collections.Counter(self._guids.values())
+        self._guids = {device: guid for device, guid in self._guids.items() if guids[guid] == 1}
+
+    def of(self, subject: Who, known: t.Callable[[str, bool], str | None] = lambda _name, _simulated: None) -> str:
+        """The identity of a subject. `known` says by which identity a node was known under this name before, for one that is silent now."""
+        if subject.kind == "pair":
+            ends = (self.of(Who(keys.kind_of(end), end, subject.simulated), known) for end in keys.ends_of(subject.id))
+            return "pair:" + "|".join(sorted(ends))
+        if subject.kind not in ("node", "gpu", "nic"):
+            return f"{subject.kind}:{subject.id}"
+        node = keys.node_of(subject.id)
+        part = subject.id[len(node) + 1 :]
+        kind, _slash, name = part.partition("/")
+        if kind == "gpu" and _GPU.fullmatch(name) and part not in self._twice:
+            return f"gpu:{name}"
+        if kind == "nic":
+            device, _slash, port = name.rpartition("/")
+            guid = self._guids.get(f"{node}/nic/{device}")
+            if guid:
+                return f"port:{guid}/{port}"
+        machine = self._machines.get(node)
+        own = f"machine:{machine}" if machine else known(node, subject.simulated) or NAME + node
+        return f"{own}/{part}" if part else own
+
+
+def _devices(context: Record) -> t.Iterator[Record]:
+    devices = context.get("devices")
+    for device in devices if isinstance(devices, list) else ():
+        if isinstance(device, dict) and _GUID.fullmatch(str(device.get("guid"))) and set(str(device["guid"])) - set("0:x"):
+            yield device

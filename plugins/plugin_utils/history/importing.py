@@ -1,0 +1,345 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A judged run as rows: all of it in one transaction, and once, however often it is brought.
+
+What was measured is known by the digest of the journal, a judgement by its folder and the digest of its verdicts; what is there already
+with the same digest is left alone, and with another one replaced.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import typing as t
+import zlib
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identity import NAME, Identities, Who, who
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean, insert
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+
+if t.TYPE_CHECKING:
+    import sqlalchemy
+
+Record = t.Mapping[str, t.Any]
+# Values of a statement's IN.
+MANY = 500
+
+
+@dataclasses.dataclass
+class Judging:
+    """One judgement of a run. `folder` is where it lies in the run's, empty for the first."""
+
+    folder: str
+    digest: str
+    judged_at: str
+    accepted: bool
+    why: str
+    counts: t.Mapping[str, int]
+    coverage: t.Mapping[str, t.Any]
+    verdicts: t.Sequence[Record]
+
+
+@dataclasses.dataclass
+class Content:
+    """A run with its judgements, as it is written. `measurements` are those that were judged."""
+
+    plan: Record
+    journal_sha256: str
+    measurements: t.Sequence[Record]
+    judgements: t.Sequence[Judging]
+
+
+class Written(t.NamedTuple):
+    """How many judgements and numbers were new. `pruned`: nothing was written, since the run was taken away by its age."""
+
+    judgements: int
+    metrics: int
+    pruned: bool = False
+
+
+def write(store: Store, of: Content) -> Written:
+    """Bring a run in, or what is missing of it."""
+    with store.writing() as connection:
+        return _Import(connection, of).write()
+
+
+class _Import:
+    def __init__(self, connection: sqlalchemy.Connection, of: Content) -> None:
+        self.connection = connection
+        self.of = of
+        self.measurements = [m for m in of.measurements if "started_at" in m]  # what was refused has none
+        self.run = 0
+        self.subjects: dict[Who, int] = {}
+        self.checks: dict[tuple[t.Any, ...], int] = {}
+
+    def write(self) -> Written:
+        name = str(self.of.plan["run_id"])
+        table = schema.run
+        there = self.connection.execute(sa.select(table).where(table.c.name == name)).mappings().first()
+        if there and there["pruned"]:
+            return Written(0, 0, pruned=True)
+        measured = not there or there["journal_sha256"] != self.of.journal_sha256
+        judgements = [one for one in self.of.judgements if self._is_new(int(there["id"]) if there else None, one)]
+        if not measured and not judgements:
+            return Written(0, 0)
+        self.run = int(there["id"]) if there else self._next(table)
+        if there and measured:
+            for other in schema.OF_RUN:
+                self.connection.execute(other.delete().where(other.c.run_id == self.run))
+        self._write_run(name, bool(there))
+        self.checks = self._ids(schema.check, {_check(record) for record in self._everything()}, "check")
+        self._subjects()
+        metrics = self._write_measurements() if measured else 0
+        for one in judgements:
+            self._write_judgement(one)
+        return Written(len(judgements), metrics)
+
+    def _everything(self) -> t.Iterator[Record]:
+        yield from self.measurements
+        for one in self.of.judgements:
+            yield from one.verdicts
+
+    def _is_new(self, run: int | None, one: Judging) -> bool:
+        """Whether this judgement has to be written; another one in its place goes."""
+        if run is None:
+            return True
+        table = schema.judgement
+        there = self.connection.execute(
+            sa.select(table.c.id, table.c.digest).where(table.c.run_id == run, table.c.folder == one.folder)
+        ).first()
+        if there and there.digest == one.digest:
+            return False
+        if there:
+            self.connection.execute(schema.verdict.delete().where(schema.verdict.c.judgement_id == there.id))
+            self.connection.execute(table.delete().where(table.c.id == there.id))
+        return True
+
+    def _write_run(self, name: str, there: bool) -> None:
+        plan, table = self.of.plan, schema.run
+        scope = {
+            "targets": {target: of["plane"] for target, of in plan["targets"].items()},
+            "stages": [stage["name"] for stage in plan["stages"]],
+            "left_out": plan["left_out"],
+            "skipped_stages": plan["skipped_stages"],
+        }
+        values = {
+            "name": name, "planned_at": str(plan["created_at"]), "mode": str(plan["mode"]), "partial": bool(plan["partial"]),
+            "simulated": any(record["simulated"] for record in self._everything()), "pruned": False,
+            "scope": clean(json.dumps(scope, sort_keys=True)), "collection_version": clean(plan["collection_version"]),
+            "ansible_version": clean(plan["ansible_version"]), "python_version": clean(plan["python_version"]),
+            "journal_sha256": self.of.journal_sha256,
+        }  # fmt: skip
+        if there:
+            self.connection.execute(table.update().where(table.c.id == self.run).values(**values))
+        else:
+            self.connection.execute(table.insert().values(id=self.run, **values))
+
+    # Subjects ------------------------------------------------------------------------------------------------------------------------
+
+    def _subjects(self) -> None:
+        """Who is who, and where they are."""
+        told = Identities(self.measurements)
+        seen = dict.fromkeys(who(record) for record in self._everything())
+        for one in list(seen):
+            if one.kind in ("node", "gpu", "nic", "pair"):
+                seen.update(dict.fromkeys(Who("node", node, one.simulated) for node in one.nodes))
+        # Those that say it of themselves first: nobody else is them, whatever their name was before.
+        identities: dict[Who, str] = {}
+        taken: dict[tuple[str, bool], Who] = {}
+        for one in sorted(seen, key=lambda one: (one.kind != "node", told.of(one).startswith(NAME))):
+            found = clean(told.of(one, lambda name, simulated: self._known(name, simulated, taken)))
+            if (found, one.simulated) in taken:
+                found = clean(f"{NAME}{one.kind}:{one.id}")
+            taken[found, one.simulated] = one
+            identities[one] = found
+        self._adopt(identities)
+        ids = self._ids(
+            schema.subject, {(one.kind, found, one.simulated) for one, found in identities.items()}, "identity", ("identity", "simulated")
+        )
+        self.subjects = {one: ids[one.kind, found, one.simulated] for one, found in identities.items()}
+        names = self._words({one.id for one in seen} | {*told.models.values(), ""})
+        placed = schema.placement
+        there = {row.subject_id for row in self.connection.execute(sa.select(placed.c.subject_id).where(placed.c.run_id == self.run))}
+        rows: dict[tuple[int, int], tuple[int, ...]] = {}
+        for one, subject in self.subjects.items():
+            for node in one.nodes:
+                at = self.subjects.get(Who("node", node, one.simulated), subject) if one.kind not in ("group", "switch") else subject
+                if subject not in there:
+                    model = names[clean(told.models.get(node, "") if one.kind in ("node", "gpu") else "")]
+                    rows.setdefault((subject, at), (self.run, subject, at, names[clean(one.id)], model))
+        insert(self.connection, placed, (rows[key] for key in sorted(rows)))
+
+    def _known(self, name: str, simulated: bool, taken: t.Container[tuple[str, bool]]) -> str | None:
+        """By which identity a node of this name was known last, unless it has another name since, or is another node of this run."""
+        subject, placed, word, run = schema.subject, schema.placement, schema.word, schema.run
+        last = (
+            sa.select(subject.c.id, subject.c.identity, word.c.text)
+            .join(placed, placed.c.subject_id == subject.c.id)
+            .join(word, word.c.id == placed.c.name_id)
+            .join(run, run.c.id == placed.c.run_id)
+            .order_by(run.c.name.desc())
+            .limit(1)
+        )
+        bearer = self.connection.execute(
+            last.where(word.c.text == clean(name), subject.c.kind == "node", subject.c.simulated == simulated)
+        ).first()
+        if bearer is None or (bearer.identity, simulated) in taken:
+            return None
+        called = self.connection.execute(last.where(subject.c.id == bearer.id)).first()
+        return str(bearer.identity) if called and called.text == clean(name) else None
+
+    def _adopt(self, identities: t.Mapping[Who, str]) -> None:
+        """A node of which only the name was known, and its parts, have said who they are: they are what they were."""
+        subject = schema.subject
+        silent = {(clean(NAME + one.id), one.simulated): found for one, found in identities.items() if one.kind == "node"}
+        silent = {key: found for key, found in silent.items() if key[0] != found}
+        there: set[tuple[str, bool]] = set()
+        for chunk in chunks({*(name for name, _s in silent), *silent.values()}, MANY):
+            rows = self.connection.execute(sa.select(subject.c.identity, subject.c.simulated).where(subject.c.identity.in_(chunk)))
+            there |= {(row.identity, bool(row.simulated)) for row in rows}
+        for (name, simulated), found in silent.items():
+            if (name, simulated) not in there or (found, simulated) in there:
+                continue
+            mine = sa.and_(
+                subject.c.simulated == simulated,
+                sa.or_(subject.c.identity == name, subject.c.identity.startswith(name + "/", autoescape=True)),
+            )
+            for row in self.connection.execute(sa.select(subject.c.id, subject.c.identity).where(mine)).all():
+                self.connection.execute(subject.update().where(subject.c.id == row.id).values(identity=found + row.identity[len(name) :]))
+
+    # What was measured ---------------------------------------------------------------------------------------------------------------
+
+    def _write_measurements(self) -> int:
+        tools = self._words({m["tool_version"] or "" for m in self.measurements})
+        quantities = self._ids(schema.quantity, {q for m in self.measurements for q, _value in self._numbers(m)}, "check_id")
+        key = {id(m): (self.run, self.subjects[who(m)], self.checks[_check(m)]) for m in self.measurements}
+        self.measurements.sort(key=lambda m: key[id(m)])
+        insert(
+            self.connection,
+            schema.measurement,
+            (
+                (
+                    *key[id(m)],
+                    m["attempt"],
+                    m["outcome"],
+                    m["reason_code"],
+                    m["started_at"],
+                    m["duration_s"],
+                    tools[clean(m["tool_version"] or "")],
+                )
+                for m in self.measurements
+            ),
+        )
+        metrics = insert(
+            self.connection,
+            schema.metric,
+            ((*key[id(m)][:2], quantities[quantity], value) for m in self.measurements for quantity, value in self._numbers(m)),
+        )
+        insert(self.connection, schema.sweep, ((*key[id(m)], _packed(m["series"])) for m in self.measurements if m["series"]))
+        sheets = {
+            key[id(m)][1]: _sheet(m)
+            for m in self.measurements
+            if m["subject"]["kind"] == "node" and isinstance(m["context"].get("facts"), dict)
+        }
+        texts = {hashlib.sha256(text).hexdigest(): text for text in sheets.values()}
+        ids = self._ids(schema.sheet, {(digest, zlib.compress(text, 6)) for digest, text in texts.items()}, "digest", ("digest",))
+        of = {row[0]: number for row, number in ids.items()}
+        insert(
+            self.connection,
+            schema.fact,
+            ((self.run, subject, of[hashlib.sha256(text).hexdigest()]) for subject, text in sorted(sheets.items())),
+        )
+        return metrics
+
+    def _numbers(self, m: Record) -> t.Iterator[tuple[tuple[int, str, str], float]]:
+        """What was properly measured, {(check, metric, unit): value}."""
+        if m["outcome"] == "measured":
+            for name, of in m["metrics"].items():
+                if number(of["value"]):
+                    yield (self.checks[_check(m)], clean(name), clean(of["unit"])), float(of["value"])
+
+    def _write_judgement(self, one: Judging) -> None:
+        judgement = self._next(schema.judgement)
+        self.connection.execute(
+            schema.judgement.insert().values(
+                id=judgement, run_id=self.run, folder=one.folder, digest=one.digest, judged_at=one.judged_at, accepted=one.accepted,
+                why=clean(one.why), counts=json.dumps(dict(one.counts), sort_keys=True), planned=one.coverage["planned"],
+                measured=one.coverage["measured"],
+            )
+        )  # fmt: skip
+        bases = self._ids(schema.basis, {_basis(v) for v in one.verdicts}, "metric")
+        rows = {(self.subjects[who(v)], self.checks[_check(v)]): v for v in reversed(one.verdicts)}  # the worst first
+        insert(
+            self.connection,
+            schema.verdict,
+            (
+                (
+                    judgement, *key, v["verdict"], v["value"], v["floor"], v["expected"], bases[_basis(v)], v["reason_code"],
+                    None if v["verdict"] == "PASS" else clean(v["reason"]),
+                )
+                for key, v in sorted(rows.items(), key=lambda item: item[0])
+            ),
+        )  # fmt: skip
+
+    # Texts that many rows share ------------------------------------------------------------------------------------------------------
+
+    def _words(self, texts: t.Iterable[str]) -> dict[str, int]:
+        return {text: number for (text,), number in self._ids(schema.word, {(clean(text),) for text in texts}, "text").items()}
+
+    def _ids(
+        self, table: sqlalchemy.Table, wanted: t.Collection[tuple[t.Any, ...]], by: str, unique: t.Sequence[str] = ()
+    ) -> dict[tuple[t.Any, ...], int]:
+        """The ids of rows without their id, which are made where they are missing: nobody else writes now. They are found by a column,
+        and told apart by those that are `unique`, which are all if nothing is said."""
+        names = [column.name for column in table.columns if column.name != "id"]
+        unique = unique or names
+        places = [names.index(name) for name in unique]
+        there: dict[tuple[t.Any, ...], int] = {}
+        columns = [table.c[name] for name in unique]
+        for chunk in chunks({row[names.index(by)] for row in wanted}, MANY):
+            for found in self.connection.execute(sa.select(table.c.id, *columns).where(table.c[by].in_(chunk))):
+                there[tuple(found[1:])] = found[0]
+        ids: dict[tuple[t.Any, ...], int] = {}
+        new: list[tuple[t.Any, ...]] = []
+        following = self._next(table)
+        for row in sorted(wanted):
+            told = tuple(row[place] for place in places)
+            if told not in there:
+                there[told] = following + len(new)
+                new.append((there[told], *row))
+            ids[row] = there[told]
+        insert(self.connection, table, new)
+        return ids
+
+    def _next(self, table: sqlalchemy.Table) -> int:
+        return int(self.connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0))).scalar_one()) + 1
+
+
+def _check(record: Record) -> tuple[str, str, str]:
+    return clean(record["stage"]), clean(record["check"]), clean(record["variant"])
+
+
+def _basis(v: Record) -> tuple[str, ...]:
+    return tuple(clean(v[name] or "") for name in ("metric", "unit", "layer", "source", "confidence", "date", "expectation"))
+
+
+def _packed(value: t.Any) -> bytes:
+    return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
+
+
+def unpacked(data: bytes) -> t.Any:
+    """The rows of a sweep, or the facts of a node."""
+    return json.loads(zlib.decompress(data))
+
+
+def _sheet(m: Record) -> bytes:
+    """The facts of a node that stay what they are until somebody changes them."""
+    facts = {name: value for name, value in m["context"]["facts"].items() if drift.lasting(name)}
+    return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()

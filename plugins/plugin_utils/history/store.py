@@ -1,0 +1,245 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The history as a database: opened, made, brought up to date; every trouble is one sentence.
+
+SQLite in a file of its own, or PostgreSQL. Who writes does so alone, in one transaction; who reads sees what was there when it began.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import sqlite3
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+if t.TYPE_CHECKING:
+    import sqlalchemy
+
+FILE = "history.db"
+MIGRATIONS = pathlib.Path(__file__).resolve().parent / "migrations"
+# How long to wait for somebody else who writes, and for a server that does not answer.
+LOCKED_S = 60.0
+CONNECT_S = 5
+# The key of PostgreSQL's lock that writers hold: any number that nobody else takes.
+_LOCK = int.from_bytes(hashlib.sha256(b"gpufleet.acceptance history").digest()[:7], "big")
+TOGETHER = 5000
+
+
+class HistoryError(RunError):
+    """The history cannot be read or written; one sentence for the user, without a secret in it."""
+
+
+def url_of(results_dir: str | os.PathLike[str], url: str = "") -> str:
+    """Where the history is: what was asked for, else a file in the results folder."""
+    return url or f"sqlite:///{pathlib.Path(results_dir).absolute() / FILE}"
+
+
+def is_there(results_dir: str | os.PathLike[str], url: str = "") -> bool:
+    """Whether there may be something to read, without asking anybody."""
+    return bool(url) or (pathlib.Path(results_dir) / FILE).is_file()
+
+
+class Store:
+    """A history that can be read, and written by `writing`. `make`: one that is not there yet is made."""
+
+    def __init__(self, url: str, make: bool = False, locked_s: float = LOCKED_S) -> None:
+        if sa is None:
+            raise HistoryError(
+                "the history needs the Python package SQLAlchemy on the controller; install the collection's requirements.txt"
+            )
+        self.url = _parsed(url)
+        self.locked_s = locked_s
+        self.where = self.url.database if self._is_file else self.url.render_as_string(hide_password=True)
+        with self._said():
+            if self._is_file and not make and not pathlib.Path(str(self.url.database)).is_file():
+                raise HistoryError(f"{self.where}: there is no history yet; playbooks/history_import.yml makes it from the results folder")
+            self.engine = self._engine()
+            try:
+                self._prepare()
+            except BaseException:
+                self.engine.dispose()
+                raise
+
+    @contextlib.contextmanager
+    def reading(self) -> t.Iterator[sqlalchemy.Connection]:
+        with self._said(), self.engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> t.Iterator[sqlalchemy.Connection]:
+        """One transaction, of which there is no other at the same time: all of it, or nothing."""
+        with self._said(), self.engine.connect().execution_options(writes=True) as connection, connection.begin():
+            if not self._is_file:
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def __enter__(self) -> t.Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def _is_file(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    def _engine(self) -> sqlalchemy.Engine:
+        if not self._is_file:
+            return sa.create_engine(
+                self.url, connect_args={"connect_timeout": CONNECT_S, "options": f"-c lock_timeout={int(self.locked_s * 1000)}"}
+            )
+        engine = sa.create_engine(self.url, connect_args={"timeout": self.locked_s})
+
+        @sa.event.listens_for(engine, "connect")
+        def _connected(connection: t.Any, _record: t.Any) -> None:
+            connection.isolation_level = None  # BEGIN is said below: sqlite3 begins too late, and never with the lock
+            _write_ahead(connection, self.locked_s)
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute("PRAGMA cache_size=-65536")
+
+        @sa.event.listens_for(engine, "begin")
+        def _begun(connection: sqlalchemy.Connection) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN")
+
+        return engine
+
+    def _prepare(self) -> None:
+        """Make the tables, or bring them up to date."""
+        with self.engine.connect() as connection:
+            found = _revision(connection)
+        if found == schema.REVISIONS[-1]:
+            return
+        with self.writing() as connection:
+            found = _revision(connection)  # somebody may have been faster
+            if found is None:
+                schema.METADATA.create_all(connection)
+                connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
+                connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{schema.REVISIONS[-1]}')")
+            elif found not in schema.REVISIONS:
+                raise HistoryError(f"{self.where}: found schema {found}, expected at most {schema.REVISIONS[-1]}: a newer version made it")
+            elif found != schema.REVISIONS[-1]:
+                _upgrade(connection)
+
+    @contextlib.contextmanager
+    def _said(self) -> t.Iterator[None]:
+        """What goes wrong with a database, in one sentence."""
+        try:
+            yield
+        except sa.exc.SQLAlchemyError as error:
+            said = " ".join(str(getattr(error, "orig", None) or error).split())
+            if self.url.password:
+                said = said.replace(str(self.url.password), "***")
+            if "locked" in said or "lock timeout" in said:
+                said = f"somebody else has been writing for more than {self.locked_s:g} s ({said})"
+            raise HistoryError(f"history {self.where}: {said[:400]}") from error
+
+
+def insert(connection: sqlalchemy.Connection, table: sqlalchemy.Table, rows: t.Iterable[t.Sequence[t.Any]]) -> int:
+    """Many rows, whose values are in the order of the table's columns; how many. Of what comes from a generator TOGETHER are held."""
+    names = [column.name for column in table.columns]
+    count = 0
+    if connection.dialect.name == "postgresql":
+        cursor = t.cast("t.Any", connection.connection.driver_connection).cursor()
+        quote = connection.dialect.identifier_preparer.quote
+        with cursor.copy(f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+                count += 1
+        return count
+    quote = connection.dialect.identifier_preparer.quote
+    text = f"INSERT INTO {quote(table.name)} ({', '.join(map(quote, names))}) VALUES ({', '.join('?' * len(names))})"
+    for chunk in chunks(rows):
+        connection.exec_driver_sql(text, t.cast("t.Any", [tuple(row) for row in chunk]))
+        count += len(chunk)
+    return count
+
+
+T = t.TypeVar("T")
+
+
+def chunks(items: t.Iterable[T], size: int = TOGETHER) -> t.Iterator[list[T]]:
+    chunk: list[T] = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def clean(text: t.Any) -> str:
+    """Text as every database takes it: a node can send zero bytes, and halves of characters."""
+    return str(text).replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+def _parsed(url: str) -> sqlalchemy.URL:
+    expected = "acceptance_history_url: expected postgresql://USER:PASSWORD@HOST/DATABASE"
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError, TypeError):
+        raise HistoryError(f"{expected}; what was found is no URL") from None
+    name = parsed.get_backend_name()
+    if name == "postgresql":
+        try:
+            import psycopg  # noqa: F401
+        except ImportError as error:
+            raise HistoryError(
+                "acceptance_history_url: PostgreSQL needs the Python package psycopg on the controller; "
+                "install the collection's requirements.txt"
+            ) from error
+        return parsed.set(drivername="postgresql+psycopg")
+    if name != "sqlite" or not parsed.database or parsed.database == ":memory:":
+        raise HistoryError(f"{expected}; found a URL of {name}")
+    return parsed
+
+
+def _write_ahead(connection: t.Any, seconds: float) -> None:
+    """Readers do not wait for who writes. SQLite says at once that others are in the way of this, and does not wait by itself."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def _revision(connection: sqlalchemy.Connection) -> str | None:
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    return str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar())
+
+
+def _upgrade(connection: sqlalchemy.Connection) -> None:
+    """By Alembic, of which nothing is loaded before."""
+    try:
+        from alembic.config import Config
+        from alembic.runtime.environment import EnvironmentContext
+        from alembic.script import ScriptDirectory
+    except ImportError as error:
+        raise HistoryError(
+            "the history is of an older version, and bringing it up to date needs the Python package alembic on the controller; "
+            "install the collection's requirements.txt"
+        ) from error
+    config = Config()
+    config.set_main_option("path_separator", "os")
+    scripts = ScriptDirectory(str(MIGRATIONS), version_locations=[str(MIGRATIONS)])
+    with EnvironmentContext(config, scripts, fn=lambda revision, _context: scripts._upgrade_revs("head", revision)) as environment:
+        environment.configure(connection=connection, target_metadata=schema.METADATA)
+        environment.run_migrations()
