@@ -248,6 +248,10 @@ def matrix() -> None:
     subprocess.run([sys.executable, str(HERE / "matrix.py")], check=True)
 
 
+def history() -> None:
+    subprocess.run([sys.executable, str(HERE / "history.py")], check=True)
+
+
 def all_pairs() -> None:
     subprocess.run([sys.executable, str(HERE / "all_pairs.py")], check=True)
 
@@ -294,7 +298,10 @@ def gpu_overhead() -> None:
 
 FIGURES: dict[str, t.Callable[[], None]] = {
     f.__name__: f
-    for f in (stage_overhead, stage_speedup, stage_long, nccl_parse, localise, matrix, all_pairs, kube_stack, gpu_overhead, gemm_check)
+    for f in (
+        *(stage_overhead, stage_speedup, stage_long, nccl_parse, localise, matrix, all_pairs, kube_stack, gpu_overhead),
+        *(gemm_check, history),
+    )
 }
 
 

@@ -214,7 +214,7 @@ def test_a_sink_of_ones_own_is_told_and_its_failure_is_a_note(place: pathlib.Pat
     assert heard == [["disk", "here", "measured"], [True, ["PASS"]]]
     assert "sink ledger: disk on here: OSError: the ledger is away" in output
     assert "sink ledger was not told of the judgement: SystemExit: wrong token ********" in output
-    (folder,) = place.glob("results/*")
+    (folder,) = place.glob("results/*/")
     assert "sink ledger was not told of measurements (1 times): OSError: the ledger is away" in (folder / "report.json").read_text()
     assert [json.loads(line)["event"] for line in (folder / "sinks.jsonl").read_text().splitlines()] == ["kept", "judged"]
     assert not [path for path in folder.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]

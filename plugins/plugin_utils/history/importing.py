@@ -77,7 +77,7 @@ class _Import:
         self.measurements = [m for m in of.measurements if "started_at" in m]  # what was refused has none
         self.run = 0
         self.subjects: dict[Who, int] = {}
-        self.checks: dict[tuple[t.Any, ...], int] = {}
+        self.checks: dict[tuple[str, str, str], int] = {}  # as they were named, before what no database takes is replaced
 
     def write(self) -> Written:
         name = str(self.of.plan["run_id"])
@@ -94,7 +94,9 @@ class _Import:
             for other in schema.OF_RUN:
                 self.connection.execute(other.delete().where(other.c.run_id == self.run))
         self._write_run(name, bool(there))
-        self.checks = self._ids(schema.check, {_check(record) for record in self._everything()}, "check")
+        wanted = {one: tuple(map(clean, one)) for one in {_check(record) for record in self._everything()}}
+        checks = self._ids(schema.check, set(wanted.values()), "check")
+        self.checks = {one: checks[cleaned] for one, cleaned in wanted.items()}
         self._subjects()
         metrics = self._write_measurements() if measured else 0
         for one in judgements:
@@ -172,8 +174,8 @@ class _Import:
             for node in one.nodes:
                 at = self.subjects.get(Who("node", node, one.simulated), subject) if one.kind not in ("group", "switch") else subject
                 if subject not in there:
-                    model = names[clean(told.models.get(node, "") if one.kind in ("node", "gpu") else "")]
-                    rows.setdefault((subject, at), (self.run, subject, at, names[clean(one.id)], model))
+                    model = names[told.models.get(node, "") if one.kind in ("node", "gpu") else ""]
+                    rows.setdefault((subject, at), (self.run, subject, at, names[one.id], model))
         insert(self.connection, placed, (rows[key] for key in sorted(rows)))
 
     def _known(self, name: str, simulated: bool, taken: t.Container[tuple[str, bool]]) -> str | None:
@@ -218,52 +220,38 @@ class _Import:
 
     def _write_measurements(self) -> int:
         tools = self._words({m["tool_version"] or "" for m in self.measurements})
-        quantities = self._ids(schema.quantity, {q for m in self.measurements for q, _value in self._numbers(m)}, "check_id")
-        key = {id(m): (self.run, self.subjects[who(m)], self.checks[_check(m)]) for m in self.measurements}
-        self.measurements.sort(key=lambda m: key[id(m)])
+        units = {(_check(m), name, of["unit"]) for m in self.measurements for name, of in m["metrics"].items()}
+        wanted = {one: (self.checks[one[0]], clean(one[1]), clean(one[2])) for one in units}
+        ids = self._ids(schema.quantity, set(wanted.values()), "check_id")
+        quantities = {one: ids[found] for one, found in wanted.items()}
+        of = sorted(
+            (((self.run, self.subjects[who(m)], self.checks[_check(m)]), m) for m in self.measurements), key=lambda pair: pair[0]
+        )  # fmt: skip
         insert(
             self.connection,
             schema.measurement,
             (
-                (
-                    *key[id(m)],
-                    m["attempt"],
-                    m["outcome"],
-                    m["reason_code"],
-                    m["started_at"],
-                    m["duration_s"],
-                    tools[clean(m["tool_version"] or "")],
-                )
-                for m in self.measurements
+                (*key, m["attempt"], m["outcome"], m["reason_code"], m["started_at"], m["duration_s"], tools[m["tool_version"] or ""])
+                for key, m in of
             ),
         )
         metrics = insert(
             self.connection,
             schema.metric,
-            ((*key[id(m)][:2], quantities[quantity], value) for m in self.measurements for quantity, value in self._numbers(m)),
+            ((*key[:2], quantities[_check(m), name, unit], value) for key, m in of for name, unit, value in _numbers(m)),
         )
-        insert(self.connection, schema.sweep, ((*key[id(m)], _packed(m["series"])) for m in self.measurements if m["series"]))
-        sheets = {
-            key[id(m)][1]: _sheet(m)
-            for m in self.measurements
-            if m["subject"]["kind"] == "node" and isinstance(m["context"].get("facts"), dict)
-        }
-        texts = {hashlib.sha256(text).hexdigest(): text for text in sheets.values()}
-        ids = self._ids(schema.sheet, {(digest, zlib.compress(text, 6)) for digest, text in texts.items()}, "digest", ("digest",))
-        of = {row[0]: number for row, number in ids.items()}
-        insert(
-            self.connection,
-            schema.fact,
-            ((self.run, subject, of[hashlib.sha256(text).hexdigest()]) for subject, text in sorted(sheets.items())),
+        insert(self.connection, schema.sweep, ((*key, _packed(m["series"])) for key, m in of if m["series"]))
+        self._write_facts(
+            {key[1]: _sheet(m) for key, m in of if m["subject"]["kind"] == "node" and isinstance(m["context"].get("facts"), dict)}
         )
         return metrics
 
-    def _numbers(self, m: Record) -> t.Iterator[tuple[tuple[int, str, str], float]]:
-        """What was properly measured, {(check, metric, unit): value}."""
-        if m["outcome"] == "measured":
-            for name, of in m["metrics"].items():
-                if number(of["value"]):
-                    yield (self.checks[_check(m)], clean(name), clean(of["unit"])), float(of["value"])
+    def _write_facts(self, sheets: t.Mapping[int, bytes]) -> None:
+        """The facts of nodes, {subject: text}."""
+        digests = {text: hashlib.sha256(text).hexdigest() for text in sheets.values()}
+        rows = {digest: (digest, zlib.compress(text, 6)) for text, digest in digests.items()}
+        ids = self._ids(schema.sheet, set(rows.values()), "digest", ("digest",))
+        insert(self.connection, schema.fact, ((self.run, subject, ids[rows[digests[text]]]) for subject, text in sorted(sheets.items())))
 
     def _write_judgement(self, one: Judging) -> None:
         judgement = self._next(schema.judgement)
@@ -274,7 +262,9 @@ class _Import:
                 measured=one.coverage["measured"],
             )
         )  # fmt: skip
-        bases = self._ids(schema.basis, {_basis(v) for v in one.verdicts}, "metric")
+        wanted = {basis: tuple(clean(text or "") for text in basis) for basis in {_basis(v) for v in one.verdicts}}
+        ids = self._ids(schema.basis, set(wanted.values()), "metric")
+        bases = {basis: ids[cleaned] for basis, cleaned in wanted.items()}
         rows = {(self.subjects[who(v)], self.checks[_check(v)]): v for v in reversed(one.verdicts)}  # the worst first
         insert(
             self.connection,
@@ -291,7 +281,9 @@ class _Import:
     # Texts that many rows share ------------------------------------------------------------------------------------------------------
 
     def _words(self, texts: t.Iterable[str]) -> dict[str, int]:
-        return {text: number for (text,), number in self._ids(schema.word, {(clean(text),) for text in texts}, "text").items()}
+        wanted = {text: (clean(text),) for text in texts}
+        ids = self._ids(schema.word, set(wanted.values()), "text")
+        return {text: ids[cleaned] for text, cleaned in wanted.items()}
 
     def _ids(
         self, table: sqlalchemy.Table, wanted: t.Collection[tuple[t.Any, ...]], by: str, unique: t.Sequence[str] = ()
@@ -323,11 +315,19 @@ class _Import:
 
 
 def _check(record: Record) -> tuple[str, str, str]:
-    return clean(record["stage"]), clean(record["check"]), clean(record["variant"])
+    return record["stage"], record["check"], record["variant"]
 
 
-def _basis(v: Record) -> tuple[str, ...]:
-    return tuple(clean(v[name] or "") for name in ("metric", "unit", "layer", "source", "confidence", "date", "expectation"))
+def _numbers(m: Record) -> t.Iterator[tuple[str, str, float]]:
+    """What was properly measured: metric, unit, value."""
+    if m["outcome"] == "measured":
+        for name, of in m["metrics"].items():
+            if number(of["value"]):
+                yield name, of["unit"], float(of["value"])
+
+
+def _basis(v: Record) -> tuple[str | None, ...]:
+    return v["metric"], v["unit"], v["layer"], v["source"], v["confidence"], v["date"], v["expectation"]
 
 
 def _packed(value: t.Any) -> bytes:

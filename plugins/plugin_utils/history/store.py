@@ -183,7 +183,10 @@ def chunks(items: t.Iterable[T], size: int = TOGETHER) -> t.Iterator[list[T]]:
 
 def clean(text: t.Any) -> str:
     """Text as every database takes it: a node can send zero bytes, and halves of characters."""
-    return str(text).replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+    found = str(text)
+    if found.isascii() and "\0" not in found:
+        return found
+    return found.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def _parsed(url: str) -> sqlalchemy.URL:

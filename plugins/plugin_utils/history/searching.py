@@ -1,0 +1,317 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Questions to the history.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import fnmatch
+import itertools
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, chunks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+
+if t.TYPE_CHECKING:
+    import sqlalchemy
+
+Record = dict[str, t.Any]
+_AGO = re.compile(r"(\d+)\s*(d|w|m|y)")
+_DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
+
+
+class Quantity(t.NamedTuple):
+    """What the numbers of a series are."""
+
+    stage: str
+    check: str
+    variant: str
+    metric: str
+    unit: str
+
+
+class Subject(t.NamedTuple):
+    """A subject of the history, whatever its name."""
+
+    kind: str
+    identity: str
+    simulated: bool
+
+
+# (run, when it was planned, value)
+Point = tuple[str, str, float]
+
+
+def series(store: Store, subject: Subject, key: Quantity, before_run: str = "") -> list[Point]:
+    """What one subject gave in all runs, the oldest first; of those before a run where one is named."""
+    run, metric, quantity, check, of = schema.run, schema.metric, schema.quantity, schema.check, schema.subject
+    asked = (
+        sa.select(run.c.name, run.c.planned_at, metric.c.value)
+        .select_from(of)
+        .join(schema.placement, schema.placement.c.subject_id == of.c.id)
+        .join(run, run.c.id == schema.placement.c.run_id)
+        .join(metric, sa.and_(metric.c.run_id == run.c.id, metric.c.subject_id == of.c.id))
+        .join(quantity, quantity.c.id == metric.c.quantity_id)
+        .join(check, check.c.id == quantity.c.check_id)
+        .where(of.c.identity == subject.identity, of.c.simulated == subject.simulated)
+        .where(check.c.stage == key.stage, check.c.check == key.check, check.c.variant == key.variant)
+        .where(quantity.c.metric == key.metric, quantity.c.unit == key.unit)
+        .order_by(run.c.name)
+        .distinct()
+    )
+    if before_run:
+        asked = asked.where(run.c.name < before_run)
+    with store.reading() as connection:
+        return [(row.name, row.planned_at, row.value) for row in connection.execute(asked)]
+
+
+def all_series(
+    store: Store, before_run: str, runs: int = 60, simulated: bool | None = None
+) -> t.Iterator[tuple[Subject, Quantity, list[Point]]]:
+    """Every series of the last `runs` runs before one, the oldest first in each; so many subjects are held at once."""
+    with store.reading() as connection:
+        run = schema.run
+        latest = connection.execute(
+            sa.select(run.c.id, run.c.name, run.c.planned_at)
+            .where(run.c.name < before_run, ~run.c.pruned)
+            .order_by(run.c.name.desc())
+            .limit(runs)
+        ).all()
+        of_run = {row.id: (row.name, row.planned_at) for row in latest}
+        quantities = _quantities(connection)
+        of = sa.select(schema.subject).order_by(schema.subject.c.id)
+        if simulated is not None:
+            of = of.where(schema.subject.c.simulated == simulated)
+        metric = schema.metric
+        for some in chunks(connection.execute(of).all(), importing.MANY):
+            who = {row.id: Subject(row.kind, row.identity, bool(row.simulated)) for row in some}
+            asked = (
+                sa.select(metric.c.subject_id, metric.c.quantity_id, metric.c.run_id, metric.c.value)
+                .where(metric.c.run_id.in_(of_run), metric.c.subject_id.between(some[0].id, some[-1].id))
+                .order_by(metric.c.subject_id, metric.c.quantity_id)
+            )
+            rows = (row for row in connection.execute(asked) if row.subject_id in who)
+            for (subject, quantity), points in itertools.groupby(rows, key=lambda row: (row.subject_id, row.quantity_id)):
+                yield who[subject], quantities[quantity], sorted((*of_run[row.run_id], row.value) for row in points)
+
+
+def _quantities(connection: sqlalchemy.Connection) -> dict[int, Quantity]:
+    check, quantity = schema.check, schema.quantity
+    asked = sa.select(quantity.c.id, check.c.stage, check.c.check, check.c.variant, quantity.c.metric, quantity.c.unit)
+    rows = connection.execute(asked.join(check, check.c.id == quantity.c.check_id))
+    return {row[0]: Quantity(*row[1:]) for row in rows}
+
+
+# What people ask -----------------------------------------------------------------------------------------------------------------------
+
+
+class Asked(t.NamedTuple):
+    """What is looked for; empty means all. `node` and `check` may be patterns; `check` is `CHECK` or `STAGE CHECK`. `since` is a day or
+    how long ago, as 30d or 6m."""
+
+    node: str = ""
+    check: str = ""
+    since: str = ""
+    verdict: str = ""
+    run: str = ""
+
+
+class Answer(t.NamedTuple):
+    """`runs` that hold something of it, the newest first; `rows` by run, node, subject and check; `cut`: there is more."""
+
+    runs: list[Record]
+    rows: list[Record]
+    cut: bool
+
+
+def search(store: Store, asked: Asked, most: int = 100_000) -> Answer:
+    """The verdicts that somebody asks for, each with the numbers of its measurement."""
+    words = [word.strip().upper() for word in asked.verdict.split(",") if word.strip()]
+    if unknown := sorted(set(words) - set(WORST_FIRST)):
+        raise HistoryError(f"verdict: found {unknown[0]}, expected some of {', '.join(WORST_FIRST)}")
+    since = since_when(asked.since)
+    with store.reading() as connection:
+        runs = _runs(connection, since, asked.run)
+        if asked.run and not runs:
+            raise HistoryError(f"run {asked.run} is not in the history {store.where}")
+        places = _places(connection, asked.node, runs) if asked.node else None
+        if asked.node and not places:
+            raise HistoryError(f"node {asked.node} is not in the history {store.where}{_known(connection)}")
+        checks = _checks(connection, asked.check)
+        if asked.check and not checks:
+            raise HistoryError(f"check {asked.check} is not in the history {store.where}{_known_checks(connection)}")
+        rows: list[Record] = []
+        cut = False
+        quantities = _quantities(connection)
+        for run in sorted(runs.values(), key=lambda run: run["name"], reverse=True):
+            if places is not None and run["id"] not in places:
+                continue
+            found = list(_rows(connection, run, places[run["id"]] if places is not None else None, checks, words, quantities))
+            rows += found
+            if len(rows) > most:
+                rows, cut = rows[:most], True
+                break
+        shown = {row["run"] for row in rows}
+        return Answer(
+            [_shown(run) for run in sorted(runs.values(), key=lambda r: r["name"], reverse=True) if run["name"] in shown], rows, cut
+        )
+
+
+def since_when(text: str, today: datetime.date | None = None) -> str:
+    """2026-08-01, or 30d, 8w, 6m, 1y ago, as the day."""
+    if not text:
+        return ""
+    ago = _AGO.fullmatch(text.strip())
+    if ago:
+        today = today or datetime.datetime.now(datetime.UTC).date()
+        return (today - datetime.timedelta(days=int(ago[1]) * _DAYS[ago[2]])).isoformat()
+    try:
+        return datetime.date.fromisoformat(text.strip()).isoformat()
+    except ValueError:
+        raise HistoryError(f"since: found {text!r}, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y") from None
+
+
+def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int, Record]:
+    """Runs with the judgement that holds, the last of each."""
+    run, judgement = schema.run, schema.judgement
+    last = sa.select(judgement.c.run_id, sa.func.max(judgement.c.folder).label("folder")).group_by(judgement.c.run_id).subquery()
+    asked = (
+        sa.select(run, judgement.c.id.label("judgement_id"), judgement.c.accepted, judgement.c.why, judgement.c.judged_at)
+        .join(judgement, judgement.c.run_id == run.c.id)
+        .join(last, sa.and_(last.c.run_id == judgement.c.run_id, last.c.folder == judgement.c.folder))
+        .where(~run.c.pruned)
+    )
+    if since:
+        asked = asked.where(run.c.planned_at >= since)
+    if name:
+        asked = asked.where(run.c.name == name)
+    return {row["id"]: dict(row) for row in connection.execute(asked).mappings()}
+
+
+def _shown(run: Record) -> Record:
+    return {
+        "run": run["name"],
+        **{name: run[name] for name in ("planned_at", "accepted", "why", "partial", "simulated")},
+    }
+
+
+def _matching(names: t.Iterable[str], pattern: str) -> list[str]:
+    return [name for name in names if name == pattern or fnmatch.fnmatchcase(name, pattern)]
+
+
+def _places(connection: sqlalchemy.Connection, node: str, runs: t.Container[int]) -> dict[int, list[int]]:
+    """{run: subjects at the nodes of that name}: a node that has another name today is found by both."""
+    subject, placed, word = schema.subject, schema.placement, schema.word
+    named = sa.select(subject.c.id).join(placed, placed.c.subject_id == subject.c.id).join(word, word.c.id == placed.c.name_id)
+    if any(character in node for character in "*?["):
+        every = (
+            sa.select(word.c.id, word.c.text)
+            .where(word.c.id.in_(sa.select(placed.c.name_id).where(placed.c.subject_id == placed.c.node_id)))
+            .distinct()
+        )
+        ids = [row.id for row in connection.execute(every) if fnmatch.fnmatchcase(row.text, node)]
+    else:
+        ids = list(connection.execute(sa.select(word.c.id).where(word.c.text == node)).scalars())
+    nodes: set[int] = set()
+    for some in chunks(ids, importing.MANY):
+        nodes |= set(connection.execute(named.where(word.c.id.in_(some), subject.c.kind == "node").distinct()).scalars())
+    found: dict[int, list[int]] = collections.defaultdict(list)
+    for many in chunks(sorted(nodes), importing.MANY):
+        asked = sa.select(placed.c.run_id, placed.c.subject_id).where(placed.c.node_id.in_(many)).distinct()
+        for row in connection.execute(asked):
+            if row.run_id in runs:
+                found[row.run_id].append(row.subject_id)
+    return dict(found)
+
+
+def _checks(connection: sqlalchemy.Connection, pattern: str) -> dict[int, tuple[str, str, str]]:
+    check = schema.check
+    rows = connection.execute(sa.select(check.c.id, check.c.stage, check.c.check, check.c.variant)).all()
+    return {
+        row.id: (row.stage, row.check, row.variant)
+        for row in rows
+        if not pattern or _matching((row.stage, row.check, f"{row.stage} {row.check}", f"{row.stage} {row.check} {row.variant}"), pattern)
+    }
+
+
+def _known(connection: sqlalchemy.Connection) -> str:
+    placed, word, subject = schema.placement, schema.word, schema.subject
+    asked = (
+        sa.select(word.c.text)
+        .join(placed, placed.c.name_id == word.c.id)
+        .join(subject, sa.and_(subject.c.id == placed.c.subject_id, subject.c.kind == "node"))
+        .distinct()
+        .order_by(word.c.text)
+        .limit(6)
+    )
+    names = list(connection.execute(asked).scalars())
+    return f"; there are {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else ": it is empty"
+
+
+def _known_checks(connection: sqlalchemy.Connection) -> str:
+    names = sorted({f"{stage} {check}" for stage, check, _variant in _checks(connection, "").values()})
+    return f"; there are {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}" if names else ": it is empty"
+
+
+def _rows(
+    connection: sqlalchemy.Connection,
+    run: Record,
+    subjects: list[int] | None,
+    checks: t.Mapping[int, tuple[str, str, str]],
+    words: list[str],
+    quantities: t.Mapping[int, Quantity],
+) -> t.Iterator[Record]:
+    """The verdicts of one run, of some subjects or of all."""
+    verdict, basis, subject, placed, word = schema.verdict, schema.basis, schema.subject, schema.placement, schema.word
+    parts: t.Iterable[list[int] | None] = [None] if subjects is None else chunks(sorted(set(subjects)), importing.MANY)
+    for part in parts:
+        asked = (
+            sa.select(
+                verdict.c.subject_id, verdict.c.check_id, verdict.c.verdict, verdict.c.value, verdict.c.floor, verdict.c.expected,
+                verdict.c.reason_code, verdict.c.reason, basis.c.metric, basis.c.unit, basis.c.layer, basis.c.source, subject.c.kind,
+                subject.c.identity, subject.c.simulated,
+            )
+            .join(basis, basis.c.id == verdict.c.basis_id)
+            .join(subject, subject.c.id == verdict.c.subject_id)
+            .where(verdict.c.judgement_id == run["judgement_id"])
+        )  # fmt: skip
+        if part is not None:
+            asked = asked.where(verdict.c.subject_id.in_(part))
+        if words:
+            asked = asked.where(verdict.c.verdict.in_(words))
+        if words and "PASS" not in words:
+            asked = asked.where(sa.text("verdict.verdict <> 'PASS'"))  # in these words, for the index of what is no PASS
+        found = [dict(row) for row in connection.execute(asked).mappings() if row["check_id"] in checks]
+        ids = sorted({row["subject_id"] for row in found})
+        names: dict[int, str] = {}
+        numbers: dict[tuple[int, tuple[str, str, str]], list[Record]] = collections.defaultdict(list)
+        for some in chunks(ids, importing.MANY):
+            places = sa.select(placed.c.subject_id, word.c.text).join(word, word.c.id == placed.c.name_id)
+            names.update(
+                {row[0]: row[1] for row in connection.execute(places.where(placed.c.run_id == run["id"], placed.c.subject_id.in_(some)))}
+            )
+            metric = schema.metric
+            for row in connection.execute(
+                sa.select(metric.c.subject_id, metric.c.quantity_id, metric.c.value).where(
+                    metric.c.run_id == run["id"], metric.c.subject_id.in_(some)
+                )
+            ):
+                quantity = quantities[row.quantity_id]
+                numbers[row.subject_id, quantity[:3]].append({"metric": quantity.metric, "unit": quantity.unit, "value": row.value})
+        for one in sorted(found, key=lambda one: (names.get(one["subject_id"], ""), checks[one["check_id"]])):
+            stage, check, variant = checks[one["check_id"]]
+            yield {
+                "run": run["name"], "planned_at": run["planned_at"], "subject": names.get(one["subject_id"], ""), "kind": one["kind"],
+                "identity": one["identity"], "simulated": bool(one["simulated"]), "stage": stage, "check": check, "variant": variant,
+                "verdict": one["verdict"], "metric": one["metric"], "value": one["value"], "unit": one["unit"], "floor": one["floor"],
+                "expected": one["expected"], "layer": one["layer"], "source": one["source"], "reason_code": one["reason_code"],
+                "reason": one["reason"], "numbers": numbers[one["subject_id"], (stage, check, variant)],
+            }  # fmt: skip
