@@ -12,7 +12,6 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
 
-
 URLS = ("postgresql://", "postgresql+psycopg://", "sqlite:///")
 
 

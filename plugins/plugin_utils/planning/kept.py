@@ -16,8 +16,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 Record = dict[str, t.Any]
-# The environment of pods, the options of sinks and the addresses of a gateway and a database may hold a secret, and a run's folder is for everybody:
-# whoever resumes gives them again.
+# The environment of pods, the options of sinks and the addresses of a gateway and a database may hold a secret, and a run's folder is
+# for everybody: whoever resumes gives them again.
 HIDDEN = ("acceptance_kube_env", "acceptance_sinks", "acceptance_pushgateway", "acceptance_history_url")
 # Shown of a value that differs.
 SHOWN = 80

@@ -24,12 +24,12 @@ SHIPPED: dict[str, str] = {
     "history": f"{_OURS}.history.sink",
     **{name: f"{_OURS}.observing.{name}" for name in ("log", "pushgateway", "traces")},
 }
-HISTORY_URL = "acceptance_history_url"
+HISTORY_URL, PUSHGATEWAY = "acceptance_history_url", "acceptance_pushgateway"
 # Those that have a variable of their own: the sink's options of that and the other variables, None where it asks for nothing.
 OWN: dict[str, tuple[str, t.Callable[[t.Mapping[str, t.Any]], dict[str, t.Any] | None]]] = {
     "acceptance_history": ("history", lambda of: {"url": of.get(HISTORY_URL) or ""} if _on(of.get("acceptance_history")) else None),
     "acceptance_log": ("log", lambda of: {} if of.get("acceptance_log") == "json" else None),
-    "acceptance_pushgateway": ("pushgateway", lambda of: {"url": of["acceptance_pushgateway"]} if of.get("acceptance_pushgateway") else None),
+    PUSHGATEWAY: ("pushgateway", lambda of: {"url": of[PUSHGATEWAY]} if of.get(PUSHGATEWAY) else None),
     "acceptance_traces": ("traces", lambda of: {} if _on(of.get("acceptance_traces")) else None),
 }
 VARIABLES = (VARIABLE, *OWN, HISTORY_URL)
