@@ -267,10 +267,24 @@ class Run:
 TOGETHER = 1000
 
 
-def _records(lines: list[bytes]) -> tuple[list[dict[str, t.Any]], list[tuple[int, int]]]:
+class _Texts:
+    """Of equal texts in what is read one is kept: thousands of nodes say much the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def once(self, found: dict[str, t.Any]) -> dict[str, t.Any]:
+        """For json.loads: each object as it is read."""
+        for name, value in found.items():
+            if value.__class__ is str:
+                found[name] = self._known.setdefault(value, value)
+        return found
+
+
+def _records(lines: list[bytes], texts: _Texts | None = None) -> tuple[list[dict[str, t.Any]], list[tuple[int, int]]]:
     """The records of some lines, and (place from 1, bytes) of each line that is none."""
     with contextlib.suppress(ValueError):
-        together = json.loads(b"[" + b",".join(lines) + b"]")
+        together = json.loads(b"[" + b",".join(lines) + b"]", object_hook=texts.once if texts else None)
         if len(together) == len(lines) and all(isinstance(record, dict) for record in together):
             return together, []
     found, bad = [], []
@@ -381,12 +395,12 @@ class Journal:
         """All measurements, what was wrong with lines that are none, and what the chain says."""
         found: list[dict[str, t.Any]] = []
         notes: list[str] = []
-        last = self._begin()
+        last, texts = self._begin(), _Texts()
         chain, number, digest = Chain(last.decode()), 0, hashlib.sha256()
         try:
             with open(self.path, "rb") as source:
                 while lines := list(itertools.islice(source, TOGETHER)):
-                    records, bad = _records(lines)
+                    records, bad = _records(lines, texts)
                     for place, size in bad:
                         notes.append(f"{self.path.name} line {number + place} is not a whole record and was left out ({size} bytes)")
                     others = {place for place, _size in bad}
