@@ -49,7 +49,7 @@ def main() -> None:
         shown.end(answer)
     frame.write(answer, nonce, sys.stdout.fileno())
     copied = not os.environ.get("GPUFLEET_RESULTS") or _copy(answer, os.environ["GPUFLEET_RESULTS"])
-    if copied and request.get("message"):  # else there is more to read than the answer
+    if copied and not shown and request.get("message"):  # else there is more to read than the answer
         frame.leave(answer, nonce, request["message"])
     if request.get("hold"):
         open(request["hold"], "w").close()  # what the readiness probe looks for
