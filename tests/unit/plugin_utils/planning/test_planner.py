@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import json
 import pathlib
+import sys
+import types
 import typing as t
 
 import pytest
@@ -23,9 +25,9 @@ from ansible.plugins.loader import init_plugin_loader
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import interface, kept, planner, todo
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
+PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning"
 RUN = "20260101T000000Z-0a1b2c"
 HOSTS = ("gpu-01", "gpu-02", "gpu-03")
 ROLE = {
@@ -41,8 +43,9 @@ DISK = {"name": "disk", "role": "disk"}
 class Site:
     """An inventory with a team's own stage `disk`, and planners over it as the play makes them."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, planning: types.SimpleNamespace) -> None:
         self.folder = folder
+        self.of = planning
         for name, content in ROLE.items():
             path = folder / "roles/disk" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +54,7 @@ class Site:
     def planner(
         self, variables: dict[str, t.Any] | None = None, hosts: dict[str, t.Any] | None = None, extra: dict[str, t.Any] | None = None,
         limit: str | None = None, tags: t.Iterable[str] = (), skip: t.Iterable[str] = (),
-    ) -> planner.Planner:  # fmt: skip
+    ) -> t.Any:  # fmt: skip
         inventory = {"all": {"hosts": hosts or {host: {} for host in HOSTS}, "vars": variables or {}}}
         (self.folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
         loader = DataLoader()
@@ -63,30 +66,34 @@ class Site:
         play = Play.load({"name": "accept", "hosts": "all", "tasks": []}, variable_manager=manager, loader=loader)
         play.only_tags, play.skip_tags = frozenset(tags), frozenset(skip)
         here = [host.name for host in made.get_hosts("all")]
-        return planner.Planner(play, loader, {"hostvars": HostVars(made, manager, loader), "ansible_play_hosts_all": here})
+        return self.of.planner.Planner(play, loader, {"hostvars": HostVars(made, manager, loader), "ansible_play_hosts_all": here})
 
 
-@pytest.fixture(scope="module", autouse=True)
-def collections() -> t.Iterator[None]:
-    """Roles of the collection are found as ansible-playbook finds them. Here it was imported by Python itself, without Ansible's finder,
-    and lacks what that one notes down of it."""
-    package = importlib.import_module("ansible_collections.gpufleet.acceptance")
-    package._collection_meta = {}  # type: ignore[attr-defined]
-    before, context.CLIARGS = context.CLIARGS, ImmutableDict({})
+@pytest.fixture(scope="module")
+def planning() -> t.Iterator[types.SimpleNamespace]:
+    """The modules under test, as ansible-playbook imports them: by its own finder, which knows roles and modules of collections. Other
+    tests have them from Python itself, and get theirs back."""
+    others = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "ansible_collections"}
+    arguments, context.CLIARGS = context.CLIARGS, ImmutableDict({})
     init_plugin_loader([str(ROOT / ".collections")])
-    yield
-    _AnsibleCollectionFinder._remove()
-    context.CLIARGS = before
-    del package._collection_meta  # type: ignore[attr-defined]
+    try:
+        names = ("interface", "kept", "planner", "todo")
+        yield types.SimpleNamespace(**{name: importlib.import_module(f"{PACKAGE}.{name}") for name in names})
+    finally:
+        _AnsibleCollectionFinder._remove()
+        context.CLIARGS = arguments
+        for name in [name for name in sys.modules if name.split(".")[0] == "ansible_collections"]:
+            del sys.modules[name]
+        sys.modules.update(others)
 
 
 @pytest.fixture
-def site(tmp_path: pathlib.Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: pathlib.Path, planning: types.SimpleNamespace) -> Site:
+    return Site(tmp_path, planning)
 
 
-def build(made: planner.Planner, *stages: t.Any) -> dict[str, t.Any]:
-    return made.build(RUN, list(stages))[0]
+def build(made: t.Any, *stages: t.Any) -> dict[str, t.Any]:
+    return t.cast("dict[str, t.Any]", made.build(RUN, list(stages))[0])
 
 
 def listed(plan: dict[str, t.Any], stage: str) -> list[tuple[str, str, str]]:
@@ -99,7 +106,7 @@ def test_every_host_has_every_check_of_its_stages(site: Site) -> None:
     assert {subject for subject, _check, _variant in listed(plan, "stack")} == set(HOSTS)
     assert [stage["name"] for stage in plan["stages"]] == ["stack", "disk"] and plan["run_id"] == RUN
     assert not plan["partial"] and plan["targets"] == {host: {"plane": "ssh"} for host in HOSTS}
-    assert json.loads(planner.dump(plan)) == plan
+    assert json.loads(site.of.planner.dump(plan)) == plan
 
 
 def test_hosts_of_like_settings_share_them_and_a_secret_is_in_none(site: Site) -> None:
@@ -107,7 +114,7 @@ def test_hosts_of_like_settings_share_them_and_a_secret_is_in_none(site: Site) -
     plan = build(site.planner({"disk_key": "hunter2"}, hosts), DISK)
     sets, of = plan["settings"]["sets"], plan["settings"]["of"]
     assert of["gpu-01"] == of["gpu-03"] != of["gpu-02"] and sets[of["gpu-02"]]["disk_size"] == "2G"
-    assert "hunter2" not in planner.dump(plan)
+    assert "hunter2" not in site.of.planner.dump(plan)
 
 
 def test_what_was_left_out_makes_a_part(site: Site) -> None:
@@ -145,7 +152,7 @@ def test_a_stage_that_a_plane_cannot_run_is_left_out_of_it_with_a_note(site: Sit
     ],
 )
 def test_stages_that_cannot_be_planned(site: Site, stages: t.Any, words: str) -> None:
-    with pytest.raises(interface.PlanError) as refusal:
+    with pytest.raises(site.of.interface.PlanError) as refusal:
         site.planner().build(RUN, stages)
     assert words in str(refusal.value)
 
@@ -167,18 +174,18 @@ def test_stages_that_cannot_be_planned(site: Site, stages: t.Any, words: str) ->
     ],
 )
 def test_settings_that_cannot_be_planned_name_host_and_variable(site: Site, variables: dict[str, t.Any], words: str) -> None:
-    with pytest.raises(interface.RunError) as refusal:
+    with pytest.raises(site.of.interface.RunError) as refusal:
         build(site.planner(variables), DISK)
     assert words in str(refusal.value) and "Traceback" not in str(refusal.value)
 
 
 def test_tags_that_leave_nothing_are_refused(site: Site) -> None:
-    with pytest.raises(interface.PlanError, match=r"no stage is left by --tags gemm --skip-tags ; the stages are stack"):
+    with pytest.raises(site.of.interface.PlanError, match=r"no stage is left by --tags gemm --skip-tags ; the stages are stack"):
         build(site.planner(tags=["gemm"]), "stack")
 
 
 def test_a_variable_that_a_run_makes_itself_is_nobodys_to_give(site: Site) -> None:
-    with pytest.raises(interface.PlanError, match="acceptance_judgement: found a value of yours"):
+    with pytest.raises(site.of.interface.PlanError, match="acceptance_judgement: found a value of yours"):
         build(site.planner(extra={"acceptance_judgement": {"accepted": True}}), DISK)
 
 
@@ -191,7 +198,7 @@ def test_what_is_left_is_done_as_the_next_attempt(site: Site) -> None:
         {**{k: i[k] for k in ("stage", "check", "variant", "subject")}, "outcome": outcome, "attempt": 1}
         for i, outcome in zip(plan["items"], ["measured", "error", "measured", "measured", "timeout"], strict=False)
     ]
-    left = todo.remaining(plan, done, [stage.stage for stage in stages])
+    left = site.of.todo.remaining(plan, done, [stage.stage for stage in stages])
     assert {host: [(i["check"], i["attempt"]) for i in of["disk"]] for host, of in left.items()} == {
         "gpu-01": [("write", 2)],
         "gpu-03": [("read", 2), ("write", 1)],
@@ -202,7 +209,7 @@ def test_a_resume_goes_on_with_what_the_run_was_begun_with_and_says_what_differs
     plan = build(site.planner({"disk_size": "1G"}), DISK)
     today = site.planner({"disk_size": "4G"})
     stages, _skipped = today.stages(plan["stages"])
-    found, notes = kept.settings(plan, today, stages)
+    found, notes = site.of.kept.settings(plan, today, stages)
     assert {values["disk_size"] for values in found.values()} == {"1G"}
     assert notes == ['gpu-01, gpu-02, gpu-03: disk_size is "4G" in today\'s inventory, this run goes on with "1G"']
 
@@ -211,5 +218,5 @@ def test_a_resume_passes_over_an_inventory_that_cannot_be_planned_today(site: Si
     plan = build(site.planner(), DISK)
     today = site.planner({"disk_sise": "1G"})
     stages, _skipped = today.stages(plan["stages"])
-    found, (note,) = kept.settings(plan, today, stages)
+    found, (note,) = site.of.kept.settings(plan, today, stages)
     assert set(found) == set(HOSTS) and "passed over: gpu-01: unknown variable disk_sise" in note
