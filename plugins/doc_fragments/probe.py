@@ -88,6 +88,10 @@ options:
         description: Which attempt each check is. What the node has finished of it is taken and not measured again.
         type: dict
         default: {}
+      settings:
+        description: Of a stage between nodes, whose options are made anew each time, the settings of the plan in one word.
+        type: str
+        default: ""
 requirements:
   - python >= 3.8
 attributes:

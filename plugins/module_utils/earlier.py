@@ -7,6 +7,9 @@ A session's file begins with what it was asked, and its guardian ends it with th
 what such a whole file says of checks that are asked again as the same attempt: by the same run, of the same stage with the same settings,
 on the same machine since the same boot. Everything else is measured again.
 
+What a node alone has finished is its observations. A stage between nodes is no matter of one node: its probe leaves memos beside them,
+which no controller is sent, and itself says, when it is asked again, which of them still hold (group.py and the probe perftest).
+
 This module util is PRIVATE to the collection.
 """
 
@@ -22,10 +25,11 @@ Record = t.Dict[str, t.Any]
 def asked(
     run: Record, checks: t.Sequence[t.Mapping[str, str]], machine_id: str, boot_id: str, settings: t.Mapping[str, t.Any]
 ) -> Record | None:
-    """The first line of a session's file; None where nothing may be taken over: outside a run, and where what is measured is not for the
-    node alone to repeat (no attempts are given then). `settings` are all that the measurement depends on besides."""
-    attempts = run.get("attempts")
-    if not attempts or not run.get("run_id"):
+    """The first line of a session's file; None where nothing may be taken over: outside a run, and where the probe cannot (no attempts
+    are given then). `settings` are all that the measurement depends on besides. Of a stage between nodes the run says them in one word:
+    the options of its module are made anew each time that it begins."""
+    attempts, between = run.get("attempts"), bool(run.get("settings"))
+    if not attempts or not run.get("run_id") or not (checks or between):
         return None
     text = json.dumps(settings, sort_keys=True, default=str)
     began = {
@@ -33,15 +37,27 @@ def asked(
         "stage": run.get("stage"),
         "machine_id": machine_id,
         "boot_id": boot_id,
-        "settings": zlib.crc32(text.encode("utf-8", "replace")),
-        "attempts": {name_of(check): attempts.get(name_of(check)) for check in checks},
+        "settings": run["settings"] if between else zlib.crc32(text.encode("utf-8", "replace")),
+        "attempts": attempts if between else {name_of(check): attempts.get(name_of(check)) for check in checks},
     }
-    return {"began": began}
+    return {"began": began, "memos": between}
 
 
 def name_of(check: t.Mapping[str, t.Any]) -> str:
-    """A check of a node, in one word."""
-    return f"{check['check']} {check.get('variant') or ''}".strip()
+    """A check of a node, or of the pair or group that it speaks for, in one word: of an item of the plan and of an observation."""
+    subject = check.get("subject") or {}
+    about = subject["id"] if subject.get("kind", "node") != "node" else ""
+    return " ".join(filter(None, (check["check"], check.get("variant"), about)))
+
+
+def memo(of: str, key: t.Any, **what: t.Any) -> Record:
+    """What a probe leaves in the session's file for whoever resumes: that what has the name `of` is finished, or this `key` of it."""
+    return {"memo": {"of": of, "key": key, **what}}
+
+
+def is_answer(record: t.Mapping[str, t.Any]) -> bool:
+    """Whether a record is for the controller."""
+    return "memo" not in record and "began" not in record
 
 
 def closing(path: str, how: str, undone: list[str]) -> Record:
@@ -52,24 +68,27 @@ def closing(path: str, how: str, undone: list[str]) -> Record:
 
 
 def said_something(path: str) -> bool:
-    """Whether a session's file holds anything finished."""
+    """Whether a session's file holds anything finished. What nodes saw of one another while they were ended one by one is nothing."""
     try:
         with open(path, "rb") as source:
-            source.readline()
-            return any(b'"fault"' not in line[:10] for line in source)
-    except OSError:
+            memos = bool(json.loads(source.readline()).get("memos"))
+            return any(line.startswith(b'{"memo"') if memos else not line.startswith(b'{"fault"') for line in source)
+    except (OSError, ValueError, AttributeError):
         return False
 
 
 def take(path: str, now: Record) -> list[Record]:
-    """The observations in an earlier file of this session that answer what is asked now."""
+    """The observations in an earlier file of this session that answer what is asked now; of a stage between nodes the memos about it."""
     found = _whole(path)
-    if not found or found[0].get("began") is None:
+    if not found or not isinstance(found[0].get("began"), dict) or bool(found[0].get("memos")) != bool(now.get("memos")):
         return []
     then, wanted = dict(found[0]["began"]), dict(now["began"])
     before, attempts = then.pop("attempts", None) or {}, wanted.pop("attempts")
     if then != wanted or not (wanted["boot_id"] and isinstance(before, dict)):
         return []
+    if now.get("memos"):
+        same = {name for name, attempt in attempts.items() if attempt is not None and before.get(name) == attempt}
+        return [record for record in found[1:-1] if isinstance(record.get("memo"), dict) and record["memo"].get("of") in same]
     observations = [record for record in found[1:-1] if "fault" not in record]
     if any(not isinstance(o.get("check"), str) or o.get("subject") or name_of(o) not in before for o in observations):
         return []  # it speaks of more than it was asked, and nobody could tell what of it is whole

@@ -102,6 +102,15 @@ class Window:
         gpu_state; `samples` in `unreadable` stands for clocks, power, temperature and throttle reasons."""
         return {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
 
+    def state(self) -> dict[str, t.Any] | None:
+        """What evidence() would be told from, as the window begins: where a later window begins so too (`quiet`), nothing has happened in
+        between that it would tell. None where nobody could say so: a GPU's driver that does not count throttled time is only sampled."""
+        counted = [counter for counter in BAD_THROTTLE.values() if counter]
+        if any(not isinstance(g["throttle_us"].get(counter), int) for g in self.before["gpus"] for counter in counted):
+            return None
+        gpus = {g["uuid"]: [read(g) for read in COUNTERS.values()] + [g["throttle_us"][c] for c in counted] for g in self.before["gpus"]}
+        return {"counters": {"gpus": gpus, "links": self.links}, "log": _log(self.node.path("/dev/kmsg"))}
+
     # The sampler -------------------------------------------------------------------------------------------------
 
     def _start_sampler(self) -> None:
@@ -218,6 +227,35 @@ class Window:
     ) -> None:
         part = f"gpu/{g['uuid']}" if g else ""
         self.changes.append({"code": code, "part": part, "text": text, "before": before, "after": after})
+
+
+def quiet(then: t.Any, now: t.Any) -> bool:
+    """Whether nothing has happened between two states of a node, each as state() has it (of "counters" anything that tells them apart)."""
+    if not isinstance(then, dict) or not isinstance(now, dict) or then["counters"] != now["counters"]:
+        return False
+    if then["log"] is None or now["log"] is None:
+        return then["log"] is now["log"]  # nobody may read it, which the evidence says
+    (_first, last, xid), (first, _last, now_xid) = then["log"], now["log"]
+    return bool(first <= last + 1 and xid == now_xid)  # no line between the two was overwritten, and none tells of an Xid
+
+
+def _log(path: str) -> list[int | None] | None:
+    """Of the kernel log the numbers of its first line, of its last, and of the last that tells of an Xid; None where it may not be read."""
+    found: list[int | None] = [None, None, None]
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        for line in _new_lines(handle):
+            header, _semicolon, text = line.partition(";")
+            number = header.split(",")[1:2]
+            if number and number[0].isdigit():
+                at = int(number[0])
+                found = [at if found[0] is None else found[0], at, at if _XID.search(text) else found[2]]
+    finally:
+        os.close(handle)
+    return None if found[0] is None else found
 
 
 def _slot(bdf: str) -> tuple[int, ...] | None:

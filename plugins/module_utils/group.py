@@ -22,7 +22,8 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import launching, member, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, launching, member, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import quiet
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 CONNECT_S = 10
@@ -47,6 +48,8 @@ class Seat:
     identity: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     nccl: dict[str, str] | None = None
     nvlink_domain: str = ""
+    # By what it is known to be as it was before (evidence.quiet); None where it cannot tell.
+    state: dict[str, t.Any] | None = None
     problem: tuple[str, str] | None = None
     leash: Leash | None = None
 
@@ -57,6 +60,7 @@ class Seat:
         self.identity = dict(hello.get("identity") or {})
         self.down = hello.get("down") or []
         self.nccl = hello.get("nccl")
+        self.state = hello.get("state")
         self.hostname = hello["hostname"].split(".")[0]  # as nccl-tests prints it
         refused = hello["refused"]
         self.problem = (refused[1], refused[2]) if refused else None
@@ -240,6 +244,42 @@ class Group:
     def gone(self, seats: list[Seat]) -> list[str]:
         """Names of those whose hold has ended since."""
         return [seat.name for seat in seats if seat.leash and not seat.leash.alive]
+
+    # What is finished ------------------------------------------------------------------------------------------------
+
+    def memo(self, name: str, observations: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+        """What is left for a head that comes again: what was measured, over which nodes, and as what they were known before."""
+        states = {seat.name: seat.state for seat in self.seats}
+        return earlier.memo(name, name, members=states, observations=observations)
+
+    def taken(self) -> dict[str, list[dict[str, t.Any]]]:
+        """The observations of what is finished, by the name of its check: measured over the very nodes that are here now, on none of which
+        anything has happened since that would be evidence against it. What their own watch saw meanwhile is gone with it."""
+        now = {seat.name: seat.state for seat in self.present()}
+        found: dict[str, list[dict[str, t.Any]]] = {}
+        for memo in self.node.memos or ():
+            found.pop(memo["of"], None)  # the last word on it counts
+            then = memo["members"]
+            if set(then) == set(now) and len(now) == len(self.seats) and all(quiet(then[name], now[name]) for name in now):
+                found[memo["of"]] = memo["observations"]
+        return found
+
+    def hold(self, seconds: float) -> bool:
+        """Whether every member is still held some time later: what is measured while they are ended, one by one, is nothing."""
+        time.sleep(seconds)
+        return not self.gone(self.seats)
+
+    def noticed(self, seconds: float) -> None:
+        """Stay until every member has seen that the head came, which it says by a beat: where nothing is left to measure."""
+        until = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            for seat in self.present():
+                if seat.leash and seat.leash.child and seat.leash.child.stdout and not seat.leash.said.endswith(b"\n\n"):
+                    selector.register(seat.leash.child.stdout, selectors.EVENT_READ)
+            while selector.get_map() and time.monotonic() < until:
+                for key, _events in selector.select(0.2):
+                    os.read(key.fd, 1 << 16)
+                    selector.unregister(key.fileobj)
 
     def names(self) -> dict[str, str]:
         """Names by address and by host name."""

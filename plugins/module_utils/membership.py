@@ -12,6 +12,8 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import socket
 import typing as t
 
@@ -19,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, me
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import boot_id
 
 Observation = t.Dict[str, t.Any]
 # What the head measures of these checks, given what its node says of itself (None without a token).
@@ -85,15 +88,16 @@ def take_part(params: dict[str, t.Any], node: Node, measure: Measure) -> t.Itera
     problem = None
     window = Window(node, seen, params["nvidia_smi"]) if not here["refused"] else None
     before = _counters(node, here)
-    with member.Member(node, params["token"], params["key"] if not checks else None) as me:
+    key = params["key"] if not checks else None
+    with member.Member(node, params["token"], key) as me, window or contextlib.nullcontext():
+        here["state"] = _state(here, window, before) if window else None
         me.greet(here)
-        with window or contextlib.nullcontext():
-            if checks:
-                yield from measure(here, checks)
-            elif not here["refused"]:
-                problem = me.wait(params["join_timeout"])
-            else:
-                me.wait(params["join_timeout"])  # the head has to hear it from us
+        if checks:
+            yield from measure(here, checks)
+        elif not here["refused"]:
+            problem = me.wait(params["join_timeout"])
+        else:
+            me.wait(params["join_timeout"])  # the head has to hear it from us
     if asked:
         evidence = window.evidence() if window else {"window": {}, "changes": [], "unreadable": []}
         evidence["changes"] += _risen(before, _counters(node, here))
@@ -124,6 +128,16 @@ def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> di
         "identity": node.identity(),
         "nccl": nccl_settings.of_machine(node, params["env"]),
     }
+
+
+def _state(here: dict[str, t.Any], window: Window, ports: dict[tuple[str, int], dict[str, int]]) -> dict[str, t.Any] | None:
+    """By what a head that comes again sees whether this is the node that it was and nothing has happened on it since (evidence.quiet)."""
+    state = window.state()
+    if state is None:
+        return None
+    errors = [[*port, {name: of[name] for name in perftest.COUNTERS["link_errors"] if name in of}] for port, of in ports.items()]
+    text = json.dumps([boot_id(), here, state["counters"], errors], sort_keys=True)
+    return {"counters": hashlib.sha256(text.encode()).hexdigest(), "log": state["log"]}
 
 
 def _counters(node: Node, here: dict[str, t.Any]) -> dict[tuple[str, int], dict[str, int]]:

@@ -52,6 +52,8 @@ class Node:
         self.exec = exec or {"kind": "host"}
         # UUIDs of the GPUs that nvidia-smi showed when it was last asked; None before.
         self.gpus: list[str] | None = None
+        # What a probe between nodes has left for itself before (earlier.memo); None where nobody would read what it leaves now.
+        self.memos: list[dict[str, t.Any]] | None = None
         self._machine_id: str | None = None
 
     def identity(self) -> dict[str, t.Any]:

@@ -53,6 +53,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
             "phase": {"type": "str", "default": "all", "choices": ["all", "start", "collect"]},
             "grace": {"type": "float", "default": 1.0},
             "attempts": {"type": "dict", "default": {}},
+            "settings": {"type": "str", "default": ""},
         },
     },
 }
@@ -89,7 +90,10 @@ def main(
 
 
 def answer(request: dict[str, t.Any]) -> dict[str, t.Any]:
-    """perform() for a request that came without Ansible: {"probe", "source"} as probing.py has them, {"params": validated options}."""
+    """perform() for a request that came without Ansible: {"probe", "source"} as probing.py has them, {"params": validated options}; one
+    without a probe asks to look()."""
+    if not request["probe"]:
+        return look(request["params"])
     return perform(probing.of(request), request["params"], request["probe"])
 
 
@@ -99,25 +103,16 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
     params = dict(params)
     common = {name: params.pop(name) for name in COMMON}
     run = common["run"] or {}
-    session = Session(
-        common["state_dir"],
-        run.get("run_id") or time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + os.urandom(3).hex(),
-        run.get("stage") or default_stage,
-        common["timeout"] + GUARDIAN_GRACE_S,
-        Machine.of_session(common["root"]),
-    )
+    session = _session(common, default_stage)
     phase = run.get("phase") or "all"
     try:
         if phase != "collect":
-            node = Node(common["timeout"], ledger=session.ledger, root=common["root"], exec=common["exec"])
+            node = _node(common, session)
             asked = _asked(params, common, node)
-            session.start(lambda: signed(_left(probe, params, node, session.taken), node), common["lock_wait"], asked)
+            session.start(lambda: signed(_left(probe, params, node, session.taken, asked), node), common["lock_wait"], asked)
         found = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
     except SessionError as error:
-        return {
-            "changed": False, "observations": [], "state": "refused",
-            "reason_code": error.reason_code, "reason": error.reason,
-        }  # fmt: skip
+        return _refused(error)
     for observation in found["observations"]:
         _pack(observation)
     return {
@@ -130,19 +125,50 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
     }
 
 
+def look(common: dict[str, t.Any]) -> dict[str, t.Any]:
+    """The keys of the memos that a perform() of the same attempt would find, as "finished": it says so and measures nothing."""
+    session = _session(common, "")
+    asked = _asked({}, common, _node(common, session))
+    try:
+        memos = session.look(asked, common["lock_wait"]) if asked else []
+    except SessionError as error:
+        return _refused(error)
+    return {"changed": False, "observations": [], "state": "done", "finished": [one["memo"]["key"] for one in memos]}
+
+
+def _session(common: dict[str, t.Any], default_stage: str) -> Session:
+    run = common["run"] or {}
+    return Session(
+        common["state_dir"],
+        run.get("run_id") or time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + os.urandom(3).hex(),
+        run.get("stage") or default_stage,
+        common["timeout"] + GUARDIAN_GRACE_S,
+        Machine.of_session(common["root"]),
+    )
+
+
+def _node(common: dict[str, t.Any], session: Session) -> Node:
+    return Node(common["timeout"], ledger=session.ledger, root=common["root"], exec=common["exec"])
+
+
+def _refused(error: SessionError) -> dict[str, t.Any]:
+    return {"changed": False, "observations": [], "state": "refused", "reason_code": error.reason_code, "reason": error.reason}
+
+
 def _asked(params: dict[str, t.Any], common: dict[str, t.Any], node: Node) -> dict[str, t.Any] | None:
     """What the session is asked, as earlier.py wants it."""
-    checks = params.get("checks")
-    if not checks:
-        return None
+    checks = params.get("checks") or []
     settings = {**params, "checks": [], "root": common["root"], "exec": common["exec"]}
     return earlier.asked(common["run"] or {}, checks, str(node.identity().get("machine_id") or ""), boot_id(), settings)
 
 
 def _left(
-    probe: Probe, params: dict[str, t.Any], node: Node, taken: list[dict[str, t.Any]]
+    probe: Probe, params: dict[str, t.Any], node: Node, taken: list[dict[str, t.Any]], asked: dict[str, t.Any] | None
 ) -> t.Iterable[dict[str, t.Any]]:
-    """The probe, of the checks that the node has not finished before."""
+    """The probe, of the checks that the node has not finished before; one that leaves memos finds those that it has left."""
+    if asked and asked.get("memos"):
+        node.memos = [one["memo"] for one in taken]
+        return probe(params, node)
     if not taken:
         return probe(params, node)
     done = {earlier.name_of(observation) for observation in taken}
@@ -153,6 +179,9 @@ def _left(
 def signed(observations: t.Iterable[dict[str, t.Any]], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """Each with which machine has made it, whatever the probe: a name may be another machine in the next stage."""
     for observation in observations:
+        if not earlier.is_answer(observation):
+            yield observation
+            continue
         yield {**observation, "context": {**observation["context"], "identity": node.identity()}}
 
 

@@ -13,7 +13,7 @@ its tools die with it, and the next session on the node finds the ledger and und
 Files under the state directory, which is removed when nothing is left in it:
     lock                     held (flock) by the guardian; says who holds it
     ledger.jsonl             processes and leases, one line each, written before the thing itself happens
-    RUN_ID/STAGE.jsonl       observations, and a last line that says how it ended; in a run also what was asked, see earlier.py
+    RUN_ID/STAGE.jsonl       observations, and a last line that says how it ended; in a run also what was asked and memos, see earlier.py
 
 This module util is PRIVATE to the collection.
 """
@@ -230,7 +230,7 @@ class Session:
         self.lock = Lock(self.state_dir)
         self.machine = machine or Machine()
         self.undone: list[str] = []
-        # What the node had finished before, as the same attempt of the same run: part of the answer.
+        # What the node had finished before, as the same attempt of the same run: part of the answer, or memos.
         self.taken: list[dict[str, t.Any]] = []
         # Whether somebody who resumes the run may take what is finished.
         self.keeps = False
@@ -331,6 +331,17 @@ class Session:
         """Let the probe go on without us, to its deadline at the latest."""
         os.write(self._alive_pipe, b"d")
 
+    def look(self, asked: dict[str, t.Any], wait_for_lock_s: float = 0.0) -> list[dict[str, t.Any]]:
+        """What a `start` that is asked this would find, which stays where it is. A probe of ours that still works is ended."""
+        if not os.path.exists(self.result_path):
+            return []
+        self.acquire(wait_for_lock_s)
+        try:
+            self.lock.sign(run_id=self.run_id, stage=self.stage, pid=os.getpid(), started=process.start_time(os.getpid()))
+            return earlier.take(self.result_path, asked)
+        finally:
+            self.release()
+
     def collect(self) -> dict[str, t.Any]:
         """Take the result away: {"observations": [...], "end": how it ended or None, "fault": what went
         wrong in the probe or None, "running": bool}."""
@@ -349,7 +360,7 @@ class Session:
                     record = json.loads(line)
                 except ValueError:
                     continue
-                if "began" in record:
+                if not earlier.is_answer(record):
                     continue
                 if "end" in record:
                     end = record["end"]
@@ -624,8 +635,8 @@ class _Probe:
             self.session.machine.release()
             os.environ[MARK] = mark = os.urandom(16).hex()
             self.session.ledger.record("session", mark=mark)
-            for observation in probe():
-                append(self.session.result_path, observation)
+            for record in probe():
+                append(self.session.result_path, record)
             code = 0
         except OSError as error:
             code = 3 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 1

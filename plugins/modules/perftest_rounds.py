@@ -41,6 +41,21 @@ options:
     type: list
     elements: dict
     default: []
+  walk:
+    description: A name of this timetable, the same on all nodes. What both sides of a test have finished has it.
+    type: str
+    default: ""
+  finished:
+    description:
+      - Pairs of which tests are not in the timetable because both sides had finished them when a controller was lost.
+      - Each has C(check), C(variant), C(subject) and C(tests), how many this node asked.
+    type: list
+    elements: dict
+    default: []
+  rounds_before:
+    description: So many rounds were walked before this timetable, which goes on counting there.
+    type: int
+    default: 0
   begins_in:
     description: Seconds from now to the moment by which every node of the timetable has it.
     type: float
@@ -161,6 +176,9 @@ OPTIONS = {
     "kinds": {"type": "list", "elements": "dict", "default": []},
     "rounds": {"type": "list", "elements": "dict", "default": []},
     "absent": {"type": "list", "elements": "dict", "default": []},
+    "walk": {"type": "str", "default": ""},
+    "finished": {"type": "list", "elements": "dict", "default": []},
+    "rounds_before": {"type": "int", "default": 0},
     "begins_in": {"type": "float", "default": 30.0},
     "slot": {"type": "float", "default": 60.0},
     "test_timeout": {"type": "float", "default": 45.0},

@@ -290,6 +290,47 @@ def test_kill_9_of_the_controller_and_resume(healthy: Fleet, tmp_path: pathlib.P
     assert done.status == 0, done.output[-3000:]
 
 
+def test_what_the_head_had_finished_is_taken_after_kill_9(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    """The first of two checks is done when the controller is killed: the resume gives it as it was, and measures the other."""
+    sizes = {"nccl_fabric_sizes": ["512M:1G", "256M:1G"]}
+    few = ("--limit", "gpu-01:gpu-02:gpu-03")
+    for host in healthy.hosts:
+        build.behave(healthy, host, seconds=8)
+    running = subprocess.Popen(
+        command(healthy, tmp_path, *few, **sizes), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    until = time.monotonic() + 240
+    while '{"memo"' not in (text := said(healthy, "gpu-01")):
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    (memo,) = [one["memo"] for one in map(json.loads, text.splitlines()) if "memo" in one]
+    done = memo["observations"][0]
+    assert done["outcome"] == "measured" and set(memo["members"]) == set(healthy.hosts[:3])
+    run_id = next(tmp_path.glob("*/plan.json")).parent.name
+    again = run(healthy, tmp_path, *few, "-e", f"run_id={run_id}", playbook="playbooks/resume.yml")
+    assert again.status == 0, again.output[-3000:]
+    group = {m["variant"]: m for m in again.journal if m["subject"]["id"] == "nccl_fabric"}
+    assert len(group) == 2 and {m["attempt"] for m in again.journal if m["stage"] == "nccl_fabric"} == {1}
+    taken = group.pop(done["variant"])
+    assert (taken["started_at"], taken["duration_s"], taken["series"]) == (done["started_at"], done["duration_s"], done["series"])
+    assert next(iter(group.values()))["started_at"] > taken["started_at"]
+    members = {m["subject"]["id"]: m for m in again.journal if m["check"] == "member"}
+    assert set(members) == set(healthy.hosts[:3]) and {m["outcome"] for m in members.values()} == {"measured"}
+    assert {v["verdict"] for v in again.verdicts} <= {"PASS", "WARN"}
+
+
+def said(fleet: Fleet, host: str) -> str:
+    """What a host's session of the stage has written."""
+    found = list(fleet.var_lib(host).glob("gpufleet-acceptance/*/nccl_fabric.jsonl"))
+    try:
+        return found[0].read_text() if found else ""
+    except FileNotFoundError:
+        return ""
+
+
 @pytest.mark.long
 def test_a_node_that_is_lost_while_the_group_runs_is_named(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     for host in healthy.hosts:

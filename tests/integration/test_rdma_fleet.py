@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import time
 import typing as t
@@ -189,6 +190,60 @@ def test_more_hosts_than_forks_and_a_resume(healthy: Fleet, tmp_path: pathlib.Pa
     words = {v["subject"]["id"]: v["verdict"] for v in reversed([json.loads(line) for line in lines])}
     assert words["gpu-01|gpu-02"] == "WARN" and set(words.values()) == {"PASS", "WARN"}
     nothing_left(healthy)
+
+
+def test_what_both_ends_had_finished_is_taken_after_kill_9(healthy: Fleet, tmp_path: pathlib.Path) -> None:
+    """Killed in the middle of its rounds: pairs that both ends had finished are given as they were, the others are measured."""
+    here = healthy.hosts[:4]
+    for host in here:
+        pairs.settings(healthy.plant(host), "seconds 4")
+    values = json.dumps({**VARIABLES, "acceptance_results_dir": str(tmp_path), "rdma_test_timeout": 60, "rdma_patience": 60})
+    more = ["-f", "64", "--limit", ",".join(here), "-e", values]
+    binary = str(ROOT / ".venv/bin/ansible-playbook")
+    running = subprocess.Popen(
+        [binary, "acceptance.yml", "-i", str(healthy.inventory), *more], cwd=ROOT, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    until = time.monotonic() + 300
+    while not all(len(memos(healthy, host)) >= 2 for host in here):
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.2)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    while any(any("ib_" in word for argv in healthy.processes(host).values() for word in argv) for host in here):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    sides: dict[tuple[str, ...], dict[str, str]] = {}
+    for host in here:
+        for memo in memos(healthy, host):
+            check, variant, pair = memo["key"][2:5]
+            sides.setdefault((check, variant, pair), {})[memo["result"]["role"]] = memo["result"]["started_at"]
+    finished = {key: roles["client"] for key, roles in sides.items() if set(roles) == {"client", "server"}}
+    assert finished
+    planted(healthy)
+    run_id = next(tmp_path.glob("*/plan.json")).parent.name
+    again = run(healthy, tmp_path, "--limit", ",".join(here), "-e", f"run_id={run_id}", playbook="playbooks/resume.yml")
+    assert again.status == 0, again.output[-3000:]
+    journal = [m for m in map(json.loads, (again.folder / "journal.jsonl").read_text().splitlines()) if m["stage"] == "rdma"]
+    assert {m["attempt"] for m in journal} == {1} and {m["outcome"] for m in journal} == {"measured"}
+    measured = {(m["check"], m["variant"], m["subject"]["id"]): m for m in journal if m["subject"]["kind"] == "pair"}
+    assert len(measured) == 12 and len(journal) == 12 + 4
+    assert {key: measured[key]["started_at"] for key in finished} == finished
+    new = [m for key, m in measured.items() if key not in finished]
+    assert new and min(m["started_at"] for m in new) > max(finished.values())
+    for host in here:  # a timetable of both walks: each node has six tests
+        (timetable,) = [m for m in journal if m["subject"]["id"] == host]
+        assert len({(row["variant"], row["subject"]) for row in timetable["series"]}) == len(timetable["series"]) == 6
+    assert again.of("rdma", "PASS", "WARN") >= {f"{a}|{b}" for a in here for b in here if a < b}
+    nothing_left(healthy)
+
+
+def memos(fleet: Fleet, host: str) -> list[dict[str, t.Any]]:
+    """What a host has left of its walk for whoever resumes."""
+    for path in fleet.var_lib(host).glob("gpufleet-acceptance/*/rdma.jsonl"):
+        lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [one["memo"] for one in map(json.loads, lines) if "memo" in one]
+    return []
 
 
 @pytest.mark.parametrize(("port", "op", "check"), [("1", "write", "write_bw"), ("", "", "read_bw")])

@@ -20,6 +20,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
+    earlier,
     group,
     launching,
     localise,
@@ -27,6 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
     membership,
     nccl_settings,
     observation,
+    reasons,
 )
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
@@ -35,6 +37,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 Observation = t.Dict[str, t.Any]
 # Outcomes of a whole group after which its parts are measured: it is slow, hangs, breaks or computes wrong values.
 SEARCHED = ("slow", "timeout", "tool_failed", "wrong_results", "lost_node")
+# So long after a search its members must still be there: what it saw of members on their way out is no finding.
+SETTLE_S = 2.0
 # From this version on NCCL finds the index of a GID by itself, on every node its own.
 GID_BY_ITSELF = (2, 21, 5)
 
@@ -70,6 +74,8 @@ class Head:
         self.launcher: launching.Launcher = launching.Mpi(params["mpirun"], params["mpi_args"], "nccl_fabric_mpirun")
         self.warnings: list[str] = []
         self.nccl_version: str | None = None
+        # Whether the cause of what the last check gave was searched.
+        self.searched = False
 
     def measure(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
         """Gather the group, measure each check over it, and search where one fails."""
@@ -78,13 +84,33 @@ class Head:
         with self.group:
             self.group.gather(self.params["join_timeout"])  # also where nothing can be launched: the members wait
             refusal = self.launcher.found(self.node)
+            taken = self.group.taken()
+            if all(self._name(check) in taken for check in checks):
+                self.group.noticed(self.params["join_timeout"])
             for check in checks:
-                if refusal:
+                name = self._name(check)
+                if name in taken:
+                    yield from taken[name]
+                elif refusal:
                     yield self._failed(check, *refusal)
                 else:
-                    yield from self._check(check)
+                    yield from self._remembered(name, self._check(check))
 
     # One check -------------------------------------------------------------------------------------------------------
+
+    def _name(self, check: dict[str, str]) -> str:
+        return earlier.name_of({**check, "subject": self._subject()})
+
+    def _remembered(self, name: str, observations: t.Iterable[Observation]) -> t.Iterator[Observation]:
+        """What is said of a check and, where that stands whatever becomes of the group, a memo of it. An error does not stand: the last
+        thing that a head sees of members that are ended is one."""
+        said = []
+        for one in observations:
+            said.append(one)
+            yield one
+        stands = said[0]["outcome"] == "measured" or said[0]["reason_code"] in reasons.FATAL
+        if self.node.memos is not None and stands and self.group.hold(SETTLE_S if self.searched else 0.0):
+            yield self.group.memo(name, said)
 
     def _check(self, check: dict[str, str]) -> t.Iterator[Observation]:
         op, keys = check["check"], nccl.fields(check["variant"])
@@ -106,7 +132,8 @@ class Head:
         floors = Floors(self.params["floors"], op, context)
         missed = floors.missed(launch)
         why = "slow" if missed else launch.code if launch.outcome != "measured" else None
-        if why in SEARCHED and self.params["localise"] and len(seats) > 2:
+        self.searched = why in SEARCHED and self.params["localise"] and len(seats) > 2
+        if self.searched:
             size = missed or floors.size(nccl.size(sizes[1]))
             yield from Search(self, check, seats, slots, size, floors, launch).findings()
 

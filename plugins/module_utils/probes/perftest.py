@@ -31,7 +31,7 @@ import time
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import guardian_pod, observation, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, guardian_pod, observation, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import perftest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, governor, rdma_ports
@@ -57,6 +57,8 @@ _NOT_YET = ("Couldn't connect to", "Couldn't read remote address", "Failed to ex
 _BEGUN = re.compile(r"(?m)^ *(?:Send|RDMA_Write|RDMA_Read|Atomic)[^\n]{0,40} (?:BW|Latency) Test *$")
 # Complaints about the link itself; whatever else ends a test says nothing of it.
 _BROKE = ("Completion with error", "Failed status", "Did not get Message for", "Unable to Connect the HCA's", "to RTR")
+# The check of a node that walks a timetable.
+TIMETABLE = {"check": "timetable"}
 # What the observation of a pair says of each of its rails.
 RAIL = ("rail", "a", "b", "outcome", "reason_code", "reason", "broke", "test")
 # What the timetable says of each side of each test.
@@ -143,18 +145,58 @@ class _Walk:
         self.done: dict[t.Any, list[dict[str, t.Any]]] = collections.defaultdict(list)
         # Where the other nodes are, of those that came; None where the timetable itself says it.
         self.there: dict[str, str] | None = params.get("addresses")
-        for planned in params["rounds"]:
-            self.left.update(self._key(test) for test in planned["tests"] if self._asks(test))
+        tests = [test for planned in params["rounds"] for test in planned["tests"]]
+        self.left.update(self._key(test) for test in tests if self._asks(test))
+        self._take_up({self._test(test) for test in tests})
+
+    def _take_up(self, again: set[tuple[str, ...]]) -> None:
+        """What this node had finished when its walk was cut off, but for the tests that are measured again: the other side had not."""
+        found: dict[tuple[str, ...], dict[str, t.Any]] = {}
+        for memo in self.node.memos or ():
+            _round, _walk, *test = memo["key"]
+            if tuple(test) not in again:
+                found[tuple(test)] = memo
+        for memo in found.values():
+            result = memo["result"]
+            self._enter(memo["key"][0], result)
+            if result["role"] == "client":
+                self.done[result["check"], result["variant"], result["subject"]].append(result)
+
+    def _taken_up(self) -> t.Iterator[dict[str, t.Any]]:
+        """The pairs of which nothing is left, and those of which something that was finished is not to be found any more."""
+        known = {(one["check"], one["variant"], one["subject"]): one for one in self.params.get("finished") or ()}
+        for key in [key for key in self.done if key not in known]:
+            del self.done[key]  # the other side is not there to say it too
+        for key, wanted in known.items():
+            here = len(self.done[key])
+            if here != wanted["tests"]:
+                reason = f"{wanted['tests']} tests of it were finished before the controller was lost, {here} are found; resume once more"
+                yield observation.failed(
+                    key[0], "interrupted", reason, variant=key[1], subject={"kind": "pair", "id": key[2], "members": []}
+                )
+                self.left.pop(key, None)
+            elif not self.left[key]:
+                yield self._pair(key, self.done.pop(key))
+
+    def _test(self, test: Test) -> tuple[str, ...]:
+        """By what a side of a test is known, whichever walk it is in."""
+        return (*self._key(test), *(test[name] for name in ("rail", "a", "b", "role")))
+
+    def _memo(self, number: int, side: _Side) -> dict[str, t.Any]:
+        check, variant, subject = self._key(side.test)
+        about = {"check": check, "variant": variant, "subject": {"kind": "pair", "id": subject}} if self._asks(side.test) else TIMETABLE
+        return earlier.memo(earlier.name_of(about), [number, self.params.get("walk") or "", *self._test(side.test)], result=side.result)
 
     def _key(self, test: Test) -> tuple[str, str, str]:
         kind = self.params["kinds"][test["kind"]]
         return kind["check"], kind["variant"], test["subject"]
 
-    def _asks(self, test: Test) -> bool:
+    def _asks(self, test: t.Mapping[str, t.Any]) -> bool:
         """Whether this side speaks for the pair. Tests that only tell a suspect from its partners speak for none."""
         return test["role"] == "client" and bool(test["subject"])
 
     def rounds(self) -> t.Iterator[dict[str, t.Any]]:
+        yield from self._taken_up()
         own = self.params.get("own_ports")
         ports = rdma_ports.ports_of(rdma_ports.read_devices(self.node, own["devices"]), own) if own else None
         for planned in self.params["rounds"]:
@@ -163,10 +205,14 @@ class _Walk:
             tests = [self._here(test, ports) for test in planned["tests"]]
             sides = [_Side(test, self.params["kinds"][test["kind"]], self, min(latest, self.node.end)) for test in tests]
             self._walk(sides)
+            number += self.params.get("rounds_before") or 0
             for side in sides:
+                side.result["governor"] = self._held()
                 self._keep(number, side)
-                if self._asks(side.test):
-                    key = self._key(side.test)
+                if self.node.memos is not None and side.result["outcome"] == "measured":
+                    yield self._memo(number, side)
+                key = self._key(side.test)
+                if self._asks(side.test) and key in self.left:
                     self.done[key].append(side.result)
                     self.left[key] -= 1
                     if not self.left[key]:
@@ -204,23 +250,25 @@ class _Walk:
 
     def _keep(self, number: int, side: _Side) -> None:
         """A row of the timetable; what the pair's own observation says already is not said twice."""
-        result = side.result
+        self._enter(number, side.result)
+        if side.result["reason_code"] == "partner":
+            self.lost.add(side.test["partner"])
+
+    def _enter(self, number: int, result: dict[str, t.Any]) -> None:
         row = {"round": number, **{name: result[name] for name in ROW}}
-        if self._asks(side.test):
+        if self._asks(result):
             row.update(rows=[], changes=[], test=None)
         else:
             self.raw.append(f"# round {number}, {result['role']}: {' '.join(result['command'])}\n{result['raw']}")
         self.rows.append(row)
         self.changes += result["changes"]
-        if result["reason_code"] == "partner":
-            self.lost.add(side.test["partner"])
 
     def _pair(self, key: tuple[str, str, str], results: list[dict[str, t.Any]]) -> dict[str, t.Any]:
         """The observation of a pair: the rows of all its rails; what one of them lacks the pair lacks."""
         check, variant, subject = key
         first = results[0]
         kind = self.params["kinds"][first["kind"]]
-        context = {**kind["context"], "series_units": SERIES_UNITS, "governor": self._held()}
+        context = {**kind["context"], "series_units": SERIES_UNITS, "governor": results[-1]["governor"]}
         context["rails"] = [{name: r[name] for name in RAIL} for r in results]
         for name in {name for r in results for name in r["context"]}:
             values = [r["context"].get(name) for r in results]

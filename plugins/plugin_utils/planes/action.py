@@ -59,7 +59,9 @@ class StageAction(ActionBase):
             return dict(self._execute_module(task_vars=task_vars))
         try:
             stage = self._on(planned, task_vars)
-            return stage.in_check_mode() if self._task.check_mode else stage.run()
+            if self._task.check_mode:
+                return stage.in_check_mode()
+            return stage.look() if stage.phase == "look" else stage.run()
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:

@@ -110,9 +110,13 @@ class StageOnTarget:
     def run(self) -> dict[str, t.Any]:
         raise NotImplementedError
 
+    def look(self) -> dict[str, t.Any]:
+        """Note what is finished of an attempt that was cut off, where the nodes of this plane can say it."""
+        return {"skipped": True, "changed": False, "skip_reason": "nothing is kept of a stage between nodes here"}
+
     def in_check_mode(self) -> dict[str, t.Any]:
         """A task that is in check mode within a run that is not, as a team's own may be: it measures nothing, and its checks say so."""
-        if not self.planned or self.phase == "start":
+        if not self.planned or self.phase in ("start", "look"):
             return {"skipped": True, "changed": False, "skip_reason": "nothing to say in check mode"}
         measurements = interpret({"state": "check_mode"}, self.completer)
         self.keep(measurements)
@@ -121,16 +125,28 @@ class StageOnTarget:
     def args(self) -> dict[str, t.Any]:
         """The module's arguments: what the task gives; else what a stage between nodes works out; else the variable of the
         stage (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
-        own = {k: v for k, v in self.action._task.args.items() if v is not None}
+        pairs = dict.fromkeys((check, variant) for check, variant, _subject in self.planned)
+        checks = [{"check": check, "variant": variant} for check, variant in pairs]
+        return {**self.settled(self.spec), "checks": checks, **self._work(), **self.given, "run": self.asked()}
+
+    @property
+    def given(self) -> dict[str, t.Any]:
+        """What the task itself gives."""
+        return {k: v for k, v in self.action._task.args.items() if v is not None}
+
+    def settled(self, names: t.Iterable[str]) -> dict[str, t.Any]:
+        """Those of some options that the plan has a variable for."""
         args: dict[str, t.Any] = {}
-        for name in self.spec:
+        for name in names:
             for prefix in (f"{self.stage}_", "acceptance_"):
                 if self.settings.get(prefix + name) is not None:
                     args[name] = self.settings[prefix + name]
                     break
-        pairs = dict.fromkeys((check, variant) for check, variant, _subject in self.planned)
-        args["checks"] = [{"check": check, "variant": variant} for check, variant in pairs]
-        return {**args, **self._work(), **own, "run": {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase}}
+        return args
+
+    def asked(self) -> dict[str, t.Any]:
+        """What a module is told of the run."""
+        return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase}
 
     def request(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
         """What a node is sent to do the stage's work with these arguments. ValueError names wrong ones."""
@@ -141,7 +157,7 @@ class StageOnTarget:
             return {}
 
         def make() -> dict[str, dict[str, t.Any]]:
-            return self.description.work(self.acting, self.acting.plan(), self.acting.todos())
+            return self.description.work(self.acting, self.acting.plan(), self.acting.todos(self.stage))
 
         found = self.acting.share(self.stage, self.host, make)
         if "begins_at" in found:  # one moment for all targets: told as seconds from now, their clocks need not agree with ours

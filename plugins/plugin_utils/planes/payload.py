@@ -136,6 +136,14 @@ def options(module: str) -> dict[str, t.Any]:
     return {**door(module).OPTIONS, **runner.COMMON}
 
 
+def looking(args: dict[str, t.Any]) -> dict[str, t.Any]:
+    """What a node needs to know to say what is finished of an attempt, whatever its probe. ValueError names wrong arguments."""
+    validated = ArgumentSpecValidator(runner.COMMON).validate({k: v for k, v in args.items() if v is not None})
+    if validated.error_messages:
+        raise ValueError("; ".join(validated.error_messages))
+    return {"probe": "", "params": validated.validated_parameters}
+
+
 def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any], own: str = "") -> dict[str, t.Any]:
     """What a node needs to know to do the work of a probe module: {"probe", "params"}. `own`: the path of a team's own probe, which
     does the work in place of the module's and travels along. ValueError names wrong arguments."""

@@ -48,15 +48,18 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
         diff = {"before": "", "after": estimate.listed(written, here), "before_header": "nothing", "after_header": "what would be measured"}
         said = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
         return {**said, "changed": bool(here), "diff": diff}, lines
-    _assign(run, here, stages, settings)
+    cut_off = run.begun()
+    _assign(run, here, stages, settings, cut_off)
     long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in here)]
+    looked = [stage.name for stage in stages if stage.name in cut_off and stage.stage.looks]
     these = [{**stage.entry, "tags": tags_of(stage.name)} for stage in stages]
     lines = estimate.summary(written, left, f"run {run.id}") + [f"note: {note}" for note in notes + wrong]
     begun = of_sinks.Begun(
         run.id, run.dir, written, sum(len(items) for of in left.values() for items in of.values()), args["mode"] == "resume"
     )
     lines += [f"note: {note}" for note in telling.begun(sinks.chosen(sinks_of_run), begun)]
-    tasks = run.include([todo.task_of(stage, run.finished_everywhere(stage["name"])) for stage in todo.phases(these, here, long)])
+    phases = todo.phases(these, here, long, looked)
+    tasks = run.include([todo.task_of(stage, run.finished_everywhere(stage["name"])) for stage in phases])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,
         "sinks": sinks.telling(sinks_of_run, "kept"),
@@ -95,14 +98,15 @@ def _reopened(args: Record, planner: Planner, controller: int, check: bool) -> B
     return run, written, stages, settings, [*notes, *differs]
 
 
-def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str, Record]) -> None:
-    """What each target has to do, in files of their own; and how many subjects each stage has, for its progress."""
+def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str, Record], begun: t.Collection[str] = ()) -> None:
+    """What each target has to do, in files of their own; how many subjects each stage has, for its progress; and which were begun."""
     run.clear_todo()
     (run.dir / "todo").mkdir(exist_ok=True)
     hidden = kept.secret(stages)
     for target, of in left.items():
         secret = sorted(hidden & set(settings[target]))  # each worker has it from the inventory
         run.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secret})
+    write_atomically(run.dir / "todo" / "begun", json.dumps(sorted(begun)))
     totals = {stage.name: len({item["subject"]["id"] for of in left.values() for item in of.get(stage.name, ())}) for stage in stages}
     (run.dir / "todo" / "totals").write_text(json.dumps(totals), encoding="utf-8")
 

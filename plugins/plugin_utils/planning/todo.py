@@ -59,8 +59,11 @@ def _finished(planned: t.AbstractSet[Key], measurements: list[Record]) -> set[Ke
     return finished
 
 
-def phases(stages: list[dict[str, t.Any]], todo: dict[str, dict[str, t.Any]], long: t.Iterable[str]) -> list[dict[str, t.Any]]:
-    """How the stages run: a long one over more hosts than forks is started everywhere and then collected."""
+def phases(
+    stages: list[dict[str, t.Any]], todo: dict[str, dict[str, t.Any]], long: t.Iterable[str], looked: t.Collection[str]
+) -> list[dict[str, t.Any]]:
+    """How the stages run: a long one over more hosts than forks is started everywhere and then collected; one that was cut off, and
+    whose work depends on what is finished, is looked at before."""
     forks = int(context.CLIARGS.get("forks") or 5)
     run = []
     for stage in stages:
@@ -68,7 +71,8 @@ def phases(stages: list[dict[str, t.Any]], todo: dict[str, dict[str, t.Any]], lo
         if not hosts:
             continue
         split = stage["name"] in long and hosts > forks
-        for phase in ("start", "collect") if split else ("all",):
+        look = ("look",) if stage["name"] in looked else ()
+        for phase in (*look, *(("start", "collect") if split else ("all",))):
             run.append({**stage, "phase": phase, "hosts": hosts})
     return run
 

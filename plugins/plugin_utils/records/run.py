@@ -173,10 +173,25 @@ class Run:
         except FileNotFoundError:
             return {}
 
-    def todos(self) -> dict[str, dict[str, t.Any]]:
-        """Every target's todo."""
+    def todos(self, stage: str) -> dict[str, dict[str, t.Any]]:
+        """Every target's todo, with what is "finished" of a stage there already."""
         paths = sorted((self.dir / "todo").glob("*.json"))
-        return {urllib.parse.unquote(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
+        found = {urllib.parse.unquote(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
+        for path in (self.dir / "todo").glob(f"*.{stage}.memos"):
+            target = urllib.parse.unquote(path.name[: -len(f".{stage}.memos")])
+            if target in found:
+                found[target]["finished"] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def note_memos(self, stage: str, target: str, keys: list[t.Any]) -> None:
+        """What a target says is finished of a stage that was cut off."""
+        write_atomically(self.dir / "todo" / f"{file_name(target)}.{stage}.memos", json.dumps(keys))
+
+    def begun(self) -> set[str]:
+        """The stages between nodes that were begun and may have left something on the nodes, whoever of its controllers did."""
+        before = self.dir / "todo" / "begun"
+        known = json.loads(before.read_text(encoding="utf-8")) if before.exists() else []
+        return {*known, *(path.stem for path in (self.dir / "todo").glob("*.shared"))}
 
     @property
     def removing(self) -> pathlib.Path:

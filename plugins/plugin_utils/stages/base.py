@@ -66,6 +66,10 @@ class Stage:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     works: str = ALONE
+    # Of a stage between nodes: its probe leaves memos of what is finished (module_utils/earlier.py), for whoever resumes a run.
+    leaves_memos: bool = False
+    # And what it is told depends on the memos of all: they are looked at before (`finished` in `work`).
+    looks: bool = False
     # A check is worth nothing without a number, but for these, which pass by being done.
     conditions: frozenset[str] = frozenset()
     # The metrics that may stand for a check where no expectation names one; the first that it has.
@@ -108,7 +112,8 @@ class Stage:
         return frozenset()
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
-        """{target: {option of the module: value}}, computed once when the stage begins, of todos {target: {"stages", "settings"}}."""
+        """{target: {option of the module: value}}, computed once when the stage begins, of todos {target: {"stages", "settings"}}; with
+        "finished", the keys of a target's memos of this stage, where a run is resumed that was in it."""
         return {}
 
     def floors(self, plan: Record, target: str) -> list[Record]:

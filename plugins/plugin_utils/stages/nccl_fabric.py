@@ -49,6 +49,7 @@ def convicted(deciding: t.Mapping[Key, Record]) -> t.Iterator[Blame]:
 class NcclFabric(grouping.Grouped):
     name = "nccl_fabric"
     role = "gpufleet.acceptance.nccl_fabric"
+    leaves_memos = True
     # A finding of its search is one too.
     conditions = grouping.Grouped.conditions | {LOCALISE}
     primary = ("busbw",)

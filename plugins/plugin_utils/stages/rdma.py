@@ -12,7 +12,9 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import itertools
+import secrets
 import time
 import typing as t
 
@@ -21,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, ends_of, key_of, pair_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, ends_of, key_of, node_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
@@ -261,9 +263,10 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
     asker = {(i["check"], i["variant"], i["subject"]["id"]): i["target"] for i in pairs}
     ports = ports_of(run.journal.read()[0])
     told: dict[str, Record] = {}
+    finished = Finished(todos)
     for members in realms(nodes, settings):
         tests = kinds(settings[nodes[members[0]]])
-        book = Timetable({node: nodes[node] for node in members}, settings, ports, tests)
+        book = Timetable({node: nodes[node] for node in members}, settings, ports, tests, finished)
         for packed in _rounds_again(list(dict.fromkeys(i["subject"]["id"] for i in pairs)), book.nodes):
             for number, kind in enumerate(tests):
                 asked = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
@@ -302,10 +305,41 @@ def ports_of(records: t.Iterable[Record]) -> dict[str, list[Record]]:
     return found
 
 
-class Timetable:
-    """Rounds of tests, written down for each node."""
+class Finished:
+    """The tests that both sides had finished when a controller was lost, as their memos say: a number counts where the other side saw the
+    same test, so that what one side alone has is measured again."""
 
-    def __init__(self, nodes: dict[str, str], settings: dict[str, Record], ports: dict[str, list[Record]], tests: list[Record]) -> None:
+    def __init__(self, todos: t.Mapping[str, Record]) -> None:
+        # By walk, kind, pair, rail and ports the roles in which the nodes at its ends speak of a test.
+        sides: dict[tuple[str, ...], set[str]] = {}
+        # So many rounds of them were walked.
+        self.rounds = 0
+        for target, todo in todos.items():
+            for place, *test, role in filter(_is_key, todo.get("finished") or ()):
+                if node_of(test[-1] if role == "client" else test[-2]) == target:
+                    sides.setdefault(tuple(test), set()).add(role)
+                    self.rounds = max(self.rounds, place + 1)
+        self.tests = {test[1:] for test, roles in sides.items() if roles == {"server", "client"}}
+
+
+def _is_key(said: t.Any) -> bool:
+    """Whether what a node says is the key of a memo (probes/perftest.py): round, walk, check, variant, pair, rail, both ports, role."""
+    if not isinstance(said, list) or len(said) != 9 or not isinstance(said[0], int):
+        return False
+    return all(isinstance(word, str) for word in said[1:]) and 0 <= said[0] < 1 << 20
+
+
+class Timetable:
+    """Rounds of tests, written down for each node; without those that are finished."""
+
+    def __init__(
+        self,
+        nodes: dict[str, str],
+        settings: dict[str, Record],
+        ports: dict[str, list[Record]],
+        tests: list[Record],
+        finished: Finished | None = None,
+    ) -> None:
         self.nodes = nodes
         self.settings = settings
         self.ports = ports
@@ -314,6 +348,9 @@ class Timetable:
         self.number = 0
         self.rounds: dict[str, list[Record]] = {node: [] for node in nodes}
         self.absent: dict[str, list[Record]] = {node: [] for node in nodes}
+        self.finished = finished or Finished({})
+        # Of each client the tests that are finished, by check, variant and pair.
+        self.taken: dict[str, collections.Counter[tuple[str, str, str]]] = {node: collections.Counter() for node in nodes}
         first, last = (int(word) for word in str(self.wanted["rdma_tcp_ports"]).split("-"))
         self.first, self.span = first, last - first + 1
 
@@ -341,11 +378,21 @@ class Timetable:
         here: dict[str, list[Record]] = {}
         for kind, server, client, subject, step in tests:
             for place, rails in enumerate(step):
+                about = (self.tests[kind]["check"], self.tests[kind]["variant"], subject)
+                if (*about, *self._named(server, client, rails)) in self.finished.tests:
+                    self.taken[client][about] += 1
+                    continue
                 for node, test in self._sides(kind, server, client, subject, rails, place):
                     here.setdefault(node, []).append(test)
         for node, sides in here.items():
             self.rounds[node].append({"round": self.number, "tests": sides})
-        self.number += 1
+        self.number += bool(here)
+
+    def _named(self, server: str, client: str, rails: tuple[int, int]) -> tuple[str, str, str]:
+        """The rail of a test, and its two ports."""
+        serving, asking = self.ports[server][rails[0]], self.ports[client][rails[1]]
+        rail = str(rails[0]) if rails[0] == rails[1] else f"{rails[0]}-{rails[1]}"
+        return rail, f"{server}/nic/{serving['device']}/{serving['port']}", f"{client}/nic/{asking['device']}/{asking['port']}"
 
     def _refused(self, server: str, client: str) -> Record | None:
         for node in (server, client):
@@ -382,12 +429,13 @@ class Timetable:
         serving, asking = self.ports[server][rails[0]], self.ports[client][rails[1]]
         gids = self._gids(serving, asking)
         widest = max(len(p) for p in self.ports.values()) ** (2 if self.wanted["rdma_crossed"] else 1)
+        rail, a, b = self._named(server, client, rails)
         common = {
             "kind": kind,
             "subject": subject,
-            "rail": str(rails[0]) if rails[0] == rails[1] else f"{rails[0]}-{rails[1]}",
-            "a": f"{server}/nic/{serving['device']}/{serving['port']}",
-            "b": f"{client}/nic/{asking['device']}/{asking['port']}",
+            "rail": rail,
+            "a": a,
+            "b": b,
             # No round shares a port with its neighbours, in which somebody may still be late.
             "tcp_port": self.first + (self.number * widest + place) % self.span,
             "peer": self.address(server, gids[0].get("address") or serving["address"]),
@@ -432,12 +480,18 @@ class Timetable:
         window = (self.wanted["rdma_start_window"] or 30 + len(self.nodes)) + (KUBELET_S if on_cluster(self.wanted) else 0)
         slot = self.wanted["rdma_test_timeout"] + self.wanted["rdma_patience"]
         common = {
+            "walk": secrets.token_hex(8),
+            "rounds_before": self.finished.rounds,
             "kinds": self.tests,
             "slot": slot,
             "test_timeout": self.wanted["rdma_test_timeout"],
             "timeout": window + (self.number + 1) * slot + self.wanted["rdma_test_timeout"] + 60,
         }
-        own = {node: {"rounds": self.rounds[node], "absent": self.absent[node]} for node in self.rounds}
+        names = ("check", "variant", "subject")
+        taken = {
+            node: [{**dict(zip(names, key, strict=True)), "tests": tests} for key, tests in of.items()] for node, of in self.taken.items()
+        }
+        own = {node: {"rounds": self.rounds[node], "absent": self.absent[node], "finished": taken[node]} for node in self.rounds}
         if on_cluster(self.wanted):  # its window begins when all pods stand, see kube/meeting.py
             return {self.nodes[next(iter(own))]: {**common, "begins_in": float(window), "nodes": own}}
         # One moment for all, by the controller's clock; each target is told how far away it is.
@@ -453,6 +507,7 @@ class Rdma(base.Stage):
     before = ("rdma_ports",)
     after = ("rdma_again",)
     works = base.ROUNDS
+    leaves_memos = looks = True
     conditions = frozenset({TIMETABLE})
     primary = ("bandwidth", "latency")
     guardian_switch = "rdma_kube_guardian"

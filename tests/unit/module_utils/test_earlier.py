@@ -232,6 +232,46 @@ def test_what_is_not_certainly_its_own_is_not_taken(tmp_path: pathlib.Path, bega
     assert len(earlier.take(written(tmp_path / "r", [asked(**began), *said]), ASKED)) == taken
 
 
+# Stages between nodes ----------------------------------------------------------------------------------------------------
+
+MEMOS = [earlier.memo("one op=a", 1, more="x"), earlier.memo("two a|b", 2), {"check": "one", "variant": "op=a"}]
+
+
+def between(**changes: t.Any) -> dict[str, t.Any]:
+    run = {"run_id": RUN, "stage": "own", "settings": "5e", "attempts": {"one op=a": 1, "two a|b": 1}, **changes}
+    found = earlier.asked(run, [], "m", "b", {"token": os.urandom(4)})
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({}, [1, 2]),
+        ({"attempts": {"one op=a": 2, "two a|b": 1}}, [2]),
+        ({"attempts": {"one op=a": 1}}, [1]),
+        ({"settings": "5f"}, []),
+        ({"stage": "other"}, []),
+    ],
+)
+def test_of_a_stage_between_nodes_the_memos_are_taken(tmp_path: pathlib.Path, changes: dict[str, t.Any], keys: list[int]) -> None:
+    path = written(tmp_path / "r", [between(), *MEMOS])
+    assert [one["memo"]["key"] for one in earlier.take(path, between(**changes))] == keys
+    assert earlier.take(path, ASKED) == [] and earlier.said_something(path)
+
+
+def test_without_a_memo_nothing_is_finished_between_nodes(tmp_path: pathlib.Path) -> None:
+    path = written(tmp_path / "r", [between(), MEMOS[2]])
+    pathlib.Path(path).write_text(pathlib.Path(path).read_text().rsplit("\n", 2)[0] + "\n")  # before its guardian ends it
+    assert not earlier.said_something(path)
+
+
+def test_the_name_of_an_item_is_that_of_its_observation() -> None:
+    pair = {"kind": "pair", "id": "a|b"}
+    assert earlier.name_of({"check": "c", "variant": "v", "subject": pair}) == "c v a|b"
+    assert earlier.name_of({"check": "c", "variant": "", "subject": {"kind": "node", "id": "a"}}) == "c" == earlier.name_of({"check": "c"})
+
+
 def test_a_file_is_whole_or_nothing_of_it_is_taken(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "r"
     whole = pathlib.Path(written(path, [ASKED, *SAID])).read_bytes()

@@ -33,6 +33,32 @@ def make(tmp_path: pathlib.Path, script: str, **more: t.Any) -> group.Group:
     return group.Group(params, Node(60), {**HELLO, "hostname": "gpu-01", "simulated": False})
 
 
+STATE = {"counters": "5e", "log": [3, 9, None]}
+
+
+@pytest.mark.parametrize(
+    ("state", "taken"),
+    [
+        (STATE, True),
+        ({**STATE, "log": [10, 20, None]}, True),
+        ({**STATE, "log": [11, 20, None]}, False),  # lines between the two were overwritten
+        ({**STATE, "log": [3, 12, 11]}, False),  # an Xid
+        ({**STATE, "log": None}, False),
+        ({**STATE, "counters": "5f"}, False),
+        (None, False),
+    ],
+)
+def test_what_is_finished_holds_while_nothing_has_happened(tmp_path: pathlib.Path, state: t.Any, taken: bool) -> None:
+    mine = make(tmp_path, "exit 0")
+    for seat in mine.seats:
+        seat.state = STATE
+    mine.node.memos = [json.loads(json.dumps(mine.memo("one", [{"check": "one"}])))["memo"]]
+    mine.seats[1].state = state
+    assert mine.taken() == ({"one": [{"check": "one"}]} if taken else {})
+    mine.seats[1].problem = ("unreachable", "gone")
+    assert mine.taken() == {}
+
+
 @pytest.fixture
 def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")

@@ -12,6 +12,8 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import signal
 import threading
@@ -19,7 +21,9 @@ import typing as t
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, process
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.runner import COMMON
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, MANIFEST, Stage
 
@@ -32,7 +36,7 @@ class StageOnHost(base.StageOnTarget):
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
         if self.phase == "collect" and self.acting.finished(self.stage, self.host):
             return {"skipped": True, "changed": False, "skip_reason": "already measured"}
-        answer = self._answer()
+        answer = self._answer(self.args, self.request)
         if answer.get("state") == "running" and self.phase == "start":
             return {"changed": False, "msg": "started"}
         measurements = interpret(answer, self.completer)
@@ -43,27 +47,44 @@ class StageOnHost(base.StageOnTarget):
         facts = answer.get("ansible_facts")
         return {**self.result(measurements), **({"ansible_facts": facts} if facts else {})}
 
-    def args(self) -> dict[str, t.Any]:
-        """Besides, which attempt each check is: what the node had finished of it when a controller died is part of the answer. A stage
-        between nodes says nothing of that: its parts are nothing without one another."""
-        args = super().args()
-        if self.description.works == ALONE:
-            pairs = {earlier.name_of(item): item["attempt"] for item in self.planned.values()}
-            args["run"] = {**args["run"], "attempts": pairs}
-        return args
+    def look(self) -> dict[str, t.Any]:
+        """One question, whose answer is there for who makes the work of the stage; what does not answer has finished nothing."""
+        if not self.planned:
+            return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
+        answer = self._answer(self._to_look, payload.looking)
+        found = answer.get("finished")
+        self.acting.note_memos(self.stage, self.host, found if isinstance(found, list) else [])
+        return {"changed": False, "msg": "looked"}
 
-    def _answer(self) -> dict[str, t.Any]:
-        """The module's result, or one that says why there is none."""
+    def _to_look(self) -> dict[str, t.Any]:
+        given = {name: value for name, value in self.given.items() if name in COMMON}
+        return {**self.settled(COMMON), **given, "run": {**self.asked(), "phase": "all"}}
+
+    def asked(self) -> dict[str, t.Any]:
+        """Besides, which attempt each check is: what the node had finished of it when a controller died is part of the answer. The options
+        of a module between nodes are made anew each time; the settings of the plan, from which they are made, are not."""
+        asked = super().asked()
+        if self.description.works != ALONE:
+            if not self.description.leaves_memos:
+                return asked
+            text = json.dumps([collection.version(), self.settings, self.given], sort_keys=True, default=str)
+            asked["settings"] = hashlib.sha256(text.encode()).hexdigest()
+        return {**asked, "attempts": {earlier.name_of(item): item["attempt"] for item in self.planned.values()}}
+
+    def _answer(
+        self, made: t.Callable[[], dict[str, t.Any]], request: t.Callable[[dict[str, t.Any]], dict[str, t.Any]]
+    ) -> dict[str, t.Any]:
+        """The module's result for the arguments that are `made`, or one that says why there is none."""
         lost = self.acting.lost(self.host)
         if lost:
             return {"lost": lost}
         stop = threading.Event()
         threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
         try:
-            args = self.args()
+            args = made()
             if "answer" in args:  # a stage between nodes knows it without asking
                 return dict(args["answer"])
-            self.action.request = self.request(args)
+            self.action.request = request(args)
             return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
         except ValueError as error:
             return {"failed": True, "msg": f"wrong arguments: {error}"}

@@ -38,7 +38,9 @@ def ports(number: int, rails: int, down: t.Collection[int] = ()) -> list[dict[st
     ]  # fmt: skip
 
 
-def timetables(count: int, rails: int = 2, known: dict[str, t.Any] | None = None, **settings: t.Any) -> dict[str, t.Any]:
+def timetables(
+    count: int, rails: int = 2, known: dict[str, t.Any] | None = None, finished: dict[str, t.Any] | None = None, **settings: t.Any
+) -> dict[str, t.Any]:
     nodes = names(count)
     own = {**SETTINGS, **settings}
     items, _notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, own))
@@ -50,6 +52,8 @@ def timetables(count: int, rails: int = 2, known: dict[str, t.Any] | None = None
         for n, p in book.items()
     ]
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+    for node, keys in (finished or {}).items():
+        todos[node]["finished"] = keys
     return rdma.work(run, {"items": items}, todos)
 
 
@@ -178,6 +182,42 @@ def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
     assert {side["role"] for side in sides.values()} == {"server", "client"}
     (server,) = [node for node, side in sides.items() if side["role"] == "server"]
     assert {side["peer"] for side in sides.values()} == {server}  # its address is told when its pod runs
+
+
+WALK = [4, "0a", "read_bw", "direction=forward qps=8 size=65536", "n000|n001", "0", "n000/nic/mlx5_0/1", "n001/nic/mlx5_0/1"]
+
+
+def keys_of(args: dict[str, t.Any]) -> set[tuple[str, ...]]:
+    tests = [one for planned in args["rounds"] for one in planned["tests"]]
+    return {(args["kinds"][one["kind"]]["variant"], one["subject"], one["rail"]) for one in tests}
+
+
+def test_what_both_ends_have_finished_is_left_out_on_both() -> None:
+    whole = timetables(3)
+    found = timetables(3, finished={"n000": [[*WALK, "server"]], "n001": [[*WALK, "client"]]})
+    gone = {(WALK[3], "n000|n001", "0")}
+    for node in ("n000", "n001"):
+        assert keys_of(whole[node]) - keys_of(found[node]) == gone, "its other rail is measured"
+    assert keys_of(whole["n002"]) == keys_of(found["n002"])
+    assert found["n001"]["finished"] == [{"check": "read_bw", "variant": WALK[3], "subject": "n000|n001", "tests": 1}]
+    assert not found["n000"]["finished"] and found["n002"]["rounds_before"] == 5
+    assert found["n000"]["walk"] == found["n001"]["walk"] != whole["n000"]["walk"]
+
+
+@pytest.mark.parametrize(
+    "finished",
+    [
+        {"n000": [[*WALK, "server"]]},
+        {"n000": [[*WALK, "server"]], "n001": [[4, "0b", *WALK[2:], "client"]]},  # of another walk
+        {"n000": [[*WALK, "server"], [*WALK, "client"]]},  # one speaks for both
+        {"n000": [[*WALK, "server"]], "n002": [[*WALK, "client"]]},
+        {"n000": [[*WALK, "server"]], "n001": [[*WALK[:7], "n001/nic/mlx5_1/1", "client"]]},
+        {"n000": [["4", *WALK[1:], "server"], None, [], {}, [*WALK]], "n001": "rubbish"},
+    ],
+)
+def test_what_one_end_alone_says_is_measured_again(finished: dict[str, t.Any]) -> None:
+    whole, found = timetables(3), timetables(3, finished=finished)
+    assert all(keys_of(whole[node]) == keys_of(found[node]) and not found[node]["finished"] for node in whole)
 
 
 def test_a_pair_measured_again_brings_its_server() -> None:
