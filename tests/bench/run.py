@@ -248,6 +248,10 @@ def matrix() -> None:
     subprocess.run([sys.executable, str(HERE / "matrix.py")], check=True)
 
 
+def regression() -> None:
+    subprocess.run([sys.executable, str(HERE / "regression.py")], check=True)
+
+
 def history() -> None:
     subprocess.run([sys.executable, str(HERE / "history.py")], check=True)
 
@@ -300,7 +304,7 @@ FIGURES: dict[str, t.Callable[[], None]] = {
     f.__name__: f
     for f in (
         *(stage_overhead, stage_speedup, stage_long, nccl_parse, localise, matrix, all_pairs, kube_stack, gpu_overhead),
-        *(gemm_check, history),
+        *(gemm_check, history, regression),
     )
 }
 

@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How much speaks for a change, in logarithms of a likelihood ratio.
+
+Noise is taken to be Student's t about the level, with the degrees of freedom that the fleet shows, 3 where nothing is known: heavy enough
+that one run a thousand scatters away weighs little more than a few that are three away (Lange, Little and Taylor 1989). For the last k
+runs against the n before them the generalised likelihood ratio (Page 1954; Siegmund and Venkatraman 1995; Lai 1995 for the windows) is
+taken for another level, of what each run says beyond the one before it (AR(1), Box and Jenkins 1970), and for another scatter; both times
+n / (n + k), for the level before is an estimate as well. A window begins at three runs, and a level is a median: no single run moves it.
+A slow drift is looked for by ranks, which know no law of noise: the correlation of the ranks with lines that rise from one of a few
+onsets on (Mann 1945; Kendall; Spearman's rho with its exact variance), its variance inflated by how alike neighbouring runs are.
+
+Thresholds are read off simulated healthy fleets (`make bench FIGURE=regression`): the values of the weakest case, eight runs alone.
+
+Pure. This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.scatter import Noise, deviance
+
+Known = tuple[float, float, float]  # median, scatter, variance of the scatter's logarithm
+
+WINDOWS = (3, 4, 5, 6, 8, 11, 15, 20, 28, 40)
+SPREADS = (8, 11, 15, 20)  # windows for scatter
+RAMPS = (8, 10, 12, 15, 18, 22, 27, 33, 40, 60)  # windows for drift
+LEVEL = {3: 8.5, 4: 7.5, 5: 9.0, 6: 9.0}  # by the window, and for longer ones
+LEVEL_LONG = 11.0
+SPREAD = 11.0
+TREND = 3.8
+MINIMUM = 0.005  # of the value: less is nobody's concern
+UNSURE = 2.0  # times the variance of the scatter's logarithm, by which evidence is worth less
+CARRIED = 3.0  # scatters: more is not taken to be carried into the next run
+WIDER = (2.0, 3.0, 5.0)
+
+
+def level(window: t.Sequence[float], last: float, before: int, known: Known, noise: Noise) -> float:
+    """For the window's own median against the one known of so many before, of which `last` is the last; positive where it is higher,
+    negative where it is lower."""
+    middle, scatter, unsure = known
+    moved = statistics.median(window) - middle
+    if abs(moved) < MINIMUM:
+        return 0.0
+    moved /= scatter
+    alike, (half, tail) = noise.alike, noise.law(unsure)
+    # A single bad run is followed by one as any other.
+    limit, narrower = CARRIED * alike, math.sqrt(1 - alike * alike)
+    carried = expected = max(-limit, min(limit, alike * (last - middle) / scatter))
+    found = 0.0
+    for value in window:
+        z = (value - middle) / scatter
+        old, new = (z - carried) / narrower, (z - moved - expected) / narrower
+        found += math.log((tail + old * old) / (tail + new * new))
+        carried, expected = alike * z, alike * (z - moved)
+        carried = -limit if carried < -limit else limit if carried > limit else carried
+        expected = -limit if expected < -limit else limit if expected > limit else expected
+    found *= half * before / (before + len(window)) / (1 + UNSURE * unsure)
+    return math.copysign(max(found, 0.0), moved)
+
+
+def spread(zs: t.Sequence[float], before: int, unsure: float, noise: Noise) -> tuple[float, float]:
+    """(evidence, how many times wider): these distances from the old level, in old scatters, come from a wider law."""
+    law = noise.law(unsure)
+    as_ever = sum(deviance(z, law) for z in zs)
+    best = (0.0, 1.0)
+    for wider in WIDER:
+        found = as_ever - sum(deviance(z / wider, law) for z in zs) - len(zs) * math.log(wider)
+        best = max(best, (found * before / (before + len(zs)) / (1 + UNSURE * unsure), wider))
+    return best
+
+
+@functools.lru_cache(maxsize=4096)
+def _line(runs: int, rising: int) -> tuple[tuple[float, ...], float]:
+    """A line that is flat and rises over the last runs, about its mean, and the variance of its products with ranks."""
+    line = [0.0] * (runs - rising) + [float(i) for i in range(1, rising + 1)]
+    mean = sum(line) / runs
+    line = [value - mean for value in line]
+    return tuple(line), sum(value * value for value in line) * (runs * runs - 1) / 12 * runs / (runs - 1)
+
+
+def trend(values: t.Sequence[float], inflation: float) -> tuple[float, int]:
+    """(how many standard deviations the strongest line is away from chance, over how many runs it goes); negative where it falls."""
+    runs = len(values)
+    ranks = _ranks(values)
+    best = (0.0, 0)
+    for rising in RAMPS:
+        if rising > runs:
+            break
+        line, variance = _line(runs, rising)
+        found = sum(map(float.__mul__, line, ranks)) / math.sqrt(variance * inflation)
+        if abs(found) > abs(best[0]):
+            best = (found, rising)
+    return best
+
+
+def _ranks(values: t.Sequence[float]) -> list[float]:
+    """Equal values share the middle of their ranks."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    at = 0
+    while at < len(order):
+        end = at
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
+            end += 1
+        for place in range(at, end + 1):
+            ranks[order[place]] = (at + end) / 2
+        at = end + 1
+    return ranks

@@ -1,0 +1,276 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one series says by itself: walked from its first run to today, as if each had been read on its day.
+
+The reference is the runs that were as ever. Runs that stand on another level leave it: lower, they are a regression for as long as they
+last; higher, they become the reference once there are FEWEST of them. What comes back to the old level joins the old reference, and what
+comes back most of the way is a repair, which begins a new one. What turns out to have been chance goes back into the reference.
+
+Pure. This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import evidence, scatter
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Kind
+
+FEWEST = 8  # runs of the past; of fewer nothing is guessed
+BEFORE, BETWEEN = 5, 3  # runs that a level is known by: of the reference, and of what followed it
+CHANCE = 2.0  # evidence, below which a change is withdrawn,
+SAID = 7.0  # and from which on it is said again
+REPAIRED = 0.5  # of what was lost
+NEWS = 8  # runs, for which a better level is told
+HICCUP = 4.5  # scatters, beyond which one run is said to be out of line
+RECENT = 16  # runs, in which a subject flaps
+LOW, NEAR = 3.5, 2.5  # scatters: on another level, on the old one
+FLAPS, TURNS = 5, 3  # runs on the lower level, and changes between the two
+FAR, SIDES = 2.0, 0.25  # scatters, and the least share of what is so far away on either side, where there is more scatter
+LIKELIER = 1.0  # how much better a slope must fit than a step
+SCREEN = 2.8  # standard deviations of a mean, below which no window is looked at closely
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """`reference` and `moved` are places in the series: the runs as ever, and those since the change.
+
+    `by` is between their levels, `wider` between their scatters.
+    """
+
+    kind: Kind
+    reference: t.Sequence[int] = ()
+    moved: t.Sequence[int] = ()
+    by: float = 0.0
+    wider: float = 1.0
+
+
+class Walk:
+    """The state after so many runs: `good` is the reference, `now` where the subject stands, which may be the same."""
+
+    def __init__(self, values: t.Sequence[float], noise: scatter.Noise, floor: float) -> None:
+        self.values, self.noise, self.floor = values, noise, floor
+        self.good: list[int] = []
+        self.now = self.good
+        self.lost: list[int] = []  # all since the regression began
+        self.news: int | None = None  # where a better level began
+        self.strength = 0.0  # what speaks for the regression today
+        self.known: tuple[int, float, float] = (0, 0.0, 1.0)
+        self.screens = {k: SCREEN * math.sqrt(k * noise.inflation(k)) for k in evidence.WINDOWS}
+        for place in range(len(values)):
+            self._step(place)
+
+    def reference(self, places: t.Sequence[int]) -> evidence.Known:
+        middle, own = scatter.centre([self.values[p] for p in places])
+        return middle, *self.noise.scatter(own, len(places), self.floor)
+
+    def level(self, places: t.Sequence[int]) -> float:
+        return statistics.median([self.values[p] for p in places])
+
+    def evidence(self, places: t.Sequence[int], reference: t.Sequence[int]) -> float:
+        places = places[-max(evidence.WINDOWS) :]
+        window, last = [self.values[p] for p in places], self.values[reference[-1]]
+        return evidence.level(window, last, len(reference), self.reference(reference), self.noise)
+
+    def _step(self, place: int) -> None:
+        self.now.append(place)
+        if self.now is self.good:
+            since = self._shift(self.good, BEFORE)
+            if since:
+                moved = self.good[-since:]
+                self.good = self.good[:-since]
+                self._stand(moved)
+            return
+        if self.lost:
+            self.lost.append(place)
+        found = self.evidence(self.lost or self.now, self.good)
+        self.strength = -found
+        if abs(found) < CHANCE or (found > 0) == bool(self.lost):
+            self._back(self.lost or self.now)
+        elif not self.lost and len(self.now) >= FEWEST:
+            self.good = self.now
+        elif since := self._shift(self.now, BETWEEN):
+            self._again(self.now[:-since], self.now[-since:])
+
+    def _stand(self, moved: list[int]) -> None:
+        """On another level than the reference."""
+        self.now, self.strength = moved, -self.evidence(moved, self.good)
+        self.known = (0, 0.0, 1.0)
+        if self.level(moved) < self.level(self.good):
+            self.lost = self.lost or list(moved)
+        else:
+            self.lost, self.news = [], moved[0]
+
+    def _back(self, moved: list[int]) -> None:
+        self.good = sorted(self.good + moved)
+        self.now, self.lost, self.known = self.good, [], (0, 0.0, 1.0)
+
+    def _again(self, before: list[int], moved: list[int]) -> None:
+        """A second change: back, all the way or most of it, or further away."""
+        found = self.evidence(moved, self.good)
+        if abs(found) < CHANCE:
+            self.news = moved[0] if self.lost else None
+            self._back(moved)
+            return
+        if self.lost and found < 0:
+            was, good = self.level(before), self.level(self.good)
+            if self.level(moved) - was >= REPAIRED * (good - was):
+                self.good = self.now = moved
+                self.lost, self.news, self.known = [], moved[0], (0, 0.0, 1.0)
+                return
+        self._stand(moved)
+
+    def _shift(self, places: list[int], fewest: int) -> int:
+        """How many runs ago these came to another level; 0: they did not."""
+        count = len(places)
+        if count < fewest + evidence.WINDOWS[0]:
+            return 0
+        at, middle, spread = self.known
+        if not at or count > 1.15 * at:
+            middle, spread, _unsure = self.reference(places[: -evidence.WINDOWS[0]])
+            self.known = (count, middle, spread)
+        hold, total, done = 4 * spread, 0.0, 0
+        for window in evidence.WINDOWS:
+            if count - window < fewest:
+                break
+            while done < window:
+                done += 1
+                away = self.values[places[-done]] - middle
+                total += -hold if away < -hold else hold if away > hold else away
+            if abs(total) < self.screens[window] * spread:
+                continue
+            if abs(self.evidence(places[-window:], places[:-window])) >= evidence.LEVEL.get(window, evidence.LEVEL_LONG):
+                longest = min(max(evidence.WINDOWS), count - fewest)
+                ks = range(evidence.WINDOWS[0], longest + 1)
+                return self._begun(places, max(ks, key=lambda k: abs(self.evidence(places[-k:], places[:-k]))))
+        return 0
+
+    def _begun(self, places: list[int], window: int) -> int:
+        """The window without the runs at its beginning that are still as ever; two bad runs in a row are not yet a level."""
+        old, new = self.level(places[:-window]), self.level(places[-window:])
+        while window and abs(self.values[places[-window]] - old) < abs(self.values[places[-window]] - new):
+            window -= 1
+        return window if window >= evidence.WINDOWS[0] else 0
+
+
+def read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> Reading:
+    """Of the last of `values`, logarithms of which more is better, in the order of their runs."""
+    if len(values) <= FEWEST:
+        return Reading(Kind.SHORT, range(len(values) - 1))
+    walk, today = Walk(values, noise, floor), len(values) - 1
+    away = walk.now is not walk.good
+    reference = walk.good if away else walk.good[:-1]
+    if not reference:
+        return Reading(Kind.SHORT)
+    middle, spread, _unsure = walk.reference(reference)
+    if flapping := _flapping(values, middle, spread, reference):
+        return flapping
+    if scattering := _scattering(walk):
+        return scattering
+    if away and not walk.lost:
+        return Reading(Kind.IMPROVEMENT, walk.good, walk.now, walk.level(walk.now) - middle)
+    if away and walk.strength >= SAID:
+        return _shaped(walk, middle, spread)
+    if walk.news is not None and today - walk.news < NEWS and walk.news > 0:
+        moved = [p for p in walk.good if p >= walk.news]
+        lower = range(max(0, walk.news - NEWS), walk.news)
+        return Reading(Kind.IMPROVEMENT, lower, moved, walk.level(moved) - walk.level(lower))
+    if len(reference) < FEWEST:
+        return Reading(Kind.SHORT, reference)
+    return _drifting(walk) or _single(values[today] - middle, spread, reference, today)
+
+
+def _single(away: float, spread: float, reference: t.Sequence[int], today: int) -> Reading:
+    if abs(away) > max(HICCUP * spread, evidence.MINIMUM):
+        return Reading(Kind.HICCUP, reference, (today,), away)
+    return Reading(Kind.NOTHING, reference, (today,), away)
+
+
+def _flapping(values: t.Sequence[float], middle: float, spread: float, reference: t.Sequence[int]) -> Reading | None:
+    """Between the old level and a lower one: several runs on each, few elsewhere, and the lower ones agree."""
+    places = range(max(0, len(values) - RECENT), len(values))
+    zs = {p: (values[p] - middle) / spread for p in places}
+    low = [p for p in places if zs[p] < -LOW and middle - values[p] > evidence.MINIMUM]
+    near = [p for p in places if abs(zs[p]) < NEAR]
+    if len(low) < FLAPS or low[-1] < len(values) - 6 or len(low) + len(near) < 0.8 * len(places):
+        return None
+    side = [p in low for p in places if p in low or p in near]
+    if sum(a != b for a, b in itertools.pairwise(side)) < TURNS:
+        return None
+    near = [p for p in near if p > low[0]]
+    if len(near) < TURNS - 1:
+        return None
+    level, own = scatter.centre([values[p] for p in low])
+    if own > max(0.25 * (middle - level), 1.5 * spread):
+        return None
+    return Reading(Kind.FLAPPING, [p for p in reference if p not in low], low, level - middle)
+
+
+def _scattering(walk: Walk) -> Reading | None:
+    """More than before, to both sides: what is far away on one side is another level."""
+    places = range(walk.good[0] if len(walk.good) >= 2 * FEWEST else 0, len(walk.values))
+    best = (0.0, 1.0, 0)
+    for window in evidence.SPREADS:
+        if len(places) - window < FEWEST:
+            break
+        known = walk.reference(places[:-window])
+        away = [(walk.values[p] - known[0]) / known[1] for p in places[-window:]]
+        above, below = sum(z > FAR for z in away), sum(z < -FAR for z in away)
+        if min(above, below) >= max(2, SIDES * (above + below)):
+            found, wider = evidence.spread(away, len(places) - window, known[2], walk.noise)
+            best = max(best, (found, wider, window))
+    found, wider, window = best
+    if found < evidence.SPREAD or (walk.lost and found < walk.strength):
+        return None
+    return Reading(Kind.SCATTER, places[:-window], places[-window:], 0.0, wider)
+
+
+def _drifting(walk: Walk) -> Reading | None:
+    places = walk.good
+    if len(places) < 12:
+        return None
+    values = [walk.values[p] for p in places]
+    found, rising = evidence.trend(values, walk.noise.inflation(60))
+    if found > -evidence.TREND:
+        return None
+    rising = min(rising, len(places) - BEFORE)
+    before, since = places[:-rising], places[-rising:]
+    ended = walk.level(since[-max(3, len(since) // 4) :]) - walk.level(before)
+    if ended > -evidence.MINIMUM:
+        return None
+    return Reading(Kind.DRIFT, before, since, ended)
+
+
+def _shaped(walk: Walk, middle: float, spread: float) -> Reading:
+    """A step or a slope: which fits better, of lines that begin at one of a few runs."""
+    lost = walk.lost
+    places = sorted({*walk.good, *lost})[-2 * max(evidence.RAMPS) :]
+    values = [walk.values[p] for p in places]
+    begun = places.index(lost[0]) if lost[0] in places else 0
+    level = walk.level(lost)
+    step = _misfit(values, [middle if i < begun else level for i in range(len(values))], spread, walk.noise)
+    best = (step - LIKELIER, 0)
+    for rising in evidence.RAMPS:
+        onset = len(values) - rising
+        if onset < BEFORE:
+            break
+        slope = statistics.median([(values[i] - middle) / (i - onset + 1) for i in range(onset + rising // 3, len(values))])
+        line = [middle + slope * max(0, i - onset + 1) for i in range(len(values))]
+        best = min(best, (_misfit(values, line, spread, walk.noise), rising))
+    if best[1]:
+        since = places[-best[1] :]
+        before = [p for p in walk.good if p < since[0]]
+        if len(before) >= BEFORE:
+            return Reading(Kind.DRIFT, before, since, walk.level(since[-max(3, len(since) // 4) :]) - walk.level(before))
+    moved = walk.now if len(walk.now) >= BETWEEN else lost
+    return Reading(Kind.STEP, walk.good, lost, walk.level(moved) - middle)
+
+
+def _misfit(values: t.Sequence[float], line: t.Sequence[float], spread: float, noise: scatter.Noise) -> float:
+    law = noise.law(0.0)
+    return sum(scatter.deviance((v - at) / spread, law) for v, at in zip(values, line, strict=True))

@@ -1,0 +1,109 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What goes into the search for changes, and what comes out of it: plain data, no store and no measurement.
+
+Pure. This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing as t
+
+# {run: {place: {fact: value}}}: a place is a node, or a subject that has facts of its own.
+Facts = t.Mapping[str, t.Mapping[str, t.Mapping[str, t.Any]]]
+Key = tuple[str, str]  # subject, check
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One judged number of one run. `time` is in ISO 8601, UTC, and orders the runs."""
+
+    run: str
+    time: str
+    value: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Today:
+    """The number that is held against what was before, and what its subject is.
+
+    `check` is all that must be equal for two numbers to be comparable (stage, check, variant, metric), `model` what makes two subjects
+    identical. `places` are what it is or stands in, the nearest first: (("gpu", id), ("node", id)), for a path its two ports and nodes.
+    """
+
+    subject: str
+    check: str
+    point: Point
+    places: tuple[tuple[str, str], ...] = ()
+    model: str = ""
+    better: str = "higher"
+    unit: str = ""
+    label: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.subject, self.check
+
+    @property
+    def node(self) -> str:
+        return next((name for kind, name in self.places if kind == "node"), "")
+
+
+class Kind(enum.StrEnum):
+    NOTHING = "nothing"
+    HICCUP = "hiccup"
+    STEP = "step"
+    DRIFT = "drift"
+    SCATTER = "scatter"
+    FLAPPING = "flapping"
+    IMPROVEMENT = "improvement"
+    SHORT = "short_history"
+    UNUSABLE = "unusable"
+
+
+ALARMS = frozenset((Kind.STEP, Kind.DRIFT, Kind.SCATTER, Kind.FLAPPING))
+EVERYBODY = "everybody"
+
+
+@dataclasses.dataclass(frozen=True)
+class Whose:
+    """`kind` is "gpu", "node", "port" ... as in `places`, "everybody", or "" where nobody did anything. `fact`, `value` and `run` say what
+    everybody has had since."""
+
+    kind: str = ""
+    name: str = ""
+    fact: str = ""
+    value: str = ""
+    run: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What has become of one subject in one check; of all of them where `subject` is empty, and `members` are those.
+
+    `reference` is its own median of `runs` runs since `reference_since`; `level` its median since run `onset`; `change` is level against
+    reference in percent, negative where it became worse, whatever is better. `ignored` values were no numbers above zero.
+    """
+
+    subject: str
+    check: str
+    kind: Kind
+    whose: Whose
+    sentence: str
+    change: float | None = None
+    value: float | None = None
+    reference: float | None = None
+    runs: int = 0
+    reference_since: str = ""
+    level: float | None = None
+    onset: str = ""
+    onset_time: str = ""
+    ignored: int = 0
+    members: tuple[str, ...] = ()
+
+    @property
+    def alarm(self) -> bool:
+        return self.kind in ALARMS

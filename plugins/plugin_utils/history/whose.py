@@ -1,0 +1,161 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whose a change is: of the subject alone, of its node or port, or of everybody since a fact became another.
+
+A place is blamed for what most of its subjects did at the same time, the largest such place; a fact for what most places did that got its
+new value, and hardly any that did not, each since it got it.
+
+Pure. This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import typing as t
+from collections import defaultdict
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, Facts, Whose
+
+MOST = 0.6  # of the subjects of a place
+NEARLY = 0.8  # of the subjects that got a fact's new value
+TOGETHER = 3  # runs, within which changes are one
+# A fact that changed with a repair or an exchange: what was before is another machine's.
+REPAIRS = ("repaired*", "*serial*", "machine_id", "*uuid*", "*guid*")
+EXPLAINING = ("*driver*", "*firmware*", "nccl*", "cuda*", "vbios*", "bios*", "kernel*", "ofed*", "*version*", "image*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Became:
+    """A fact's new value, first seen in the run with that number."""
+
+    at: int
+    fact: str
+    value: str
+
+
+class History:
+    """What became of the facts of each place, over the runs in their order."""
+
+    def __init__(self, facts: Facts, runs: t.Sequence[str]) -> None:
+        self.facts, self.runs = facts, runs
+        self.of: dict[str, list[Became]] = {}
+
+    def place(self, name: str) -> list[Became]:
+        if name not in self.of:
+            self.of[name] = list(self._changes(name))
+        return self.of[name]
+
+    def _changes(self, name: str) -> t.Iterator[Became]:
+        before: t.Mapping[str, t.Any] | None = None
+        for at, run in enumerate(self.runs):
+            sheet = self.facts.get(run, {}).get(name)
+            if not sheet or sheet is before:
+                continue
+            for fact in sorted(sheet) if before is not None and sheet != before else ():
+                known = before is not None and fact in before
+                if before is not None and (before[fact] != sheet[fact] if known else fnmatch.fnmatchcase(fact, "repaired*")):
+                    yield Became(at, fact, str(sheet[fact]))
+            # What one run could not read is not forgotten.
+            before = {**(before or {}), **sheet}
+
+    def repaired(self, names: t.Iterable[str]) -> int:
+        """The last run that began anew for one of these places; 0 where none did."""
+        return max((one.at for name in names for one in self.place(name) if matches(one.fact, REPAIRS)), default=0)
+
+
+def matches(fact: str, patterns: t.Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(fact.lower(), pattern) for pattern in patterns)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A subject of one check: where it stands, and in which run (its number) it changed, None where it did not."""
+
+    subject: str
+    places: tuple[tuple[str, str], ...]
+    onset: int | None
+
+
+def whose(cases: t.Sequence[Case], history: History) -> dict[str, Whose]:
+    """{subject: whose it is}, of those that changed."""
+    changed = [case for case in cases if case.onset is not None]
+    found = {case.subject: _own(case) for case in changed}
+    if len(changed) < 2:
+        return found
+    found |= _places(cases, changed)
+    return found | _facts(cases, changed, history)
+
+
+def of_all(cases: t.Sequence[Case], onset: int, history: History) -> Whose:
+    """What the whole fleet did in a run: of the fact that changed then on most of it; of its node where it has only one."""
+    nodes = {name for case in cases for kind, name in case.places if kind == "node"}
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    places = {name for case in cases for name in _names(case)}
+    standing = {name for name in places if history.place(name)}
+    for name in standing:
+        for one in {(b.fact, b.value): b for b in history.place(name) if abs(b.at - onset) <= 1 and matches(b.fact, EXPLAINING)}.values():
+            counts[one.fact, one.value] += 1
+    if counts:
+        (fact, value), count = max(counts.items(), key=lambda item: (item[1], item[0]))
+        if 2 * count >= max(len(nodes), 1):
+            return Whose(EVERYBODY, "", fact, value, history.runs[onset])
+    if len(nodes) == 1:
+        return Whose("node", next(iter(nodes)), run=history.runs[onset])
+    return Whose(EVERYBODY, run=history.runs[onset])
+
+
+def _names(case: Case) -> set[str]:
+    return {case.subject, *(name for _kind, name in case.places)}
+
+
+def _own(case: Case) -> Whose:
+    kind, name = case.places[0] if case.places else ("subject", case.subject)
+    return Whose(kind, name)
+
+
+def _places(cases: t.Sequence[Case], changed: t.Sequence[Case]) -> dict[str, Whose]:
+    members: dict[tuple[str, str], int] = defaultdict(int)
+    for case in cases:
+        for place in case.places:
+            members[place] += 1
+    found: dict[str, Whose] = {}
+    for case in changed:
+        best: tuple[int, int] | None = None
+        for rank, place in enumerate(case.places):
+            if members[place] < 2:
+                continue
+            alike = sum(place in other.places and _together(case, other) for other in changed)
+            if alike >= 2 and alike >= MOST * members[place] and (best is None or (alike, -rank) > best):
+                best = (alike, -rank)
+                found[case.subject] = Whose(*place)
+    return found
+
+
+def _together(case: Case, other: Case) -> bool:
+    return case.onset is not None and other.onset is not None and abs(case.onset - other.onset) <= TOGETHER
+
+
+def _facts(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History) -> dict[str, Whose]:
+    """Each changed subject whose places got a fact's new value as it changed, where most that got it changed, and few that did not."""
+    got: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for case in cases:
+        for name in _names(case):
+            for one in history.place(name):
+                if matches(one.fact, EXPLAINING):
+                    got[one.fact, one.value][case.subject] = one.at
+    if not got:
+        return {}
+    nodes = {case.subject: next((name for kind, name in case.places if kind == "node"), case.subject) for case in cases}
+    found: dict[str, Whose] = {}
+    for (fact, value), since in sorted(got.items()):
+        explained = [c for c in changed if c.subject in since and c.onset is not None and abs(c.onset - since[c.subject]) <= TOGETHER]
+        spread = {nodes[c.subject] for c in explained}
+        others = [c for c in changed if c.subject not in since]
+        without = len(cases) - len(since)
+        if len(spread) < 2 or len(explained) < NEARLY * len(since) or (without and len(others) > (1 - NEARLY) * without):
+            continue
+        for case in explained:
+            found.setdefault(case.subject, Whose(EVERYBODY, "", fact, value, history.runs[since[case.subject]]))
+    return found

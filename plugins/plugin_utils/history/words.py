@@ -1,0 +1,133 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One sentence for a change.
+
+Pure. This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, Change, Kind, Today
+
+
+@dataclasses.dataclass(frozen=True)
+class Siblings:
+    """Identical subjects of the same check on the same node, and how many of them changed at the same time."""
+
+    count: int = 0
+    changed: int = 0
+
+
+def number(value: float | None) -> str:
+    """At least the digits before the point, at most five."""
+    if value is None:
+        return "no number"
+    return f"{value:.0f}" if abs(value) >= 10000 else f"{value:.4g}"
+
+
+def percent(change: float) -> str:
+    return f"{abs(change):.1f} % {'below' if change < 0 else 'above'}"
+
+
+def runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
+
+
+def sentence(today: Today, change: Change, siblings: Siblings, wider: float = 1.0) -> str:
+    """`change` without its sentence; its `change` in percent of better or worse is turned into above or below here."""
+    what = _what(today)
+    if change.kind == Kind.UNUSABLE:
+        return f"{what}: today's {change.value if change.value is not None else 'run'} gives no number above zero to compare"
+    if change.kind == Kind.SHORT:
+        ignored = f", {change.ignored} without a usable number" if change.ignored else ""
+        new = ", a new reference" if change.whose.fact else ""
+        return f"{what} {_value(today, change)}: {runs(change.runs)} before{new}{ignored}; too few to tell a change (8 are needed)"
+    own = f"its own median {number(change.reference)} of {runs(change.runs)} since {day(change.reference_since)}"
+    text = {
+        Kind.STEP: _moved, Kind.DRIFT: _moved, Kind.IMPROVEMENT: _moved,
+    }.get(change.kind, _at)(today, change, own)  # fmt: skip
+    if change.kind == Kind.NOTHING:
+        return text
+    if change.kind == Kind.HICCUP:
+        return f"{text}; one run alone, a hiccup until the next ones say more{_siblings(siblings)}"
+    if change.kind == Kind.SCATTER:
+        return (
+            f"{what} {_value(today, change)} scatters about {wider:.0f} times as much as before since {day(change.onset_time)}, about {own}"
+            + _siblings(siblings)
+        )
+    if change.kind == Kind.FLAPPING:
+        return (
+            f"{what} {_value(today, change)}, flaps since {day(change.onset_time)} between {own} and {number(change.level)}, "
+            f"{percent(_signed(today, change))} it{_siblings(siblings)}"
+        )
+    return text + _whose(today, change) + _siblings(siblings)
+
+
+def of_all(today: Today, change: Change) -> str:
+    """Of a change that all subjects of a check share."""
+    who = f"all {len(change.members)} subjects"
+    if change.whose.kind not in ("", EVERYBODY):
+        who += f", all on {change.whose.kind} {change.whose.name}"
+    because = f" when {change.whose.fact} became {change.whose.value}" if change.whose.fact else ""
+    went = {Kind.DRIFT: "drifted to", Kind.SCATTER: "scatter, and are", Kind.FLAPPING: "flap, and are"}.get(change.kind, "went to")
+    return (
+        f"{_what(today)}: {who} together {went} {percent(_signed(today, change))} their medians of {runs(change.runs)} before, "
+        f"since {day(change.onset_time)}{because}; nobody's own"
+    )
+
+
+def day(time: str) -> str:
+    return time[:10]
+
+
+def _what(today: Today) -> str:
+    return today.label or today.check
+
+
+def _value(today: Today, change: Change) -> str:
+    return f"{number(change.value)} {today.unit}".rstrip()
+
+
+def _signed(today: Today, change: Change) -> float:
+    """Percent as they are seen: a time that became worse is above."""
+    return change.change or 0.0
+
+
+def _at(today: Today, change: Change, own: str) -> str:
+    if change.value is None or not change.reference:
+        return f"{_what(today)} {_value(today, change)}"
+    return f"{_what(today)} {_value(today, change)}, {percent(100 * (change.value / change.reference - 1))} {own}"
+
+
+def _moved(today: Today, change: Change, own: str) -> str:
+    """Where today's value is beside the level that it is about, both are said."""
+    shown = 100 * (change.value / change.reference - 1) if change.value and change.reference else 0.0
+    moved = change.change or 0.0
+    drifting = "drifting " if change.kind == Kind.DRIFT else ""
+    if shown * moved > 0 and 0.5 * abs(moved) < abs(shown) < 1.5 * abs(moved):
+        return f"{_what(today)} {_value(today, change)}, {drifting and 'drifted to '}{percent(shown)} {own}"
+    since = f"{number(change.level)} {today.unit}".rstrip()
+    return f"{_what(today)} {_value(today, change)} today, {drifting}{since} since {day(change.onset_time)}, {percent(moved)} {own}"
+
+
+def _whose(today: Today, change: Change) -> str:
+    whose = change.whose
+    if whose.kind == EVERYBODY:
+        return f"; everybody's since {whose.fact} became {whose.value}" if whose.fact else "; everybody's"
+    if whose.name and (whose.kind, whose.name) not in today.places[:1] and whose.name != today.subject:
+        return f"; so is most of {whose.kind} {whose.name}"
+    return ""
+
+
+def _siblings(siblings: Siblings) -> str:
+    if not siblings.count:
+        return ""
+    many = siblings.count > 1
+    if not siblings.changed:
+        return f"; its {siblings.count} siblings unchanged" if many else "; its sibling unchanged"
+    if siblings.changed == siblings.count:
+        return f"; its {siblings.count} siblings as well" if many else "; its sibling as well"
+    return f"; {siblings.changed} of its {siblings.count} siblings as well"

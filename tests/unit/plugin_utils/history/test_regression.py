@@ -1,0 +1,309 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What changed, and whose it is: small series of which one sees what they are, and properties that hold for any."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.regression import changes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Change, Facts, Kind, Point, Today, Whose
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rigs.simulated import runs as simulated
+
+CHECK = "gemm bf16"
+Values = t.Sequence[float | None]
+
+
+def point(run: int, value: float | None) -> Point:
+    return Point(f"run-{run:03d}", simulated.time_of(run), value)
+
+
+def judged(series: t.Mapping[str, Values], facts: Facts | None = None, **of_today: t.Any) -> dict[str, Change]:
+    """{subject: its change today}, of subjects NODE/gpu/N; the last of each series is today's. "" is the whole fleet."""
+    today, past = [], {}
+    for subject, values in series.items():
+        places = (("gpu", subject), ("node", subject.split("/")[0]))
+        given = {"places": places, "model": "H200", "unit": "TFLOPS", "label": CHECK, **of_today}
+        today.append(Today(subject=subject, check=CHECK, point=point(len(values) - 1, values[-1]), **given))
+        past[subject, CHECK] = [point(run, value) for run, value in enumerate(values[:-1])]
+    return {change.subject: change for change in changes(today, past, facts)}
+
+
+def healthy(subject: object, count: int, level: float = 676.0, noise: float = 0.003) -> list[float]:
+    rng = random.Random(f"{subject}")
+    return [level * (1 + rng.uniform(-1.7, 1.7) * noise) for _run in range(count)]
+
+
+def fleet(nodes: int, count: int) -> dict[str, list[float]]:
+    return {f"n{node}/gpu/{gpu}": healthy((node, gpu), count) for node in range(1, nodes + 1) for gpu in range(8)}
+
+
+def since(values: Values, run: int, factor: float) -> list[float | None]:
+    return [value if at < run or value is None else value * factor for at, value in enumerate(values)]
+
+
+def test_a_step_of_one_gpu_in_one_sentence() -> None:
+    series: dict[str, Values] = {**fleet(2, 16)}
+    series["n1/gpu/3"] = [676.0, 675, 677, 676, 674, 678, 676, 675, 677, 676, 676, 675, 655, 654, 656, 655]
+    found = judged(series)
+    assert found["n1/gpu/3"].sentence == (
+        "gemm bf16 655 TFLOPS, 3.1 % below its own median 676 of 12 runs since 2026-08-02; its 7 siblings unchanged"
+    )
+    change = found["n1/gpu/3"]
+    assert (change.kind, change.whose, change.runs) == (Kind.STEP, Whose("gpu", "n1/gpu/3"), 12)
+    assert (change.reference, change.level, change.onset) == (676, 655, "run-012")
+    assert {c.kind for subject, c in found.items() if subject != "n1/gpu/3"} == {Kind.NOTHING}
+
+
+@pytest.mark.parametrize("days", (3, 4, 10, 40))
+def test_a_step_is_said_for_as_long_as_it_lasts(days: int) -> None:
+    series: dict[str, Values] = {**fleet(2, 12 + days)}
+    series["n1/gpu/3"] = since(series["n1/gpu/3"], 12, 0.95)
+    change = judged(series)["n1/gpu/3"]
+    assert change.kind == Kind.STEP
+    assert change.change == pytest.approx(-5, abs=0.5)
+
+
+def test_less_than_eight_runs_are_not_guessed_about() -> None:
+    series: dict[str, Values] = {"n1/gpu/0": [676, 675, 677, 600, 600, 600, 600]}
+    change = judged(series)["n1/gpu/0"]
+    assert change.kind == Kind.SHORT
+    assert not change.alarm
+    assert change.sentence == "gemm bf16 600 TFLOPS: 6 runs before; too few to tell a change (8 are needed)"
+
+
+def test_one_bad_run_is_a_hiccup_and_the_next_good_one_is_nothing() -> None:
+    series: dict[str, Values] = {**fleet(1, 20)}
+    series["n1/gpu/3"] = [*series["n1/gpu/3"][:-1], 500.0]
+    change = judged(series)["n1/gpu/3"]
+    assert change.kind == Kind.HICCUP
+    assert not change.alarm
+    assert "one run alone" in change.sentence
+    series["n1/gpu/3"] = [*series["n1/gpu/3"][:-2], 500.0, 676.0]
+    assert judged(series)["n1/gpu/3"].kind == Kind.NOTHING
+
+
+def test_a_slow_drift_is_told_from_a_step() -> None:
+    series: dict[str, Values] = {**fleet(2, 40)}
+    series["n2/gpu/1"] = [value * (1 - 0.002 * max(0, run - 18)) for run, value in enumerate(fleet(2, 40)["n2/gpu/1"])]
+    change = judged(series)["n2/gpu/1"]
+    assert change.kind == Kind.DRIFT
+    assert "drifted to" in change.sentence or "drifting" in change.sentence
+
+
+def test_flapping_between_two_levels() -> None:
+    series: dict[str, Values] = {**fleet(2, 36)}
+    series["n2/gpu/1"] = [v * (0.95 if run > 20 and run % 4 < 2 else 1) for run, v in enumerate(fleet(2, 36)["n2/gpu/1"])]
+    change = judged(series)["n2/gpu/1"]
+    assert change.kind == Kind.FLAPPING
+    assert "flaps since" in change.sentence
+
+
+def test_more_scatter() -> None:
+    series: dict[str, Values] = {**fleet(2, 44)}
+    series["n2/gpu/1"] = [676 + (v - 676) * (5 if run > 23 else 1) for run, v in enumerate(fleet(2, 44)["n2/gpu/1"])]
+    change = judged(series)["n2/gpu/1"]
+    assert change.kind == Kind.SCATTER
+    assert "times as much as before" in change.sentence
+
+
+def test_an_improvement_is_told_and_becomes_the_reference() -> None:
+    series: dict[str, Values] = {**fleet(2, 60)}
+    series["n1/gpu/3"] = since(series["n1/gpu/3"], 20, 1.05)
+    early = judged({subject: values[:25] for subject, values in series.items()})["n1/gpu/3"]
+    assert early.kind == Kind.IMPROVEMENT
+    assert "above its own median" in early.sentence
+    assert judged({subject: values[:45] for subject, values in series.items()})["n1/gpu/3"].kind == Kind.NOTHING
+    series["n1/gpu/3"] = since(series["n1/gpu/3"], 50, 1 / 1.05)
+    assert judged(series)["n1/gpu/3"].kind == Kind.STEP
+
+
+def test_what_came_back_is_told_and_then_as_ever() -> None:
+    series: dict[str, Values] = {**fleet(2, 60)}
+    series["n1/gpu/3"] = since(since(series["n1/gpu/3"], 20, 0.9), 30, 1 / 0.9)
+    kinds = [judged({subject: values[:count] for subject, values in series.items()})["n1/gpu/3"].kind for count in (30, 34, 50)]
+    assert kinds == [Kind.STEP, Kind.IMPROVEMENT, Kind.NOTHING]
+    series["n1/gpu/3"] = since(series["n1/gpu/3"], 55, 0.97)
+    assert judged(series)["n1/gpu/3"].kind == Kind.STEP
+
+
+def test_what_came_back_most_of_the_way_is_repaired_and_a_new_reference() -> None:
+    series: dict[str, Values] = {**fleet(2, 60)}
+    series["n1/gpu/3"] = since(since(series["n1/gpu/3"], 20, 0.9), 30, 0.98 / 0.9)
+    assert judged(series)["n1/gpu/3"].kind == Kind.NOTHING
+    series["n1/gpu/3"] = since(series["n1/gpu/3"], 55, 0.97)
+    assert judged(series)["n1/gpu/3"].kind == Kind.STEP
+
+
+def test_a_repair_begins_a_new_reference() -> None:
+    series: dict[str, Values] = {**fleet(2, 30)}
+    series["n1/gpu/3"] = since(series["n1/gpu/3"], 20, 0.95)
+    facts: Facts = {f"run-{run:03d}": {"n1/gpu/3": {"serial": "A" if run < 20 else "B"}} for run in range(30)}
+    assert judged(series)["n1/gpu/3"].kind == Kind.STEP
+    assert judged(series, facts)["n1/gpu/3"].kind == Kind.NOTHING
+    change = judged({subject: values[:24] for subject, values in series.items()}, facts)["n1/gpu/3"]
+    assert change.kind == Kind.SHORT
+    assert "3 runs before, a new reference" in change.sentence
+
+
+def test_a_whole_node_is_blamed_as_one() -> None:
+    series: dict[str, Values] = {**fleet(4, 24)}
+    for gpu in range(8):
+        series[f"n3/gpu/{gpu}"] = since(series[f"n3/gpu/{gpu}"], 19, 0.96)
+    found = judged(series)
+    ill = {subject for subject, change in found.items() if change.alarm}
+    assert ill == {f"n3/gpu/{gpu}" for gpu in range(8)}
+    assert {found[subject].whose for subject in ill} == {Whose("node", "n3")}
+    assert "so is most of node n3; its 7 siblings as well" in found["n3/gpu/0"].sentence
+
+
+def test_what_everybody_did_is_nobodys_and_the_driver_is_named() -> None:
+    series: dict[str, Values] = {subject: since(values, 20, 0.97) for subject, values in fleet(5, 26).items()}
+    nodes = [f"n{node}" for node in range(1, 6)]
+    facts: Facts = {f"run-{run:03d}": {node: {"driver": "570" if run < 20 else "580"} for node in nodes} for run in range(26)}
+    found = judged(series, facts)
+    assert not [subject for subject, change in found.items() if subject and change.alarm]
+    assert found[""].whose == Whose("everybody", "", "driver", "580", "run-020")
+    assert found[""].kind == Kind.STEP
+    assert "when driver became 580; nobody's own" in found[""].sentence
+    assert len(found[""].members) == 40
+
+
+@pytest.mark.parametrize("updated", (2, 3))
+def test_a_driver_that_only_some_nodes_have_is_blamed_and_no_gpu(updated: int) -> None:
+    got = [f"n{node}" for node in range(1, updated + 1)]
+    series: dict[str, Values] = {s: since(v, 20, 0.95) if s.split("/")[0] in got else v for s, v in fleet(8, 26).items()}
+    facts: Facts = {
+        f"run-{run:03d}": {f"n{node}": {"driver": "580" if run >= 20 and f"n{node}" in got else "570"} for node in range(1, 9)}
+        for run in range(26)
+    }
+    found = judged(series, facts)
+    ill = [change for change in found.values() if change.alarm]
+    assert len(ill) == 8 * updated
+    assert {change.whose for change in ill} == {Whose("everybody", "", "driver", "580", "run-020")}
+    assert "everybody's since driver became 580" in ill[0].sentence
+
+
+def test_who_does_not_become_better_with_the_others_did_not_become_worse() -> None:
+    series: dict[str, Values] = {s: v if s == "n1/gpu/0" else since(v, 20, 1.04) for s, v in fleet(5, 30).items()}
+    assert not [subject for subject, change in judged(series).items() if change.alarm]
+
+
+def test_a_port_is_blamed_for_its_paths() -> None:
+    nodes = [f"n{i}" for i in range(6)]
+    today, past = [], {}
+    for a in nodes:
+        for b in nodes:
+            if a < b:
+                values = since(healthy((a, b), 20, 48.0), 15, 0.9 if a == "n0" else 1)
+                places = (("link", f"{a}|{b}"), ("port", f"{a}/p1"), ("port", f"{b}/p1"), ("node", a), ("node", b))
+                today.append(Today(f"{a}|{b}", "rdma", point(19, values[-1]), places, unit="GB/s", label="ib_write_bw"))
+                past[f"{a}|{b}", "rdma"] = [point(run, value) for run, value in enumerate(values[:-1])]
+    ill = [change for change in changes(today, past) if change.alarm]
+    assert {change.subject for change in ill} == {f"n0|n{i}" for i in range(1, 6)}
+    assert {change.whose for change in ill} == {Whose("port", "n0/p1")}, [change.sentence for change in ill]
+
+
+def test_a_latency_becomes_worse_upwards() -> None:
+    series: dict[str, Values] = {s: since(v, 20, 1.05) if s == "n1/gpu/0" else v for s, v in fleet(2, 25).items()}
+    change = judged(series, better="lower", unit="us")["n1/gpu/0"]
+    assert change.kind == Kind.STEP
+    assert "above its own median" in change.sentence
+    assert judged(series, better="higher")["n1/gpu/0"].kind == Kind.IMPROVEMENT
+
+
+def test_constant_values_have_a_least_scatter() -> None:
+    series: dict[str, Values] = {f"n1/gpu/{gpu}": [676.0] * 30 for gpu in range(8)}
+    assert {change.kind for change in judged(series).values()} == {Kind.NOTHING}
+    series["n1/gpu/0"] = [*[676.0] * 29, 676.5]
+    assert judged(series)["n1/gpu/0"].kind == Kind.NOTHING
+    series["n1/gpu/0"] = [*[676.0] * 26, *[655.0] * 4]
+    assert judged(series)["n1/gpu/0"].kind == Kind.STEP
+
+
+def test_rounded_values_are_no_steps() -> None:
+    series: dict[str, Values] = {s: [round(v / 5) * 5 for v in values] for s, values in fleet(3, 50).items()}
+    assert not [change for change in judged(series).values() if change.alarm]
+
+
+def test_values_that_are_no_numbers_are_left_out_and_counted() -> None:
+    bad: Values = [None, math.nan, math.inf, 0.0, -3.0]
+    change = judged({"n1/gpu/0": [*bad, *healthy(1, 9)]})["n1/gpu/0"]
+    assert (change.kind, change.ignored) == (Kind.NOTHING, 5)
+    for value in bad:
+        today = judged({"n1/gpu/0": [*healthy(1, 12), value]})["n1/gpu/0"]
+        assert today.kind == Kind.UNUSABLE
+        assert not today.alarm
+        assert "no number above zero" in today.sentence
+
+
+def test_neither_a_later_run_nor_the_same_one_is_the_past() -> None:
+    values = healthy(1, 20)
+    today = Today("n1/gpu/0", CHECK, point(12, 676.0))
+    past = [point(run, 676 if run < 12 else 500) for run, _value in enumerate(values)]
+    (change,) = changes([today], {today.key: past})
+    assert (change.kind, change.runs) == (Kind.NOTHING, 12)
+
+
+def test_a_subject_that_joins_late_is_judged_by_its_own_runs() -> None:
+    series: dict[str, Values] = {**fleet(2, 30)}
+    series["n1/gpu/0"] = [*[None] * 18, *since(healthy("late", 12, 640), 8, 0.95)]
+    assert judged(series)["n1/gpu/0"].kind == Kind.STEP
+    series["n1/gpu/1"] = [*[None] * 24, *healthy("later", 6, 640)]
+    assert judged(series)["n1/gpu/1"].kind == Kind.SHORT
+
+
+def test_nobody_today_is_nothing() -> None:
+    assert changes([], {}) == []
+
+
+PLANTS = {3: simulated.Plant("step", 20, 0.04), 11: simulated.Plant("drift", 12, 0.003), 20: simulated.Plant("step", 26, 0.08)}
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), scale=st.sampled_from((2.0**-40, 0.125, 1024.0, 2.0**60)))
+def test_another_unit_changes_nothing(seed: int, scale: float) -> None:
+    made = simulated.fleet(seed, 3, 30, simulated.Weather(noise=(0.003, 0.02)), PLANTS)
+    today, past = made.today(29), made.past(29)
+
+    def scaled(one: Point) -> Point:
+        return dataclasses.replace(one, value=None if one.value is None else one.value * scale)
+
+    in_other_unit = changes(
+        [dataclasses.replace(one, point=scaled(one.point)) for one in today], {key: list(map(scaled, value)) for key, value in past.items()}
+    )
+    as_it_was = changes(today, past)
+    assert [(c.subject, c.kind, c.onset, c.whose) for c in in_other_unit] == [(c.subject, c.kind, c.onset, c.whose) for c in as_it_was]
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), order=st.randoms(use_true_random=False))
+def test_the_order_of_subjects_and_of_their_past_changes_nothing(seed: int, order: random.Random) -> None:
+    made = simulated.fleet(seed, 3, 30, simulated.Weather(noise=(0.003, 0.02)), PLANTS)
+    today, past = made.today(29), made.past(29)
+    before = {change.subject: change for change in changes(today, past, made.facts())}
+    order.shuffle(today)
+    for values in past.values():
+        order.shuffle(values)
+    after = {change.subject: change for change in changes(today, past, made.facts())}
+    assert {s: (c.kind, c.sentence) for s, c in after.items()} == {s: (c.kind, c.sentence) for s, c in before.items()}
+
+
+NUMBERS = st.one_of(
+    st.none(), st.floats(), st.sampled_from((0.0, -1.0, 676.0, 676.0, 655.0, 5e-324, 1.7e308)), st.floats(600, 700), st.integers(-3, 800)
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.lists(NUMBERS, min_size=1, max_size=40), min_size=1, max_size=9), st.sampled_from(("higher", "lower")))
+def test_whatever_the_numbers_each_subject_has_an_answer(rows: list[list[float | None]], better: str) -> None:
+    series = {f"n1/gpu/{number}": row for number, row in enumerate(rows)}
+    found = judged(series, better=better)
+    assert set(series) <= set(found)
+    assert all(change.sentence for change in found.values())
