@@ -19,6 +19,8 @@ Record = dict[str, t.Any]
 # The environment of pods, the options of sinks and the addresses of a gateway and a database may hold a secret, and a run's folder is
 # for everybody: whoever resumes gives them again.
 HIDDEN = ("acceptance_kube_env", "acceptance_sinks", "acceptance_pushgateway", "acceptance_history_url")
+# Whoever resumes says whether he waits: a run that was left to its clusters is collected and judged.
+TODAYS = {"acceptance_detach": False}
 # Shown of a value that differs.
 SHOWN = 80
 
@@ -64,8 +66,9 @@ def settings(written: Record, planner: t.Any, stages: list[Interface]) -> tuple[
     differs: dict[str, list[str]] = {}
     for host, number in kept["of"].items():
         then, now = kept["sets"][number], today.get(host, {})
-        ways = planes.of(then, host).ways
-        found[host] = {**then, **{name: now[name] for name in now if name not in then or (name in ways and now[name])}}
+        ways = {*planes.of(then, host).ways, *TODAYS}
+        todays = {name: now[name] for name in now if name not in then or name in TODAYS or (name in ways and now[name])}
+        found[host] = {**then, **TODAYS, **todays}
         for name in sorted({*then, *now}) if now else ():
             was, is_now = _plain(then.get(name)), _plain(now.get(name))
             if name in then and was != is_now and name not in ways:

@@ -214,6 +214,18 @@ def test_a_resume_goes_on_with_what_the_run_was_begun_with_and_says_what_differs
     assert notes == ['gpu-01, gpu-02, gpu-03: disk_size is "4G" in today\'s inventory, this run goes on with "1G"']
 
 
+def test_a_resume_waits_for_what_was_left_to_a_cluster_unless_it_is_told_not_to(site: Site) -> None:
+    plan = build(site.planner(), DISK)
+    for one in plan["settings"]["sets"]:
+        one["acceptance_detach"] = True
+    for given, detached in (({}, False), ({"acceptance_detach": True}, True), ({"disk_sise": "1G"}, False)):
+        today = site.planner(given)
+        stages, _skipped = today.stages(plan["stages"])
+        found, notes = site.of.kept.settings(plan, today, stages)
+        assert {values["acceptance_detach"] for values in found.values()} == {detached}, given
+        assert not any("acceptance_detach" in note for note in notes)
+
+
 def test_a_resume_passes_over_an_inventory_that_cannot_be_planned_today(site: Site) -> None:
     plan = build(site.planner(), DISK)
     today = site.planner({"disk_sise": "1G"})
