@@ -332,7 +332,8 @@ class Session:
         os.write(self._alive_pipe, b"d")
 
     def look(self, asked: dict[str, t.Any], wait_for_lock_s: float = 0.0) -> list[dict[str, t.Any]]:
-        """What a `start` that is asked this would find, which stays where it is. A probe of ours that still works is ended."""
+        """What a `start` that is asked this would find, which stays where it is. A probe of ours that still works is ended: its other
+        side, on another node, is or will be."""
         if not os.path.exists(self.result_path):
             return []
         self.acquire(wait_for_lock_s)
@@ -415,7 +416,6 @@ class Session:
                     os.unlink(self.result_path)
                     os.rmdir(folder)
             os.rmdir(self.state_dir)
-
 
     # The node, for one at a time ---------------------------------------------------------------------------------
 
