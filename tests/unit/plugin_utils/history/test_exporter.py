@@ -1,0 +1,165 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What Prometheus is told of the history: the fleet of today and nothing of yesterday's, whatever nodes are called."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import pathlib
+import typing as t
+import urllib.request
+
+import prometheus_client.openmetrics.parser
+import prometheus_client.parser
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, exporter, folders
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, url_of
+from harness import history_runs as runs
+from harness.history_content import content, put
+from harness.history_runs import Machine
+
+Sample = tuple[dict[str, str], float]
+HOSTILE = ['quote " back \\ slash', "two\nlines", "\x1b[31mred", "é" * 300, "x" * 300 + "a", "x" * 300 + "b"]
+
+
+@pytest.fixture(autouse=True)
+def _long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "DAYS", 3650)
+
+
+@pytest.fixture
+def made(tmp_path: pathlib.Path) -> exporter.Exporter:
+    return exporter.Exporter(url_of(tmp_path))
+
+
+def bring(results: pathlib.Path) -> None:
+    with Store(url_of(results), make=True) as store:
+        folders.bring(store, str(results))
+
+
+def shown(of: exporter.Exporter, accept: str = "text/plain") -> dict[str, list[Sample]]:
+    """{name: samples}, as the parser of the format reads them; OpenMetrics and the older text say the same."""
+    of.look()
+    found: dict[str, list[Sample]] = {}
+    kind, text = of.metrics(accept)
+    openmetrics = "openmetrics" in kind
+    parser: t.Any = prometheus_client.openmetrics.parser if openmetrics else prometheus_client.parser
+    assert text.endswith(b"# EOF\n") == openmetrics
+    for family in parser.text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name.removeprefix(exporter.PREFIX), []).append((sample.labels, sample.value))
+    return found
+
+
+def of(samples_of: t.Iterable[Sample], label: str = "node") -> dict[str, float]:
+    return {labels[label]: value for labels, value in samples_of}
+
+
+def test_each_node_has_its_last_numbers_floors_and_verdicts(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    runs.judged(tmp_path, 1, runs.fleet(a=670.0, b=671.0))
+    runs.judged(tmp_path, 2, runs.fleet(a=669.0, b=540.0))
+    bring(tmp_path)
+    for accept in exporter.ACCEPT:
+        found = shown(made, accept)
+        gemm = [one for one in found["check_value"] if one[0]["check"] == "bf16"]
+        assert of(gemm) == {"a": 669.0, "b": 540.0} and {labels["unit"] for labels, _value in gemm} == {"TFLOPS"}
+        assert of(found["check_floor"]) == {"a": 636.5, "b": 636.5}
+        assert {(labels["node"], labels["verdict"]) for labels, _one in found["node_verdict"]} == {("a", "PASS"), ("b", "FAIL")}
+        assert [(labels["run"], value) for labels, value in found["accepted"]] == [(runs.run_id(2), 0.0)]
+        assert [value for _labels, value in found["coverage"]] == [1.0] and found["history_up"] == [({}, 1.0)]
+        assert of(found["verdicts"], "verdict")["FAIL"] >= 1
+
+
+def test_a_node_is_there_until_a_whole_run_of_its_targets_does_without_it(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    runs.judged(tmp_path, 1, runs.fleet(a=670.0, b=670.0))
+    runs.judged(tmp_path, 1 + 1, runs.fleet(x=670.0))  # another fleet
+    runs.judge(runs.measured(tmp_path, 3, runs.fleet(a=540.0), partial=True, left_out=["b"]))
+    bring(tmp_path)
+    found = shown(made)
+    assert {(labels["node"], labels["verdict"]) for labels, _one in found["node_verdict"]} == {("a", "FAIL"), ("b", "PASS"), ("x", "PASS")}
+    assert len(found["accepted"]) == 3
+    runs.judged(tmp_path, 4, runs.fleet(a=670.0, c=670.0))
+    bring(tmp_path)
+    found = shown(made)
+    assert set(of(found["node_verdict"])) == {"a", "c", "x"} == set(of(found["node_judged_seconds"]))
+    assert set(of(found["check_value"])) == {"a", "c", "x"}
+
+
+def test_a_node_shows_the_worst_of_its_gpus(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    runs.judged(tmp_path, 1, {"a": Machine("a" * 32, {1: 670.0, 2: 500.0, 3: 400.0})})
+    bring(tmp_path)
+    found = shown(made)
+    assert of([one for one in found["check_value"] if one[0]["check"] == "bf16"]) == {"a": 400.0}
+
+
+def test_no_name_breaks_the_text_and_long_ones_stay_apart(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    put(tmp_path, content(HOSTILE, []))
+    for accept in exporter.ACCEPT:
+        found = shown(made, accept)
+        names = list(of(found["check_value"]))
+        assert len(names) == len(set(names)) == len(HOSTILE) and all(len(name) <= exporter.LABEL for name in names)
+        assert set(HOSTILE[:3]) <= set(names)
+        assert list(of(found["check_regression"])) == HOSTILE[:1]
+
+
+def test_pairs_are_bounded_and_the_bad_ones_are_shown(
+    tmp_path: pathlib.Path, made: exporter.Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "PAIRS", 2)
+    put(tmp_path, content(["a", "b", "c"], [("a", "b"), ("a", "c"), ("b", "c")]))
+    found = shown(made)
+    assert found["pairs_left_out"] == [({}, 1.0)] and len(found["pair_value"]) == 2
+    assert ("a", "b", "FAIL") in {(labels["a"], labels["b"], labels["verdict"]) for labels, _one in found["pair_verdict"]}
+    assert set(of(found["node_verdict"])) == {"a", "b", "c"}, "what is wrong with a pair is not said of its nodes"
+
+
+def test_a_history_that_goes_away_is_said_and_what_was_known_stays(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    found = shown(made)
+    assert found["history_up"] == [({}, 0.0)] and set(found) == {"history_up", "history_read_seconds"}
+    with pytest.raises(Exception, match="there is no history yet"):
+        made.healthz("")
+    runs.judged(tmp_path, 1, runs.fleet(a=670.0))
+    bring(tmp_path)
+    assert shown(made)["history_up"] == [({}, 1.0)] and made.healthz("")[1] == b"ok\n"
+    for path in tmp_path.glob("history.db*"):
+        path.rename(path.with_name(f"away-{path.name}"))
+    made._store = None
+    found = shown(made)
+    assert found["history_up"] == [({}, 0.0)] and set(of(found["node_verdict"])) == {"a"}
+
+
+def test_many_scrapes_at_once_are_answered_while_something_is_imported(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    runs.judged(tmp_path, 1, runs.fleet(a=670.0))
+    bring(tmp_path)
+    made.look()
+    server = made.serve("127.0.0.1", 0)
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+
+        def scrape(_number: int) -> int:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return int(b"node_verdict{" in answer.read())
+
+        with concurrent.futures.ThreadPoolExecutor(100) as many:
+            answers = many.map(scrape, range(100))
+            runs.judged(tmp_path, 2, runs.fleet(a=670.0, b=670.0))
+            bring(tmp_path)
+            made.look()
+            assert sum(answers) == 100
+        assert set(of(shown(made)["node_verdict"])) == {"a", "b"}
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_port_that_is_taken_is_one_sentence(tmp_path: pathlib.Path, made: exporter.Exporter, capsys: pytest.CaptureFixture[str]) -> None:
+    server = made.serve("127.0.0.1", 0)
+    try:
+        arguments = ["--results-dir", str(tmp_path), "--address", "127.0.0.1", "--port", str(server.server_port)]
+        assert exporter.main(arguments) == 1
+        assert f"exporter: port {server.server_port} on 127.0.0.1 cannot be had" in capsys.readouterr().err
+    finally:
+        server.shutdown()
+        server.server_close()
