@@ -9,7 +9,8 @@ runs against the n before them the generalised likelihood ratio (Page 1954; Sieg
 taken for another level, of what each run says beyond the one before it (AR(1), Box and Jenkins 1970), and for another scatter; both times
 n / (n + k), for the level before is an estimate as well. A window begins at three runs, and a level is a median: no single run moves it.
 A slow drift is looked for by ranks, which know no law of noise: the correlation of the ranks with lines that rise from one of a few
-onsets on (Mann 1945; Kendall; Spearman's rho with its exact variance), its variance inflated by how alike neighbouring runs are.
+onsets on (Mann 1945; Kendall; Spearman's rho with its exact variance), its variance inflated by how alike neighbouring runs are. Where
+these ask for it, the likelihood ratio is taken for such a line, whose slope is a median of slopes (Theil 1950; Sen 1968).
 
 Thresholds are read off simulated healthy fleets (`make bench FIGURE=regression`): the values of the weakest case, eight runs alone.
 
@@ -19,6 +20,7 @@ Pure. This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 import typing as t
@@ -33,7 +35,8 @@ RAMPS = (8, 10, 12, 15, 18, 22, 27, 33, 40, 60)  # windows for drift
 LEVEL = {3: 8.5, 4: 7.5, 5: 9.0, 6: 9.0}  # by the window, and for longer ones
 LEVEL_LONG = 11.0
 SPREAD = 11.0
-TREND = 3.8
+TREND = 2.0  # standard deviations, from which on ranks ask for a closer look
+SLOPE = 7.0
 MINIMUM = 0.005  # of the value: less is nobody's concern
 UNSURE = 2.0  # times the variance of the scatter's logarithm, by which evidence is worth less
 CARRIED = 3.0  # scatters: more is not taken to be carried into the next run
@@ -43,25 +46,41 @@ WIDER = (2.0, 3.0, 5.0)
 def level(window: t.Sequence[float], last: float, before: int, known: Known, noise: Noise) -> float:
     """For the window's own median against the one known of so many before, of which `last` is the last; positive where it is higher,
     negative where it is lower."""
-    middle, scatter, unsure = known
-    moved = statistics.median(window) - middle
+    moved = statistics.median(window) - known[0]
     if abs(moved) < MINIMUM:
         return 0.0
-    moved /= scatter
+    found = _ratio(window, itertools.repeat(moved), last, known, noise) * before / (before + len(window))
+    return math.copysign(max(found, 0.0), moved)
+
+
+def slope(window: t.Sequence[float], last: float, before: int, known: Known, noise: Noise) -> float:
+    """For a line through the window that begins at the level before it; the slope is the median of those of its points."""
+    middle, runs = known[0], len(window)
+    steep = statistics.median([(value - middle) / run for run, value in enumerate(window, 1) if run > runs // 3])
+    if abs(steep * runs) < MINIMUM:
+        return 0.0
+    found = _ratio(window, (steep * run for run in range(1, runs + 1)), last, known, noise)
+    total, squares = runs * (runs + 1) / 2, runs * (runs + 1) * (2 * runs + 1) / 6
+    return math.copysign(max(found * (1 - total * total / (before + runs) / squares), 0.0), steep)
+
+
+def _ratio(window: t.Sequence[float], moved: t.Iterable[float], last: float, known: Known, noise: Noise) -> float:
+    """Of the window moved so from the level known, against it not moved."""
+    middle, scatter, unsure = known
     alike, (half, tail) = noise.alike, noise.law(unsure)
     # A single bad run is followed by one as any other.
     limit, narrower = CARRIED * alike, math.sqrt(1 - alike * alike)
     carried = expected = max(-limit, min(limit, alike * (last - middle) / scatter))
     found = 0.0
-    for value in window:
+    for value, by in zip(window, moved, strict=False):
         z = (value - middle) / scatter
-        old, new = (z - carried) / narrower, (z - moved - expected) / narrower
+        rest = z - by / scatter
+        old, new = (z - carried) / narrower, (rest - expected) / narrower
         found += math.log((tail + old * old) / (tail + new * new))
-        carried, expected = alike * z, alike * (z - moved)
+        carried, expected = alike * z, alike * rest
         carried = -limit if carried < -limit else limit if carried > limit else carried
         expected = -limit if expected < -limit else limit if expected > limit else expected
-    found *= half * before / (before + len(window)) / (1 + UNSURE * unsure)
-    return math.copysign(max(found, 0.0), moved)
+    return found * half / (1 + UNSURE * unsure)
 
 
 def spread(zs: t.Sequence[float], before: int, unsure: float, noise: Noise) -> tuple[float, float]:

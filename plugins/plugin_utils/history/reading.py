@@ -235,10 +235,18 @@ def _drifting(walk: Walk) -> Reading | None:
     if len(places) < 12:
         return None
     values = [walk.values[p] for p in places]
-    found, rising = evidence.trend(values, walk.noise.inflation(60))
-    if found > -evidence.TREND:
+    ranked, _rising = evidence.trend(values, walk.noise.inflation(60))
+    if ranked > -evidence.TREND:
         return None
-    rising = min(rising, len(places) - BEFORE)
+    best = (0.0, 0)
+    for rising in evidence.RAMPS:
+        if len(places) - rising < FEWEST:
+            break
+        known = walk.reference(places[:-rising])
+        best = min(best, (evidence.slope(values[-rising:], values[-rising - 1], len(places) - rising, known, walk.noise), rising))
+    found, rising = best
+    if found > -evidence.SLOPE:
+        return None
     before, since = places[:-rising], places[-rising:]
     ended = walk.level(since[-max(3, len(since) // 4) :]) - walk.level(before)
     if ended > -evidence.MINIMUM:
