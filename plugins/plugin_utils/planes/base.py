@@ -23,6 +23,7 @@ from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, readable, write_atomically
@@ -101,7 +102,9 @@ class StageOnTarget:
         self.sinks: t.Sequence[str] = planned.get("sinks") or ()
         todo = self.acting.todo(self.host)
         secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
-        self.settings: dict[str, t.Any] = {**todo.get("settings", {}), **secret}
+        told = todo.get("settings", {})
+        secret.update({name: withheld.whole(told[name], secret[name]) for name in withheld.PARTLY if name in secret and name in told})
+        self.settings: dict[str, t.Any] = {**told, **secret}
         items = todo.get("stages", {}).get(self.stage, [])
         self.planned: dict[Check, dict[str, t.Any]] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
         simulated = bool(self.settings.get("acceptance_simulated"))

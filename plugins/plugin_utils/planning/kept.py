@@ -13,6 +13,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 Record = dict[str, t.Any]
@@ -31,8 +32,16 @@ def secret(stages: t.Iterable[Interface]) -> frozenset[str]:
 
 
 def public(values: Record, hidden: t.Collection[str]) -> Record:
-    """Settings without those that no file may hold."""
-    return {name: value for name, value in values.items() if name not in hidden}
+    """Settings without what no file may hold."""
+    return {
+        name: withheld.public(value) if name in withheld.PARTLY else value for name, value in values.items() if name not in hidden
+    }
+
+
+def secrets(values: Record, hidden: t.Collection[str]) -> list[str]:
+    """The settings of which a file lacks something: whoever measures has them from the inventory."""
+    shown = public(values, hidden)
+    return sorted(name for name, value in values.items() if name not in shown or shown[name] != value)
 
 
 def keep(settings: t.Mapping[str, Record], hidden: t.Collection[str]) -> Record:
@@ -69,6 +78,8 @@ def settings(written: Record, planner: t.Any, stages: list[Interface]) -> tuple[
         ways = {*planes.of(then, host).ways, *TODAYS}
         todays = {name: now[name] for name in now if name not in then or name in TODAYS or (name in ways and now[name])}
         found[host] = {**then, **TODAYS, **todays}
+        found[host].update({name: withheld.whole(then[name], now.get(name)) for name in withheld.PARTLY if name in then})
+        now = public(now, ())
         for name in sorted({*then, *now}) if now else ():
             was, is_now = _plain(then.get(name)), _plain(now.get(name))
             if name in then and was != is_now and name not in ways:

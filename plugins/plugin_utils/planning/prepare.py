@@ -104,8 +104,8 @@ def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str,
     (run.dir / "todo").mkdir(exist_ok=True)
     hidden = kept.secret(stages)
     for target, of in left.items():
-        secret = sorted(hidden & set(settings[target]))  # each worker has it from the inventory
-        run.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secret})
+        secrets = kept.secrets(settings[target], hidden)  # each worker has them from the inventory
+        run.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secrets})
     write_atomically(run.dir / "todo" / "begun", json.dumps(sorted(begun)))
     totals = {stage.name: len({item["subject"]["id"] for of in left.values() for item in of.get(stage.name, ())}) for stage in stages}
     (run.dir / "todo" / "totals").write_text(json.dumps(totals), encoding="utf-8")

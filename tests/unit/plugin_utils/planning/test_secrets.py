@@ -38,6 +38,70 @@ def test_no_file_of_a_run_holds_them_and_the_stages_do(tmp_path: pathlib.Path) -
     assert told == SETTINGS
 
 
+def patch(token: t.Any) -> dict[str, t.Any]:
+    own = [{"name": "TOKEN", "value": token}, {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    return {
+        "container": {"env": own, "tty": True},
+        "spec": {"initContainers": [{"name": "fetch", "image": "lab/fetch:1", "env": [{"name": "KEY", "value": token}]}]},
+    }
+
+
+def begun(folder: pathlib.Path, **settings: t.Any) -> tuple[Run, dict[str, t.Any]]:
+    """A run that was begun with these settings, and what its plan holds of them."""
+    run = Run(folder, "20260101T000000Z-0a1b2c")
+    run.make()
+    prepare._assign(run, {"lab": {"stack": []}}, STAGES, {"lab": settings})
+    return run, json.loads(json.dumps(kept.keep({"lab": settings}, kept.secret(STAGES))))
+
+
+def told(run: Run, **inventory: t.Any) -> t.Any:
+    """What a stage has of acceptance_kube_pod_patch with such an inventory."""
+    action: t.Any = types.SimpleNamespace(spec={}, _templar=types.SimpleNamespace(template=lambda value: value))
+    stage = {"name": "stack", "role": "gpufleet.acceptance.stack"}
+    task_vars = {**inventory, "inventory_hostname": "lab", "acceptance_stage": stage}
+    planned = {"results_dir": str(run.dir.parent), "run_id": run.id}
+    return base.StageOnTarget(action, planned, task_vars, "kubernetes").settings["acceptance_kube_pod_patch"]
+
+
+def test_the_values_of_an_environment_in_a_patch_are_kept_in_no_file(tmp_path: pathlib.Path) -> None:
+    run, plan = begun(tmp_path, acceptance_kube_pod_patch=patch(SECRET))
+    assert SECRET not in json.dumps(plan)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET in path.read_text()]
+    assert told(run, acceptance_kube_pod_patch=patch(SECRET)) == patch(SECRET)
+    (shown,) = plan["sets"]
+    assert shown["acceptance_kube_pod_patch"]["container"]["env"][1] == patch("")["container"]["env"][1], "a reference is no secret"
+    assert shown["acceptance_kube_pod_patch"]["container"]["tty"] is True
+
+
+def test_a_patch_without_an_environment_is_the_plans(tmp_path: pathlib.Path) -> None:
+    run, plan = begun(tmp_path, acceptance_kube_pod_patch={"container": {"tty": True}})
+    assert plan["sets"] == [{"acceptance_kube_pod_patch": {"container": {"tty": True}}}]
+    assert told(run, acceptance_kube_pod_patch={"container": {"tty": False}}) == {"container": {"tty": True}}
+
+
+def test_a_resume_has_the_patch_of_the_plan_with_the_values_of_today(tmp_path: pathlib.Path) -> None:
+    _run, plan = begun(tmp_path, acceptance_kube_pod_patch=patch(SECRET), acceptance_plane="kubernetes")
+    now = {**patch("new"), "metadata": {"labels": {"a": "b"}}}
+    inventory = {"acceptance_kube_pod_patch": now, "acceptance_plane": "kubernetes"}
+    today: t.Any = types.SimpleNamespace(settings=lambda _stages: {"lab": inventory})
+    found, (note,) = kept.settings({"settings": plan}, today, STAGES)
+    assert found["lab"]["acceptance_kube_pod_patch"] == patch("new")
+    assert "acceptance_kube_pod_patch is " in note and "new" not in note
+    without: t.Any = types.SimpleNamespace(settings=lambda _stages: {"lab": {}})
+    found, _notes = kept.settings({"settings": plan}, without, STAGES)
+    with pytest.raises(KubeError, match=r"pod_patch: the value of TOKEN in its env stands in no file of a run: give the variable again"):
+        of_cluster.pods({**SETTINGS, **found["lab"], "acceptance_kube_env": {}})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"container": {"env": {"A": SECRET}}}, {"container": SECRET}, {"spec": {"initContainers": {"env": [SECRET]}}}]
+)
+def test_a_patch_of_the_wrong_shape_is_not_shown(wrong: dict[str, t.Any], tmp_path: pathlib.Path) -> None:
+    with pytest.raises(KubeError, match=r"acceptance_kube_pod_patch: .*found a ") as refusal:
+        of_cluster.pods({**SETTINGS, "acceptance_kube_pod_patch": wrong})
+    assert SECRET not in refusal.value.reason
+
+
 def test_what_is_wrong_with_them_is_said_without_their_values() -> None:
     with pytest.raises(KubeError, match="acceptance_kube_env: found a list as A, expected a text") as refusal:
         of_cluster.pods({**SETTINGS, "acceptance_kube_env": {"A": [SECRET]}})

@@ -16,6 +16,7 @@ import urllib.parse
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
 
 Object = t.Dict[str, t.Any]
 PREFIX = "acceptance_kube_"
@@ -191,12 +192,16 @@ def _check_shapes(settings: PodSettings) -> None:
 
 
 def _check_patch(patch: t.Mapping[str, t.Any]) -> None:
+    lacking = withheld.lacking(dict(patch))
+    if lacking is not None:
+        said = f"the value of {lacking} in its env stands in no file of a run: give the variable again as the run was begun with it"
+        raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {said}")
     unknown = sorted(set(patch) - set(_PATCHES))
     if unknown:
         raise KubeError("bad_spec", f"acceptance_kube_pod_patch: found key {unknown[0]!r}, expected some of {', '.join(_PATCHES)}")
     for part, fields in patch.items():
         if not isinstance(fields, dict):
-            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}: found {fields!r}, expected fields as in a pod")
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}: found {_kind(fields)}, expected fields as in a pod")
     for part, field in (*_PATCH_MAPPINGS, *_PATCH_LISTS):
         value = patch.get(part, {}).get(field)
         several = (part, field) in _PATCH_LISTS
@@ -205,10 +210,18 @@ def _check_patch(patch: t.Mapping[str, t.Any]) -> None:
         items = value if several and isinstance(value, list) else [value]
         if several != isinstance(value, list) or not all(isinstance(item, dict) for item in items):
             words = "a list of mappings" if several else "a mapping"
-            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}.{field}: found {value!r}, expected {words}")
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}.{field}: found {_kind(value, items)}, expected {words}")
         for item in items:
             if field == "initContainers" and not isinstance(item.get("securityContext", {}), dict):
                 raise KubeError("bad_spec", "acceptance_kube_pod_patch: spec.initContainers: expected a mapping as securityContext")
+
+
+def _kind(value: t.Any, items: t.Iterable[t.Any] = ()) -> str:
+    """What was found, in words: its text may hold a secret."""
+    if isinstance(value, list):
+        other = next((item for item in items if not isinstance(item, dict)), None)
+        return "a list" if other is None else f"a list with {_kind(other)}"
+    return "a mapping" if isinstance(value, dict) else f"a {type(value).__name__}"
 
 
 def switched_on(variables: t.Mapping[str, t.Any]) -> list[str]:

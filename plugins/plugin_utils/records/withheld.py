@@ -1,0 +1,60 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of which a part may hold a secret: a file of a run has them without that part, and whoever measures takes it from the inventory.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+# Fields of pods may be an environment.
+PARTLY = ("acceptance_kube_pod_patch",)
+_ENVIRONMENT = "env"
+# No field of a pod is this.
+_WITHHELD = {"withheld from the files of a run": True}
+
+
+def public(value: t.Any) -> t.Any:
+    """What a file may hold of a value: every environment in it without its values."""
+    if isinstance(value, dict):
+        return {key: _names(inner) if key == _ENVIRONMENT else public(inner) for key, inner in value.items()}
+    return [public(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _names(environment: t.Any) -> t.Any:
+    """An environment as a pod has it, [{"name", "value"}] or with "valueFrom", which is no secret itself; of any other shape nothing."""
+    if not isinstance(environment, list) or not all(isinstance(one, dict) for one in environment):
+        return _WITHHELD
+    return [{key: inner if key in ("name", "valueFrom") else _WITHHELD for key, inner in one.items()} for one in environment]
+
+
+def whole(kept: t.Any, given: t.Any) -> t.Any:
+    """What a file holds, with what is lacking as the same place of `given` has it."""
+    if kept == _WITHHELD:
+        return kept if given is None else given
+    if isinstance(kept, dict):
+        others = given if isinstance(given, dict) else {}
+        return {key: whole(inner, others.get(key)) for key, inner in kept.items()}
+    if isinstance(kept, list):
+        there = given if isinstance(given, list) else []
+        named = {one["name"]: one for one in there if isinstance(one, dict) and isinstance(one.get("name"), str)}
+        return [
+            whole(inner, named.get(inner["name"]) if isinstance(inner, dict) and isinstance(inner.get("name"), str) else None)
+            for inner in kept
+        ]
+    return kept
+
+
+def lacking(value: t.Any, name: str = "") -> str | None:
+    """The name of a variable of an environment whose value nobody has given, if there is one."""
+    if value == _WITHHELD:
+        return name
+    places: list[tuple[t.Any, str]] = []
+    if isinstance(value, dict):
+        places = [(inner, str(value.get("name") or key)) for key, inner in value.items()]
+    elif isinstance(value, list):
+        places = [(inner, name) for inner in value]
+    return next((one for one in (lacking(*place) for place in places) if one is not None), None)
