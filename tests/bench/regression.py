@@ -52,7 +52,7 @@ import json, sys
 from otava.analysis import compute_change_points
 for line in sys.stdin:
     values, first = json.loads(line)
-    found = [[c.index for c in compute_change_points(values[:n], max_pvalue=0.001)[0]] for n in range(first + 1, len(values) + 1)]
+    found = [[int(c.index) for c in compute_change_points(values[:n], max_pvalue=0.001)[0]] for n in range(first + 1, len(values) + 1)]
     print(json.dumps(found), flush=True)
 """
 
