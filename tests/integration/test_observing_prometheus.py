@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,40 @@ def test_the_playbook_and_the_program_answer(tmp_path: pathlib.Path) -> None:
         assert text and get(f"http://127.0.0.1:{port}/healthz") == "ok\n"
     finally:
         service.end()
+
+
+def test_the_role_writes_a_unit_that_answers_and_manifests(tmp_path: pathlib.Path) -> None:
+    put(tmp_path, content(["a"], []))
+    port = free_port()
+    book = tmp_path / "play.yml"
+    book.write_text(json.dumps([{"hosts": "h100-01", "gather_facts": False, "roles": ["gpufleet.acceptance.exporter"]}]))
+    options = {
+        "exporter_python": sys.executable, "exporter_collections": f"{ROOT}/.collections", "exporter_results_dir": str(tmp_path),
+        "exporter_port": port, "exporter_address": "127.0.0.1", "exporter_unit_dir": str(tmp_path), "exporter_service": False,
+        "exporter_manifest": str(tmp_path / "exporter.yaml"),
+    }  # fmt: skip
+    done = play(tmp_path, playbook=str(book), **options)
+    assert done.status == 0, done.output[-2000:]
+    again = play(tmp_path, playbook=str(book), **options)
+    assert "changed=0" in again.output
+    unit = (tmp_path / "gpufleet-acceptance-exporter.service").read_text().splitlines()
+    (command,) = (line.removeprefix("ExecStart=") for line in unit if line.startswith("ExecStart="))
+    (path,) = (shlex.split(line)[0].removeprefix("Environment=") for line in unit if line.startswith("Environment="))
+    service = Service("exporter", ["env", path, *shlex.split(command)], tmp_path)
+    service.start()
+    try:
+        service.until("showing the history", lambda: "history_up 1" in (get(f"http://127.0.0.1:{port}/metrics") or ""))
+    finally:
+        service.end()
+    bare = play(tmp_path, playbook=str(book), **options, exporter_kind="manifests")
+    assert bare.status != 0 and "exporter_image is not set" in bare.output
+    assert play(tmp_path, playbook=str(book), **options, exporter_kind="manifests", exporter_image="registry.example/a:1").status == 0
+    deployment, of_service = yaml.safe_load_all((tmp_path / "exporter.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    monitor = yaml.safe_load((HERE / "servicemonitor.yaml").read_text())["spec"]
+    assert container["command"][-1] == f"--port={port}" and container["image"] == "registry.example/a:1"
+    assert of_service["metadata"]["labels"].items() >= monitor["selector"]["matchLabels"].items()
+    assert [one["port"] for one in monitor["endpoints"]] == [one["name"] for one in of_service["spec"]["ports"]]
 
 
 def queries() -> list[tuple[str, str]]:
