@@ -15,9 +15,10 @@ import os
 import typing as t
 import urllib.error
 import urllib.parse
-import urllib.request
 
 from ansible import context
+from ansible.module_utils.urls import open_url
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
 
@@ -59,15 +60,12 @@ def push(url: str, group: str, text: str) -> None:
     path = f"{parts.path.rstrip('/')}/metrics/job/{JOB}/{_label('inventory', group)}"
     host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
     netloc = f"{host}:{parts.port}" if parts.port else host
-    request = urllib.request.Request(
-        urllib.parse.urlunsplit((parts.scheme, netloc, path, "", "")), data=text.encode(), method="PUT",
-        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
-    )  # fmt: skip
-    if parts.username:
-        user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-        request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+    login = (urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")) if parts.username else (None, None)
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+        with open_url(
+            urllib.parse.urlunsplit((parts.scheme, netloc, path, "", "")), data=text.encode(), method="PUT", timeout=TIMEOUT_S,
+            headers={"Content-Type": exposition.TYPE}, url_username=login[0], url_password=login[1], force_basic_auth=bool(login[0]),
+        ):  # fmt: skip
             pass
     except urllib.error.HTTPError as error:
         said = " ".join(error.read(2000).decode("utf-8", "replace").split())

@@ -1,0 +1,49 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is sent to a gateway with a password, and what is said of one that refuses. A real one is in the integration tests."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing import pushgateway
+
+Asked = list[tuple[str, str, bytes]]
+
+
+@pytest.fixture
+def gateway() -> t.Iterator[tuple[int, Asked]]:
+    asked: Asked = []
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            login = self.headers.get("Authorization") or ""
+            asked.append((self.path, login, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200 if login else 401)
+            self.end_headers()
+            self.wfile.write(b"who\nare you")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port, asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_path_and_a_password_of_the_address_are_used(gateway: tuple[int, Asked]) -> None:
+    port, asked = gateway
+    pushgateway.push(f"http://me:s%40cret@127.0.0.1:{port}/sub/", "lab one", "m 1\n")
+    pushgateway.push(f"http://me:x@127.0.0.1:{port}", "a/b", "m 1\n")
+    assert asked[0] == ("/sub/metrics/job/gpufleet_acceptance/inventory/lab%20one", "Basic bWU6c0BjcmV0", b"m 1\n")
+    assert asked[1][0] == "/metrics/job/gpufleet_acceptance/inventory@base64/YS9i"
+
+
+def test_a_refusal_is_one_line(gateway: tuple[int, Asked]) -> None:
+    with pytest.raises(pushgateway.PushError, match=f"the Pushgateway at 127.0.0.1:{gateway[0]} refuses the metrics: 401 who are you"):
+        pushgateway.push(f"http://127.0.0.1:{gateway[0]}", "lab", "m 1\n")
