@@ -89,7 +89,10 @@ def take_part(params: dict[str, t.Any], node: Node, measure: Measure) -> t.Itera
     window = Window(node, seen, params["nvidia_smi"]) if not here["refused"] else None
     before = _counters(node, here)
     key = params["key"] if not checks else None
-    with member.Member(node, params["token"], key) as me, window or contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        me = stack.enter_context(member.Member(node, params["token"], key))
+        if window:
+            stack.enter_context(window)
         here["state"] = _state(here, window, before) if window else None
         me.greet(here)
         if checks:
