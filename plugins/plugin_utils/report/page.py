@@ -32,15 +32,20 @@ TEMPLATES = pathlib.Path(__file__).resolve().parent / "templates"
 LIMITS = {"all": 64, "nodes": 128, "abnormal": 100, "rows": 40, "list": 300, "commands": 4, "warnings": 40, "findings": 12}
 
 
-def render(model: dict[str, t.Any]) -> str:
-    """The page. Everything that came from a node is escaped by the template, or stands in JSON without any `<`."""
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """For every page of ours: what came from a node is escaped by the template, or stands in JSON without any `<`."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, finalize=_seen,
     )  # fmt: skip
-    environment.filters.update(number=number, seconds=seconds, left_out=left_out, counted=counted)
-    environment.filters.update(figure=figure, floor_word=charts.floor_word)
-    environment.globals.update(heatmap=heatmap.figure, distribution=heatmap.distribution, plural=PLURAL)
+    made.filters.update(number=number, seconds=seconds, left_out=left_out, counted=counted)
+    made.filters.update(figure=figure, floor_word=charts.floor_word)
+    made.globals.update(heatmap=heatmap.figure, distribution=heatmap.distribution, plural=PLURAL)
+    return made
+
+
+def render(model: dict[str, t.Any]) -> str:
+    """The page of a run."""
     figures: dict[tuple[str, str, str], t.Any] = {}
     if get_plotlyjs:
         figures = {
@@ -48,7 +53,7 @@ def render(model: dict[str, t.Any]) -> str:
             for stage in model["stages"]
             for group in stage["checks"]
         }
-    return environment.get_template("report.html.j2").render(
+    return environment().get_template("report.html.j2").render(
         model=model,
         figures=figures,
         limits=LIMITS,

@@ -1,0 +1,88 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: history_info
+short_description: Search the history of all runs
+version_added: 0.1.0
+author: The gpufleet.acceptance team (@gpufleet)
+description:
+  - Verdicts and numbers of all runs, by node, check, day and verdict, as a table in the terminal, as data, and as a page with curves.
+  - Used by C(playbooks/history.yml). Runs on the controller and connects to no host.
+extends_documentation_fragment: gpufleet.acceptance.history
+options:
+  node:
+    description: A node by any name that it ever had, with its GPUs and ports; may be a pattern. Empty for all.
+    type: str
+    default: ""
+  check:
+    description: A check or a stage, V(bf16), V(gemm), V(gemm bf16); may be a pattern. Empty for all.
+    type: str
+    default: ""
+  since:
+    description: The first day, as V(2026-08-01), or how long ago, as V(30d), V(8w), V(6m), V(1y). Empty for all.
+    type: str
+    default: ""
+  verdict:
+    description: Only these verdicts, as V(FAIL,WARN). Empty for all.
+    type: str
+    default: ""
+  run:
+    description: Only this run. Empty for all.
+    type: str
+    default: ""
+  page:
+    description: A file for a page with the curves.
+    type: str
+    default: ""
+  json:
+    description: A file for everything that was found.
+    type: str
+    default: ""
+  show:
+    description: Whether the table is shown.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    description: Can run in check mode.
+    support: full
+  diff_mode:
+    description: Returns what changed.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: What was wrong with a node in the last half year
+  gpufleet.acceptance.history_info:
+    results_dir: results
+    node: gpu-01
+    since: 6m
+    verdict: FAIL,WARN
+  run_once: true
+"""
+
+RETURN = r"""
+runs:
+  description: The runs in which something was found, the newest first.
+  returned: success
+  type: list
+  elements: dict
+rows:
+  description: A verdict each, with its value, floor, reason and all numbers of its measurement.
+  returned: success
+  type: list
+  elements: dict
+cut:
+  description: Whether there is more than is returned.
+  returned: success
+  type: bool
+files:
+  description: The files that were written.
+  returned: success
+  type: list
+  elements: str
+"""

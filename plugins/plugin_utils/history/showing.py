@@ -1,0 +1,100 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the history answers, for people: a table in the terminal, and one page with the curves.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Answer, Asked, Record
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page, terminal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.charts import FLOOR_LINE, floor_word, label
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import number, plain
+
+# Lines of the table, charts of the page, and curves in one of them.
+LINES, CHARTS, CURVES = 60, 24, 16
+
+
+def words(asked: Asked) -> str:
+    return ", ".join(f"{name} {value}" for name, value in asked._asdict().items() if value)
+
+
+def table(answer: Answer) -> list[terminal.Line]:
+    """The newest first, as (line, colour)."""
+    rows = answer.rows[:LINES]
+    head = ("run", "subject", "check", "verdict", "value", "floor")
+    cells = [
+        (
+            row["run"], plain(row["subject"]) + "*" * row["simulated"], plain(f"{row['stage']} {row['check']} {row['variant']}".rstrip()),
+            row["verdict"], f"{number(row['value'])} {plain(row['unit'])}".strip(), number(row["floor"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+    widths = [min(60, max(map(terminal.columns, column))) for column in zip(head, *cells, strict=True)]
+    lines: list[terminal.Line] = [(_line(head, widths), None)]
+    lines += [(_line(of, widths), terminal.COLOURS[row["verdict"]]) for of, row in zip(cells, rows, strict=True)]
+    if len(answer.rows) > LINES:
+        lines.append((f"and {len(answer.rows) - LINES} more; history_json=FILE or history_page=FILE has them", None))
+    if any(row["simulated"] for row in rows):
+        lines.append(("* simulated", "yellow"))
+    counts = collections.Counter(row["verdict"] for row in answer.rows)
+    found = ", ".join(f"{counts[word]} {word}" for word in terminal.COLOURS if counts[word])
+    lines.append(
+        (f"{len(answer.rows)} verdicts in {len(answer.runs)} runs: {found or 'none'}{'; there is more' if answer.cut else ''}", None)
+    )
+    return lines
+
+
+def _line(cells: t.Iterable[str], widths: t.Iterable[int]) -> str:
+    return "  ".join(terminal.pad(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def html(asked: Asked, answer: Answer) -> str:
+    """One page, without network."""
+    charts = _charts(answer.rows)
+    shown = charts[:CHARTS]
+    return page.environment().get_template("history.html.j2").render(
+        asked=words(asked), runs=answer.runs, rows=answer.rows, cut=answer.cut, charts=shown, all_charts=len(charts), made=utc(),
+        limits=page.LIMITS, library=page.packed_library() if shown and page.get_plotlyjs else "",
+    )  # fmt: skip
+
+
+def _charts(rows: list[Record]) -> list[Record]:
+    """A chart for each check and metric, with a curve for each subject; simulated and real each have their own."""
+    curves: dict[tuple[t.Any, ...], dict[str, list[Record]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    for row in reversed(rows):
+        numbers = row["numbers"] or ([{name: row[name] for name in ("metric", "unit", "value")}] if row["value"] is not None else [])
+        for one in numbers:
+            key = (row["stage"], row["check"], row["variant"], one["metric"] != row["metric"], one["metric"], one["unit"], row["simulated"])
+            floor = row["floor"] if one["metric"] == row["metric"] else None
+            curves[key][row["identity"]].append({**one, "at": row["planned_at"], "name": row["subject"], "run": row["run"], "floor": floor})
+    return [_chart(key, of) for key, of in sorted(curves.items(), key=lambda item: item[0])]
+
+
+def _chart(key: tuple[t.Any, ...], of: dict[str, list[Record]]) -> Record:
+    stage, check, variant, _other, metric, unit, simulated = key
+    drawn = sorted(of.values(), key=lambda points: points[-1]["name"])[:CURVES]
+    data: list[Record] = [
+        {
+            "type": "scatter", "mode": "lines+markers", "name": label(points[-1]["name"]), "x": [p["at"] for p in points],
+            "y": [p["value"] for p in points], "text": [label(f"{p['name']} in {p['run']}") for p in points],
+            "hovertemplate": "%{text}<br>%{y:.5g}<extra></extra>", "marker": {"size": 6},
+        }
+        for points in drawn
+    ]  # fmt: skip
+    floors = [p for p in max(drawn, key=len) if p["floor"] is not None]
+    if floors:
+        line = {**FLOOR_LINE, "shape": "hv"}
+        of_floor = {"type": "scatter", "mode": "lines", "name": floor_word(unit), "meta": "floor", "hoverinfo": "skip", "line": line}
+        data.append({**of_floor, "x": [p["at"] for p in floors], "y": [p["floor"] for p in floors]})
+    layout = {"xaxis": {"type": "date"}, "yaxis": {"title": {"text": label(unit)}, "automargin": True}}
+    return {
+        "title": f"{stage} {check}: {metric}{' (simulated)' if simulated else ''}", "variant": variant, "left_out": len(of) - len(drawn),
+        "figure": {"data": data, "layout": layout},
+    }  # fmt: skip
