@@ -18,6 +18,7 @@ import typing as t
 
 from ansible.errors import AnsibleError
 from ansible.template import Templar
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import since
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, refused, unheeded, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import removing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
@@ -62,12 +63,13 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
     made = model.build(written, judgement, evidence.files)
     paths: list[pathlib.Path] = []
-    notes: list[str] = []
     done = Judged(run.id, out, written, judgement, made)
+    made["since"], notes = _since(done, loader, task_vars)
     if not check:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "verdicts.jsonl", verdicts)
-        paths, notes = files.write(done, run.dir)
+        paths, wrong = files.write(done, run.dir)
+        notes += wrong
     if planned and not check:
         run.clear_todo()
         run.release()
@@ -91,15 +93,29 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     return {**result, "lines": [*terminal.coloured(made), *_noted(notes)], "tell": tell}
 
 
+def _since(done: Judged, loader: t.Any, task_vars: dict[str, t.Any]) -> tuple[dict[str, t.Any] | None, list[str]]:
+    """What is different since the last accepted run, for the report; and what went wrong when the history was asked, in words."""
+    try:
+        asked = next((one for one in _asked(loader, task_vars) if one.name == "history"), None)
+        return (since.last_accepted(done, asked.options) if asked else None), []
+    except (AnsibleError, RunError) as error:
+        return None, [f"the report does not say what changed since the last accepted run: {error}"]
+
+
+def _asked(loader: t.Any, task_vars: dict[str, t.Any]) -> list[sinks.Asked]:
+    """The sinks that were asked for."""
+    given = {name: task_vars[name] for name in sinks.VARIABLES if task_vars.get(name)}
+    return sinks.asked(Templar(loader=loader, variables=task_vars).template(given)) if given else []
+
+
 def _noted(notes: t.Iterable[str]) -> list[terminal.Line]:
     return [(f"note: {note}", "yellow") for note in notes]
 
 
 def _tell(done: Judged, run: Run, loader: t.Any, task_vars: dict[str, t.Any]) -> list[str]:
     """The sinks that were asked for; what went wrong with them, in words."""
-    given = {name: task_vars[name] for name in sinks.VARIABLES if task_vars.get(name)}
     try:
-        chosen = sinks.chosen(sinks.asked(Templar(loader=loader, variables=task_vars).template(given))) if given else []
+        chosen = sinks.chosen(_asked(loader, task_vars))
     except (AnsibleError, RunError) as error:
         return [f"no sink was told: {error}"]
     return telling.judged(chosen, done, run.dir)

@@ -148,19 +148,8 @@ class _Import:
     def _subjects(self) -> None:
         """Who is who, and where they are."""
         told = Identities(self.measurements)
-        seen = dict.fromkeys(who(record) for record in self._everything())
-        for one in list(seen):
-            if one.kind in ("node", "gpu", "nic", "pair"):
-                seen.update(dict.fromkeys(Who("node", node, one.simulated) for node in one.nodes))
-        # Those that say it of themselves first: nobody else is them, whatever their name was before.
-        identities: dict[Who, str] = {}
-        taken: dict[tuple[str, bool], Who] = {}
-        for one in sorted(seen, key=lambda one: (one.kind != "node", told.of(one).startswith(NAME))):
-            found = clean(told.of(one, lambda name, simulated: self._known(name, simulated, taken)))
-            if (found, one.simulated) in taken:
-                found = clean(f"{NAME}{one.kind}:{one.id}")
-            taken[found, one.simulated] = one
-            identities[one] = found
+        identities = identities_of(self.connection, told, self._everything())
+        seen = list(identities)
         self._adopt(identities)
         ids = self._ids(
             schema.subject, {(one.kind, found, one.simulated) for one, found in identities.items()}, "identity", ("identity", "simulated")
@@ -177,25 +166,6 @@ class _Import:
                     model = names[told.models.get(node, "") if one.kind in ("node", "gpu") else ""]
                     rows.setdefault((subject, at), (self.run, subject, at, names[one.id], model))
         insert(self.connection, placed, (rows[key] for key in sorted(rows)))
-
-    def _known(self, name: str, simulated: bool, taken: t.Container[tuple[str, bool]]) -> str | None:
-        """By which identity a node of this name was known last, unless it has another name since, or is another node of this run."""
-        subject, placed, word, run = schema.subject, schema.placement, schema.word, schema.run
-        last = (
-            sa.select(subject.c.id, subject.c.identity, word.c.text)
-            .join(placed, placed.c.subject_id == subject.c.id)
-            .join(word, word.c.id == placed.c.name_id)
-            .join(run, run.c.id == placed.c.run_id)
-            .order_by(run.c.name.desc())
-            .limit(1)
-        )
-        bearer = self.connection.execute(
-            last.where(word.c.text == clean(name), subject.c.kind == "node", subject.c.simulated == simulated)
-        ).first()
-        if bearer is None or (bearer.identity, simulated) in taken:
-            return None
-        called = self.connection.execute(last.where(subject.c.id == bearer.id)).first()
-        return str(bearer.identity) if called and called.text == clean(name) else None
 
     def _adopt(self, identities: t.Mapping[Who, str]) -> None:
         """A node of which only the name was known, and its parts, have said who they are: they are what they were."""
@@ -314,6 +284,42 @@ class _Import:
         return int(self.connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0))).scalar_one()) + 1
 
 
+def identities_of(connection: sqlalchemy.Connection, told: Identities, records: t.Iterable[Record]) -> dict[Who, str]:
+    """Who is who in a run: every subject of its records, and the nodes that these are at."""
+    seen = dict.fromkeys(who(record) for record in records)
+    for one in list(seen):
+        if one.kind in ("node", "gpu", "nic", "pair"):
+            seen.update(dict.fromkeys(Who("node", node, one.simulated) for node in one.nodes))
+    # Those that say it of themselves first: nobody else is them, whatever their name was before.
+    found: dict[Who, str] = {}
+    taken: set[tuple[str, bool]] = set()
+    for one in sorted(seen, key=lambda one: (one.kind != "node", told.of(one).startswith(NAME))):
+        identity = clean(told.of(one, lambda name, simulated: _known(connection, name, simulated, taken)))
+        if (identity, one.simulated) in taken:
+            identity = clean(f"{NAME}{one.kind}:{one.id}")
+        taken.add((identity, one.simulated))
+        found[one] = identity
+    return found
+
+
+def _known(connection: sqlalchemy.Connection, name: str, simulated: bool, taken: t.Container[tuple[str, bool]]) -> str | None:
+    """By which identity a node of this name was known last, unless it has another name since, or is another node of this run."""
+    subject, placed, word, run = schema.subject, schema.placement, schema.word, schema.run
+    last = (
+        sa.select(subject.c.id, subject.c.identity, word.c.text)
+        .join(placed, placed.c.subject_id == subject.c.id)
+        .join(word, word.c.id == placed.c.name_id)
+        .join(run, run.c.id == placed.c.run_id)
+        .order_by(run.c.name.desc())
+        .limit(1)
+    )
+    bearer = connection.execute(last.where(word.c.text == clean(name), subject.c.kind == "node", subject.c.simulated == simulated)).first()
+    if bearer is None or (bearer.identity, simulated) in taken:
+        return None
+    called = connection.execute(last.where(subject.c.id == bearer.id)).first()
+    return str(bearer.identity) if called and called.text == clean(name) else None
+
+
 def _check(record: Record) -> tuple[str, str, str]:
     return record["stage"], record["check"], record["variant"]
 
@@ -339,7 +345,10 @@ def unpacked(data: bytes) -> t.Any:
     return json.loads(zlib.decompress(data))
 
 
-def _sheet(m: Record) -> bytes:
+def lasting(m: Record) -> dict[str, t.Any]:
     """The facts of a node that stay what they are until somebody changes them."""
-    facts = {name: value for name, value in m["context"]["facts"].items() if drift.lasting(name)}
-    return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
+    return {name: value for name, value in m["context"]["facts"].items() if drift.lasting(name)}
+
+
+def _sheet(m: Record) -> bytes:
+    return json.dumps(lasting(m), sort_keys=True, separators=(",", ":")).encode()

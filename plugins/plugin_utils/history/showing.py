@@ -61,7 +61,7 @@ def html(asked: Asked, answer: Answer) -> str:
     shown = charts[:CHARTS]
     return page.environment().get_template("history.html.j2").render(
         asked=words(asked), runs=answer.runs, rows=answer.rows, cut=answer.cut, charts=shown, all_charts=len(charts), made=utc(),
-        limits=page.LIMITS, library=page.packed_library() if shown and page.get_plotlyjs else "",
+        limits=page.LIMITS, library=page.packed_library() if shown else "",
     )  # fmt: skip
 
 

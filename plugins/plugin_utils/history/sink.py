@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import since
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
 
 URLS = ("postgresql://", "postgresql+psycopg://", "sqlite:///")
@@ -30,8 +31,7 @@ class History(Sink):
         # Half a second of imports, which nobody pays who asked for no history.
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import folders, importing, store
 
-        results = of.folder.parent if of.folder.name == of.run_id else of.folder.parents[2]
-        with store.Store(store.url_of(results, options["url"]), make=True) as history:
+        with store.Store(store.url_of(since.results_of(of), options["url"]), make=True) as history:
             importing.write(history, folders.of_judged(of))
 
 

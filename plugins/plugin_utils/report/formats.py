@@ -158,6 +158,9 @@ def markdown(model: Model) -> str:
         for w in model["waivers"]:
             what = cell(f"{w['stage']} {w['check']}")
             lines.append(_row(cell(w["subject"]), what, cell(w["ticket"]), cell(w["expires"]), cell(w["reason"])))
+    if model["since"]:
+        lines += ["", f"## Since the last accepted run, {cell(model['since']['before'])}", ""]
+        lines += [f"- {cell(line)}" for line in model["since"]["said"]]
     _table(lines, "Command lines", "stage", "nodes", "command")
     lines += [_row(cell(c["stage"]), str(c["nodes"]), cell(c["command"])) for c in model["commands"]]
     _table(lines, "Versions", "what", "version", "nodes")

@@ -80,6 +80,7 @@ def build(
         "files": [file for file in files if file not in raw],
         "raw": [{"path": file["path"], "sha256": file["sha256"]} for file in raw],
         "fingerprint": integrity.fingerprint(files),
+        "since": None,
     }
 
 

@@ -64,7 +64,7 @@ def render(model: dict[str, t.Any]) -> str:
 
 def packed_library() -> Markup:
     """What draws the charts, packed for the page's script to unpack: less than half of it, and the page is shown before it is read."""
-    return Markup(base64.b64encode(zlib.compress(get_plotlyjs().encode(), 1)).decode())
+    return Markup("") if get_plotlyjs is None else Markup(base64.b64encode(zlib.compress(get_plotlyjs().encode(), 1)).decode())
 
 
 def _seen(value: t.Any) -> t.Any:

@@ -54,6 +54,11 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
     for warning in model["warnings"]:
         if not warning["subject"]:
             lines += wrapped(f"WARN: {_line(warning['text'])}", width, COLOURS["WARN"])
+    since = model["since"]
+    if since:
+        kinds = (("verdicts", "verdicts"), ("values", "numbers beyond their scatter"), ("places", "places"), ("facts", "facts"))
+        changed = ", ".join(f"{len(since[name])} {words}" for name, words in kinds if since[name])
+        lines += wrapped(f"since the last accepted run, {since['before']}: {f'other are {changed}' if changed else 'nothing is other'}", width, None)
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]
     lines += [

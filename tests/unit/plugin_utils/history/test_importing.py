@@ -269,6 +269,24 @@ def test_whoever_holds_the_database_is_a_note_and_the_verdict_stands(tmp_path: p
     )
 
 
+def test_the_report_says_what_is_different_since_the_last_accepted_run(tmp_path: pathlib.Path) -> None:
+    first = runs.judged(tmp_path, 1, runs.fleet(a=670.0, b=671.0), **HISTORY)
+    assert json.loads((first.dir / "report.json").read_text())["since"] is None
+    runs.judged(tmp_path, 2, runs.fleet(a=670.0, b=500.0), **HISTORY)
+    machines = {"a": Machine("a" * 32, {97: 670.0}, driver="590.2"), "b": Machine("", {}, silent=True)}
+    third = runs.measured(tmp_path, 3, machines)
+    said = runs.judge(third, **HISTORY)["said"]
+    assert f"since the last accepted run, {runs.run_id(1)}: other are 2 verdicts, 1 places, 1 facts" in said
+    since = json.loads((third.dir / "report.json").read_text())["since"]
+    assert since["before"] == runs.run_id(1)
+    assert "b gemm bf16: PASS before, UNKNOWN now: b: nobody answers" in since["said"]
+    assert f"b GPU-{98:08x}-0000-4000-8000-000000000000 is gone from b" in since["said"]
+    assert "driver is 590.2, 580.1 before, on a" in since["said"]
+    for name in ("report.html", "report.md"):
+        text = (third.dir / name).read_text().replace("\\", "")
+        assert "Since the last accepted run" in text and "driver is 590.2, 580.1 before, on a" in text
+
+
 def test_a_newer_schema_is_a_note_and_an_unusable_place_too(tmp_path: pathlib.Path) -> None:
     with Store(url_of(tmp_path), make=True) as store, store.writing() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")

@@ -1,0 +1,173 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Questions to the history: by node, check, day and verdict; a series; two runs side by side; the section of a report."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, folders, searching, showing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Asked, Quantity, Subject
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
+from harness import history_runs as runs
+from harness.history_runs import Machine
+
+TFLOPS = Quantity("gemm", "bf16", runs.VARIANT, "tflops", "TFLOPS")
+
+
+@pytest.fixture
+def results(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Seven runs of two machines with a GPU each: in the fourth b is slow, in the fifth it is renamed, and in the last two the GPU of a
+    is in c, with a newer driver there. The last one is simulated."""
+    for day in range(1, 4):
+        runs.judged(tmp_path, day, runs.fleet(a=670.0 + day, b=660.0 + day / 10))
+    runs.judged(tmp_path, 4, runs.fleet(a=670.0, b=500.0))
+    runs.judged(tmp_path, 5, {"a": Machine("a" * 32, {97: 671.0}), "new": Machine("b" * 32, {98: 661.0})})
+    moved = {"c": Machine("c" * 32, {97: 671.0}, driver="590.2"), "new": Machine("b" * 32, {98: 640.0}, driver="590.2")}
+    runs.judged(tmp_path, 6, moved)
+    simulated = {name: Machine(of.machine_id, of.gpus, simulated=True) for name, of in moved.items()}
+    runs.judged(tmp_path, 7, simulated)
+    with Store(url_of(tmp_path), make=True) as store:
+        assert folders.bring(store, str(tmp_path)).left_out == []
+    return tmp_path
+
+
+@pytest.fixture
+def store(results: pathlib.Path) -> t.Iterator[Store]:
+    with Store(url_of(results)) as made:
+        yield made
+
+
+def test_a_series_is_the_subjects_whatever_its_name_and_never_the_simulated_one(store: Store) -> None:
+    whom = Subject("node", f"machine:{'b' * 32}", False)
+    of = searching.series(store, whom, TFLOPS)
+    assert [(run[6:8], value) for run, _at, value in of] == [
+        ("01", 660.1),
+        ("02", 660.2),
+        ("03", 660.3),
+        ("04", 500.0),
+        ("05", 661.0),
+        ("06", 640.0),
+    ]
+    assert of[0][1] == "2026-01-01T00:00:00Z"
+    assert searching.series(store, whom, TFLOPS, before_run=runs.run_id(3)) == of[:2]
+    assert len(searching.series(store, whom._replace(simulated=True), TFLOPS)) == 1
+    every = {(subject, quantity): points for subject, quantity, points in searching.all_series(store, runs.run_id(7))}
+    assert every[whom, TFLOPS] == of and not [subject for subject, _q in every if subject.simulated]
+
+
+def test_a_node_is_found_by_every_name_with_the_parts_that_it_had_then(store: Store) -> None:
+    found = searching.search(store, Asked(node="b"))
+    assert [run["run"] for run in found.runs] == [runs.run_id(day) for day in range(6, 0, -1)]
+    assert {row["subject"] for row in found.rows} == {"b", f"b/gpu/{runs.uuid(98)}", "new", f"new/gpu/{runs.uuid(98)}"}
+    # By its new name also the simulated one, which never had the old one.
+    assert found.rows == [row for row in searching.search(store, Asked(node="new")).rows if not row["simulated"]]
+    of_a = searching.search(store, Asked(node="a", check="gemm bf16"))
+    assert f"c/gpu/{runs.uuid(97)}" not in {row["subject"] for row in of_a.rows} and len(of_a.runs) == 5
+    assert len(searching.search(store, Asked(node="?")).runs) == 7
+
+
+def test_what_is_asked_is_all_that_comes(store: Store) -> None:
+    bad = searching.search(store, Asked(verdict="fail", check="bf16"))
+    assert [(row["subject"], row["value"], row["floor"]) for row in bad.rows] == [
+        ("b", 500.0, 636.5),
+        (f"b/gpu/{runs.uuid(98)}", 500.0, 636.5),
+    ]
+    assert {one["metric"]: one["value"] for one in bad.rows[0]["numbers"]} == {"tflops": 500.0, "time_ms": 2.2}
+    assert len(searching.search(store, Asked(since="2026-01-06")).runs) == 2
+    assert len(searching.search(store, Asked(run=runs.run_id(2), check="stack")).rows) == 2
+    few = searching.search(store, Asked(), most=5)
+    assert len(few.rows) == 5 and few.cut
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Asked(node="x"), "node x is not in the history .*; there are a, b, c, new"),
+        (Asked(check="x"), "check x is not in the history .*; there are gemm bf16, stack facts"),
+        (Asked(verdict="bad"), "verdict: found BAD, expected some of FAIL"),
+        (Asked(since="soon"), "since: found 'soon', expected a day as 2026-08-01, or 30d"),
+        (Asked(run="x"), "run x is not in the history"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(store: Store, asked: Asked, said: str) -> None:
+    with pytest.raises(HistoryError, match=said):
+        searching.search(store, asked)
+
+
+def test_days_are_said_as_people_say_them() -> None:
+    today = datetime.date(2026, 8, 31)
+    assert [searching.since_when(text, today) for text in ("", "2026-08-01", "30d", "8w", "1y")] == [
+        "",
+        "2026-08-01",
+        "2026-08-01",
+        "2026-07-06",
+        "2025-08-31",
+    ]
+
+
+def test_the_table_and_the_page_say_what_was_found(store: Store) -> None:
+    asked = Asked(node="new")
+    found = searching.search(store, asked)
+    lines = [line for line, _colour in showing.table(found)]
+    assert lines[0].split() == ["run", "subject", "check", "verdict", "value", "floor"]
+    assert (
+        any(line.split()[1] == "new*" for line in lines)
+        and lines[-1] == f"{len(found.rows)} verdicts in 7 runs: 2 FAIL, {len(found.rows) - 2} PASS"
+    )
+    page = showing.html(asked, found)
+    figures = [json.loads(text.split("</script>")[0]) for text in page.split('data-plot="plot-')[1:] for text in [text.split(">", 1)[1]]]
+    of = next(figure for figure in figures if figure["data"][0]["name"] == "new" and len(figure["data"][0]["y"]) == 6)
+    assert of["data"][0]["y"] == [660.1, 660.2, 660.3, 500.0, 661.0, 640.0] and of["data"][-1]["meta"] == "floor"
+    assert "gemm bf16: tflops (simulated)" in page and "node new" in page
+
+
+def compared(store: Store, before: int, after: int) -> dict[str, t.Any]:
+    return comparing.compare(store, comparing.of_run(store, runs.run_id(before)), comparing.of_run(store, runs.run_id(after)))
+
+
+def test_two_runs_side_by_side(store: Store) -> None:
+    found = compared(store, 5, 6)
+    value = next(one for one in found["values"] if one["subject"] == "new")
+    assert (value["before"], value["after"], value["metric"]) == (661.0, 640.0, "tflops") and value["beyond"]
+    assert value["change_pct"] == pytest.approx(-3.177, abs=0.001) and value["scatter_pct"] == pytest.approx(0.02246, abs=0.001)
+    assert {(one["what"], one["subject"], one["before"], one["after"]) for one in found["places"]} == {
+        ("came", "c", None, "c"), ("moved", f"c/gpu/{runs.uuid(97)}", "a", "c"),
+    }  # fmt: skip
+    assert found["facts"] == [{"item": "driver", "before": "580.1", "after": "590.2", "nodes": ["new"]}]
+    said = comparing.told(found)
+    assert "new gemm bf16: tflops 640.0 TFLOPS, 661.0 before, -3.2 % where it lay within 0.0 %" in said
+    assert "driver is 590.2, 580.1 before, on new" in said and any("moved from a to c" in line for line in said)
+
+
+def test_a_renamed_node_its_gpu_and_a_changed_verdict(store: Store) -> None:
+    found = compared(store, 4, 5)
+    assert {(one["what"], one["subject"], one["before"]) for one in found["places"]} == {("renamed", "new", "b")}
+    assert {(one["subject"], one["before"], one["after"]) for one in found["verdicts"]} == {
+        ("new", "FAIL", "PASS"), (f"new/gpu/{runs.uuid(98)}", "FAIL", "PASS"),
+    }  # fmt: skip
+    young = compared(store, 1, 2)
+    assert all(one["beyond"] is None for one in young["values"]) and "4 have too short a history to say" in comparing.told(young)[-1]
+
+
+def test_simulated_and_real_are_never_compared(store: Store) -> None:
+    found = compared(store, 6, 7)
+    assert not found["values"] and not found["verdicts"] and not found["facts"]
+    assert comparing.last_accepted(store, comparing.of_run(store, runs.run_id(7))) is None
+
+
+def test_the_last_accepted_run_is_that_of_the_same_subjects(store: Store, results: pathlib.Path) -> None:
+    assert comparing.last_accepted(store, comparing.of_run(store, runs.run_id(5))) == runs.run_id(3)
+    other = runs.judged(results, 8, runs.fleet(z=670.0))
+    again = runs.judged(results, 9, runs.fleet(a=670.0))
+    folders.bring(store, str(results))
+    assert comparing.last_accepted(store, comparing.of_run(store, other.id)) is None
+    assert comparing.last_accepted(store, comparing.of_run(store, again.id)) == runs.run_id(5)
+    # Of a part of the fleet nobody else is said to have gone.
+    assert not [one for one in compared(store, 5, 9)["places"] if one["what"] == "went" and one["kind"] == "node"]
