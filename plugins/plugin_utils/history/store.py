@@ -108,7 +108,7 @@ class Store:
             connection.isolation_level = None  # BEGIN is said below: sqlite3 begins too late, and never with the lock
             _write_ahead(connection, self.locked_s)
             connection.execute("PRAGMA synchronous=NORMAL")
-            connection.execute("PRAGMA cache_size=-65536")
+            connection.execute("PRAGMA cache_size=-16384")
 
         @sa.event.listens_for(engine, "begin")
         def _begun(connection: sqlalchemy.Connection) -> None:

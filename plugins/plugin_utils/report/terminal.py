@@ -56,9 +56,9 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
             lines += wrapped(f"WARN: {_line(warning['text'])}", width, COLOURS["WARN"])
     since = model["since"]
     if since:
-        kinds = (("verdicts", "verdicts"), ("values", "numbers beyond their scatter"), ("places", "places"), ("facts", "facts"))
-        changed = ", ".join(f"{len(since[name])} {words}" for name, words in kinds if since[name])
-        lines += wrapped(f"since the last accepted run, {since['before']}: {f'other are {changed}' if changed else 'nothing is other'}", width, None)
+        words = (("verdicts", "verdicts"), ("values", "numbers beyond their scatter"), ("places", "places"), ("facts", "facts"))
+        changed = ", ".join(f"{len(since[name])} {what}" for name, what in words if since[name])
+        lines += wrapped(f"since the last accepted run, {since['before']}: {changed or 'nothing'} changed", width, None)
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]
     lines += [
