@@ -57,8 +57,8 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
     since = model["since"]
     if since:
         words = (("verdicts", "verdicts"), ("values", "numbers beyond their scatter"), ("places", "places"), ("facts", "facts"))
-        changed = ", ".join(f"{len(since[name])} {what}" for name, what in words if since[name])
-        lines += wrapped(f"since the last accepted run, {since['before']}: {changed or 'nothing'} changed", width, None)
+        changed = ", ".join(f"{what} {len(since[name])}" for name, what in words if since[name])
+        lines += wrapped(f"since the last accepted run, {since['before']}, changed: {changed or 'nothing'}", width, None)
     counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
     coverage = model["coverage"]
     lines += [
