@@ -202,7 +202,7 @@ def compare(store: Store, old: Side, new: Side) -> Record:
     """What is different in `new`. `values` by how far out they are, each with both values, the change in percent and, where enough runs
     were before, in units of the subject's own scatter."""
     values, verdicts = [], []
-    for about, now in new.verdicts.items():
+    for about, now in sorted(new.verdicts.items()):  # no database says in which order they come
         before = old.verdicts.get(about)
         whom, stage, check, variant = about
         head: Record = {
