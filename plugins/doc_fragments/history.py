@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where the history is."""
+    """Where the history is, and what is asked of it."""
 
     DOCUMENTATION = r"""
 options:
@@ -16,6 +16,30 @@ options:
     required: true
   url:
     description: Another database for it, V(postgresql://USER:PASSWORD@HOST/DATABASE).
+    type: str
+    default: ""
+"""
+
+    ASKED = r"""
+options:
+  node:
+    description: A node by any name that it ever had, with its GPUs and ports; may be a pattern. Empty for all.
+    type: str
+    default: ""
+  check:
+    description: A check or a stage, V(bf16), V(gemm), V(gemm bf16); may be a pattern. Empty for all.
+    type: str
+    default: ""
+  since:
+    description: The first day, as V(2026-08-01), or how long ago, as V(30d), V(8w), V(6m), V(1y). Empty for all.
+    type: str
+    default: ""
+  verdict:
+    description: Only these verdicts, as V(FAIL,WARN). Empty for all.
+    type: str
+    default: ""
+  run:
+    description: Only this run. Empty for all.
     type: str
     default: ""
 """

@@ -12,28 +12,8 @@ author: The gpufleet.acceptance team (@gpufleet)
 description:
   - Verdicts and numbers of all runs, by node, check, day and verdict, as a table in the terminal, as data, and as a page with curves.
   - Used by C(playbooks/history.yml). Runs on the controller and connects to no host.
-extends_documentation_fragment: gpufleet.acceptance.history
+extends_documentation_fragment: [gpufleet.acceptance.history, gpufleet.acceptance.history.asked]
 options:
-  node:
-    description: A node by any name that it ever had, with its GPUs and ports; may be a pattern. Empty for all.
-    type: str
-    default: ""
-  check:
-    description: A check or a stage, V(bf16), V(gemm), V(gemm bf16); may be a pattern. Empty for all.
-    type: str
-    default: ""
-  since:
-    description: The first day, as V(2026-08-01), or how long ago, as V(30d), V(8w), V(6m), V(1y). Empty for all.
-    type: str
-    default: ""
-  verdict:
-    description: Only these verdicts, as V(FAIL,WARN). Empty for all.
-    type: str
-    default: ""
-  run:
-    description: Only this run. Empty for all.
-    type: str
-    default: ""
   page:
     description: A file for a page with the curves.
     type: str

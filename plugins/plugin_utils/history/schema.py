@@ -20,7 +20,7 @@ except ImportError:
 __all__ = ["sa"]  # the others of this room have it from here
 
 # The migrations in their order; a new database is made whole, by the tables below.
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 
 if sa is not None:
     METADATA = sa.MetaData()
@@ -116,6 +116,12 @@ if sa is not None:
     # The facts of a node as JSON, compressed: what many nodes and runs share is kept once.
     sheet = _table("sheet", _key("id"), _text("digest"), sa.Column("facts", sa.LargeBinary, nullable=False), sa.UniqueConstraint("digest"))
     fact = _table("fact", _key("run_id", "run.id"), _key("subject_id", "subject.id"), _int("sheet_id", "sheet.id"))
+
+    # What is left of the numbers of runs that were taken out by their age.
+    month = _table(
+        "month", _key("subject_id", "subject.id"), _key("quantity_id", "quantity.id"), sa.Column("month", sa.Text, primary_key=True),
+        _number("median", nullable=False), _number("least", nullable=False), _number("most", nullable=False), _int("runs"),
+    )  # fmt: skip
 
     # What holds rows of one run, and of one judgement.
     OF_RUN = (placement, measurement, metric, sweep, fact)

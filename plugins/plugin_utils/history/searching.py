@@ -134,6 +134,18 @@ class Answer(t.NamedTuple):
 
 def search(store: Store, asked: Asked, most: int = 100_000) -> Answer:
     """The verdicts that somebody asks for, each with the numbers of its measurement."""
+    runs: list[Record] = []
+    rows: list[Record] = []
+    for run, found in found_in_runs(store, asked):
+        runs.append(run)
+        rows += found
+        if len(rows) > most:
+            return Answer(runs, rows[:most], True)
+    return Answer(runs, rows, False)
+
+
+def found_in_runs(store: Store, asked: Asked) -> t.Iterator[tuple[Record, list[Record]]]:
+    """What is found in each run, the newest first: one run's is held at a time."""
     words = [word.strip().upper() for word in asked.verdict.split(",") if word.strip()]
     if unknown := sorted(set(words) - set(WORST_FIRST)):
         raise HistoryError(f"verdict: found {unknown[0]}, expected some of {', '.join(WORST_FIRST)}")
@@ -148,21 +160,12 @@ def search(store: Store, asked: Asked, most: int = 100_000) -> Answer:
         checks = _checks(connection, asked.check)
         if asked.check and not checks:
             raise HistoryError(f"check {asked.check} is not in the history {store.where}{_known_checks(connection)}")
-        rows: list[Record] = []
-        cut = False
         quantities = _quantities(connection)
         for run in sorted(runs.values(), key=lambda run: run["name"], reverse=True):
-            if places is not None and run["id"] not in places:
-                continue
-            found = list(_rows(connection, run, places[run["id"]] if places is not None else None, checks, words, quantities))
-            rows += found
-            if len(rows) > most:
-                rows, cut = rows[:most], True
-                break
-        shown = {row["run"] for row in rows}
-        return Answer(
-            [_shown(run) for run in sorted(runs.values(), key=lambda r: r["name"], reverse=True) if run["name"] in shown], rows, cut
-        )
+            if places is None or run["id"] in places:
+                found = list(_rows(connection, run, places[run["id"]] if places is not None else None, checks, words, quantities))
+                if found:
+                    yield _shown(run), found
 
 
 def since_when(text: str, today: datetime.date | None = None) -> str:

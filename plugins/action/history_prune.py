@@ -1,0 +1,35 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Takes old runs out of the history, or says which these would be."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import pruning, store
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        super().run(tmp, task_vars)
+        args = self._task.args
+        really = bool(boolean(args.get("really") or False, strict=False)) and not self._task.check_mode
+        try:
+            with store.Store(store.url_of(str(args["results_dir"]), str(args.get("url") or ""))) as history:
+                found = pruning.prune(history, str(args.get("older_than") or ""), really)
+        except RunError as error:
+            return {"failed": True, "msg": str(error)}
+        shown = f" ({found.runs[0]} to {found.runs[-1]})" if found.runs else ""
+        line = f"{len(found.runs)} runs{shown} with {found.numbers} numbers "
+        line += f"were taken out; {found.medians} monthly medians stay" if really else "would be taken out; -e prune=true does it"
+        Display().display(line)
+        return {"changed": really and bool(found.runs), "msg": line, "runs": found.runs, "numbers": found.numbers}
