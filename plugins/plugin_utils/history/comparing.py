@@ -289,8 +289,7 @@ def _moved(old: Side, new: Side) -> list[Record]:
             what = "went"
         else:
             continue
-        one = after or before
-        assert one
+        one = t.cast(Place, after or before)
         found.append(
             {
                 "what": what, "kind": one.kind, "subject": one.name, "identity": whom[0], "simulated": whom[1],
