@@ -81,7 +81,7 @@ options:
         choices: [all, start, collect]
         default: all
       grace:
-        description: How many seconds a start waits for a quick end; the plan of a run says it where nobody does.
+        description: How many seconds a start waits for a quick end.
         type: float
         default: 1.0
       attempts:
