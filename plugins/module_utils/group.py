@@ -30,6 +30,8 @@ CONNECT_S = 10
 # So many connections are opened at a time: sshd refuses some of a crowd, and a head has only so many cores.
 AT_ONCE = 64
 HELLO_LIMIT = 1 << 18
+# A member looks some times a second; where it says nothing for so long it never will.
+NOTICED_S = 10.0
 
 
 @dataclasses.dataclass
@@ -139,6 +141,7 @@ class Group:
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        self.noticed(NOTICED_S)
         for seat in self.seats:
             if seat.leash:  # they end side by side
                 seat.leash.let_go()
@@ -270,12 +273,13 @@ class Group:
         return not self.gone(self.seats)
 
     def noticed(self, seconds: float) -> None:
-        """Stay until every member has seen that the head came, which it says by a beat: where nothing is left to measure."""
+        """Stay until every member has seen that the head came, which it says by a beat: one that is held for less than it takes to look
+        would wait for a head that has gone."""
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
-            for seat in self.present():
-                if seat.leash and seat.leash.child and seat.leash.child.stdout and not seat.leash.said.endswith(b"\n\n"):
-                    selector.register(seat.leash.child.stdout, selectors.EVENT_READ)
+            for leash in (seat.leash for seat in self.seats):  # who does not take part waits for us too
+                if leash and leash.alive and leash.child and leash.child.stdout and not leash.said.endswith(b"\n\n"):
+                    selector.register(leash.child.stdout, selectors.EVENT_READ)
             while selector.get_map() and time.monotonic() < until:
                 for key, _events in selector.select(0.2):
                     os.read(key.fd, 1 << 16)
