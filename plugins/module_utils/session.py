@@ -568,7 +568,7 @@ class Guardian:
             if not _stands_at(self.session.result_path, self.result):
                 return
             if poll.poll(1000 if self.attached else 5000) and not self._heard():
-                if self.attached and not self.session.keeps:
+                if self.attached and not (self.session.keeps and earlier.said_something(self.session.result_path)):
                     break
                 self.attached = False
                 poll.unregister(self.alive)
