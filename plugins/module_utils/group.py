@@ -140,8 +140,9 @@ class Group:
         self.ssh = self._ssh()
         return self
 
-    def __exit__(self, *_exception: object) -> None:
-        self.noticed(NOTICED_S)
+    def __exit__(self, kind: object, *_exception: object) -> None:
+        if kind is None:  # else somebody is waiting for us to end
+            self.noticed(NOTICED_S)
         for seat in self.seats:
             if seat.leash:  # they end side by side
                 seat.leash.let_go()

@@ -85,8 +85,6 @@ class Head:
             self.group.gather(self.params["join_timeout"])  # also where nothing can be launched: the members wait
             refusal = self.launcher.found(self.node)
             taken = self.group.taken()
-            if all(self._name(check) in taken for check in checks):
-                self.group.noticed(self.params["join_timeout"])
             for check in checks:
                 name = self._name(check)
                 if name in taken:

@@ -78,6 +78,22 @@ def test_a_member_is_held_until_the_head_lets_go(path: pathlib.Path) -> None:
     assert (path / "ended").read_text() == "done\n"
 
 
+def test_a_head_with_nothing_to_do_stays_until_its_member_has_seen_it(path: pathlib.Path) -> None:
+    looks = f"echo '{json.dumps(HELLO)}'; sleep 0.5; touch {path}/seen; echo; while :; do sleep 0.1; done"
+    with make(path, looks) as made:
+        made.gather(20)
+    assert (path / "seen").exists()
+
+
+def test_a_head_that_is_told_to_end_waits_for_nobody(path: pathlib.Path) -> None:
+    never = f"echo '{json.dumps(HELLO)}'; while ! test -e {path}/over; do sleep 0.1; done; echo; touch {path}/seen"
+    with pytest.raises(KeyboardInterrupt), make(path, never) as made:
+        made.noticed = lambda _seconds: pytest.fail("it waits")  # type: ignore[method-assign]
+        made.gather(20)
+        raise KeyboardInterrupt
+    assert not (path / "seen").exists()
+
+
 def test_a_member_that_is_late_is_waited_for_and_one_that_dies_is_missed(path: pathlib.Path) -> None:
     ends = f"while ! test -e {path}/over; do sleep 0.05; done"
     made = make(path, f"test -e {path}/tried || {{ touch {path}/tried; echo not yet >&2; exit 1; }}; echo '{json.dumps(HELLO)}'; {ends}")
