@@ -118,6 +118,7 @@ VERDICTS = {
     "localised": "it is what makes its group miss the floor",
     "identity_changed": "the name stood for another machine, or other GPUs, in another stage",
     "later_attempt": "it passed only on a later attempt",
+    "regression": "the value has become worse than the past of its own subject",
     "waived": "a known failure with a ticket",
     "bad_rail": "the matrix of pairs speaks against a port, a node or a path",
     "firmware": "the firmware differs",

@@ -19,11 +19,12 @@ import typing as t
 from ansible.errors import AnsibleError
 from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import since
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, refused, unheeded, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, past, refused, unheeded, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import removing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model, terminal
@@ -51,10 +52,11 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     records = evidence.records
     sound = [r for r in records if well_formed(r)]
     stages = [registry.of(entry) for entry in written["stages"]]
+    before = _Before(run, written, loader, task_vars)
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
         stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), required=inputs.get("required"), changed=evidence.changed,
-        warnings=unheeded.warnings(written, sound, inputs),
+        warnings=unheeded.warnings(written, sound, inputs), before=before.say, regression=inputs.get("regression", "warn"),
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs["notes"] + telling.notes_of(run.dir)
     later = (run.dir / "verdicts.jsonl").exists()
@@ -64,7 +66,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     made = model.build(written, judgement, evidence.files)
     paths: list[pathlib.Path] = []
     done = Judged(run.id, out, written, judgement, made)
-    made["since"], notes = _since(done, loader, task_vars)
+    made["since"], notes = (None, before.notes) if before.notes else _since(done, loader, task_vars)
     if not check:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "verdicts.jsonl", verdicts)
@@ -80,7 +82,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         "accepted": judgement.accepted,
         "why": f"{word}: {judgement.why}",
         "last": last,
-        "refused": refused.targets(written, judgement, inputs["warn"], whole=run_level),
+        "refused": refused.targets(written, judgement, inputs["warn"], run_level, inputs.get("regression", "warn")),
         "run_id": run.id,
         "counts": judgement.counts,
         "coverage": {k: v for k, v in judgement.coverage.items() if k != "unknown"},
@@ -93,13 +95,35 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     return {**result, "lines": [*terminal.coloured(made), *_noted(notes)], "tell": tell}
 
 
+class _Before:
+    """Asks the history, where there is one, what became of the numbers of a run; what goes wrong there is a note."""
+
+    def __init__(self, run: Run, plan: dict[str, t.Any], loader: t.Any, task_vars: dict[str, t.Any]) -> None:
+        self.run, self.plan, self.loader, self.task_vars = run, plan, loader, task_vars
+        self.notes: list[str] = []
+
+    def say(self, deciding: t.Mapping[Key, t.Any], numbers: t.Sequence[past.Number]) -> past.Told | None:
+        try:
+            asked = _history(self.loader, self.task_vars)
+            told = since.past(self.run.dir.parent, self.plan, deciding, numbers, asked.options) if asked else None
+        except (AnsibleError, RunError) as error:
+            self.notes = [f"nothing was held against earlier runs: {error}"]
+            return None
+        return told
+
+
 def _since(done: Judged, loader: t.Any, task_vars: dict[str, t.Any]) -> tuple[dict[str, t.Any] | None, list[str]]:
     """What is different since the last accepted run, for the report; and what went wrong when the history was asked, in words."""
     try:
-        asked = next((one for one in _asked(loader, task_vars) if one.name == "history"), None)
+        asked = _history(loader, task_vars)
         return (since.last_accepted(done, asked.options) if asked else None), []
     except (AnsibleError, RunError) as error:
         return None, [f"the report does not say what changed since the last accepted run: {error}"]
+
+
+def _history(loader: t.Any, task_vars: dict[str, t.Any]) -> sinks.Asked | None:
+    """The history, where it was asked for."""
+    return next((one for one in _asked(loader, task_vars) if one.name == "history"), None)
 
 
 def _asked(loader: t.Any, task_vars: dict[str, t.Any]) -> list[sinks.Asked]:

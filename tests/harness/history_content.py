@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pathlib
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, importing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, url_of
 from harness import report_samples as samples
 
@@ -23,7 +23,7 @@ def content(names: list[str], pairs: list[tuple[str, str]], judged_at: str = "20
         one.update(metric="bandwidth", subject={"kind": "pair", "id": f"{a}|{b}", "members": [a, b]})
         verdicts.append(one)
     for one in verdicts:
-        one["reason_code"] = current.REGRESSION if one["subject"]["id"] == names[0] else None
+        one["regressed"] = one["subject"]["id"] == names[0]
     found = [samples.measurement(v["subject"]["id"], v["stage"], v["check"], subject=v["subject"]) for v in verdicts]
     judging = importing.Judging(
         "", "d" * 64, judged_at, True, "fine", {"PASS": len(verdicts)}, {"planned": len(verdicts), "measured": len(verdicts)},

@@ -79,6 +79,7 @@ def judgement(verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[st
     coverage = {"planned": len(verdicts), "measured": len(verdicts) - counts["UNKNOWN"], "skipped": 0, "ratio": 1.0, "unknown": []}
     given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
     of = {"nodes": nodes.judged(verdicts), "deciding": deciding, "simulated": simulated, "drift": {}, "warnings": [], "tables": {}}
+    of["past"] = None
     of["causes"] = causes.found(verdicts, [], deciding)
     return types.SimpleNamespace(**{**given, **of, **fields})
 

@@ -24,8 +24,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-# A reason code of what has become worse, whatever its floor says.
-REGRESSION = "regression"
 # Longer ago than this nothing is of today.
 DAYS = 90
 
@@ -157,12 +155,12 @@ def _add(
         names[row[0]], kinds[row[0]] = row[2], row[3]
     asked = sa.select(
         verdict.c.subject_id, verdict.c.check_id, verdict.c.verdict, verdict.c.value, verdict.c.floor, verdict.c.expected,
-        verdict.c.reason_code, basis.c.metric, basis.c.unit,
+        verdict.c.regressed, basis.c.metric, basis.c.unit,
     ).join(basis, basis.c.id == verdict.c.basis_id)  # fmt: skip
     new: dict[str, dict[Check, Seen]] = {}
     of: dict[str, str] = {}
     for one in connection.execute(asked.where(verdict.c.judgement_id == judgement_id)):
-        seen = Seen(one.verdict, one.value, one.floor, one.expected, one.metric, one.unit, one.reason_code == REGRESSION)
+        seen = Seen(one.verdict, one.value, one.floor, one.expected, one.metric, one.unit, bool(one.regressed))
         check, number = checks[one[1]], one[0]
         if kinds.get(number) == "pair":
             ends = tuple(names[number].split("|", 1))

@@ -242,7 +242,7 @@ class _Import:
             (
                 (
                     judgement, *key, v["verdict"], v["value"], v["floor"], v["expected"], bases[_basis(v)], v["reason_code"],
-                    None if v["verdict"] == "PASS" else clean(v["reason"]),
+                    None if v["verdict"] == "PASS" else clean(v["reason"]), bool(v.get("regressed")),
                 )
                 for key, v in sorted(rows.items(), key=lambda item: item[0])
             ),

@@ -20,7 +20,7 @@ except ImportError:
 __all__ = ["sa"]  # the others of this room have it from here
 
 # The migrations in their order; a new database is made whole, by the tables below.
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 
 if sa is not None:
     METADATA = sa.MetaData()
@@ -104,11 +104,11 @@ if sa is not None:
         _text("expectation"),
         sa.UniqueConstraint("metric", "unit", "layer", "source", "confidence", "dated", "expectation"),
     )  # fmt: skip
-    # `reason` of what is no PASS.
+    # `reason` of what is no PASS. `regressed`: worse than its own past, whatever the verdict is.
     verdict = _table(
         "verdict", _key("judgement_id", "judgement.id"), _key("subject_id", "subject.id"), _key("check_id", "check_of.id"),
         _text("verdict"), _number("value"), _number("floor"), _number("expected"), _int("basis_id", "basis.id"),
-        _text("reason_code", True), _text("reason", True),
+        _text("reason_code", True), _text("reason", True), _bool("regressed"),
     )  # fmt: skip
     _BAD = verdict.c.verdict != "PASS"
     sa.Index("verdict_bad", verdict.c.verdict, verdict.c.judgement_id, sqlite_where=_BAD, postgresql_where=_BAD)

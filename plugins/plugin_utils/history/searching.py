@@ -279,8 +279,8 @@ def _rows(
         asked = (
             sa.select(
                 verdict.c.subject_id, verdict.c.check_id, verdict.c.verdict, verdict.c.value, verdict.c.floor, verdict.c.expected,
-                verdict.c.reason_code, verdict.c.reason, basis.c.metric, basis.c.unit, basis.c.layer, basis.c.source, subject.c.kind,
-                subject.c.identity, subject.c.simulated,
+                verdict.c.reason_code, verdict.c.reason, verdict.c.regressed, basis.c.metric, basis.c.unit, basis.c.layer,
+                basis.c.source, subject.c.kind, subject.c.identity, subject.c.simulated,
             )
             .join(basis, basis.c.id == verdict.c.basis_id)
             .join(subject, subject.c.id == verdict.c.subject_id)
@@ -316,5 +316,6 @@ def _rows(
                 "identity": one["identity"], "simulated": bool(one["simulated"]), "stage": stage, "check": check, "variant": variant,
                 "verdict": one["verdict"], "metric": one["metric"], "value": one["value"], "unit": one["unit"], "floor": one["floor"],
                 "expected": one["expected"], "layer": one["layer"], "source": one["source"], "reason_code": one["reason_code"],
-                "reason": one["reason"], "numbers": numbers[one["subject_id"], (stage, check, variant)],
+                "reason": one["reason"], "regressed": bool(one["regressed"]),
+                "numbers": numbers[one["subject_id"], (stage, check, variant)],
             }  # fmt: skip

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a report says of the last accepted run. It is asked before the report is written, and so before this run is in the history.
+"""What a run is told of earlier ones while it is judged and before its report is written, and so before it is in the history itself.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -12,11 +12,15 @@ import pathlib
 import threading
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Number, Told
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options
 
 # A verdict does not wait longer for what was before.
 SECONDS = 20.0
+
+T = t.TypeVar("T")
 
 
 def results_of(of: Judged) -> pathlib.Path:
@@ -24,36 +28,64 @@ def results_of(of: Judged) -> pathlib.Path:
     return of.folder.parent if of.folder.name == of.run_id else of.folder.parents[2]
 
 
+def past(
+    results: pathlib.Path,
+    plan: t.Mapping[str, t.Any],
+    deciding: t.Mapping[Key, t.Any],
+    numbers: t.Sequence[Number],
+    options: Options,
+    seconds: float = SECONDS,
+) -> Told | None:
+    """What became of the numbers of a run since the runs before it, None where there were none. RunError where it cannot be said."""
+
+    def ask() -> Told:
+        # Half a second of imports, which nobody pays who has no history.
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import past, store
+
+        with store.Store(store.url_of(results, str(options["url"]))) as history:
+            return past.told(history, plan, deciding, numbers)
+
+    return _answered(ask, seconds) if _is_there(results, options) and numbers else None
+
+
 def last_accepted(of: Judged, options: Options, seconds: float = SECONDS) -> dict[str, t.Any] | None:
     """{before, said, and what comparing.compare says}; None where nothing is to be compared with. RunError where it cannot be said."""
     results = results_of(of)
-    if not options["url"] and not (results / "history.db").is_file():
-        return None  # the first run pays for no imports
-    answer: list[t.Any] = []
 
-    def ask() -> None:
+    def ask() -> dict[str, t.Any] | None:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, folders, store
+
+        with store.Store(store.url_of(results, str(options["url"]))) as history:
+            found = comparing.since_accepted(history, folders.of_judged(of))
+        if found is None:
+            return None
+        # The values that say something; all of them are in the history.
+        return {**found, "values": [one for one in found["values"] if one["beyond"]], "said": comparing.told(found)}
+
+    return _answered(ask, seconds) if _is_there(results, options) else None
+
+
+def _is_there(results: pathlib.Path, options: Options) -> bool:
+    """Whether there may be a history: the first run pays for no imports."""
+    return bool(options["url"]) or (results / "history.db").is_file()
+
+
+def _answered(ask: t.Callable[[], T], seconds: float) -> T:
+    """What `ask` says, if it does in time. Whatever goes wrong there is a RunError."""
+    answer: list[T] = []
+    wrong: list[RunError] = []
+
+    def call() -> None:
         try:
-            answer.append(_ask(of, results, str(options["url"])))
+            answer.append(ask())
         except Exception as error:
-            answer.append(error if isinstance(error, RunError) else RunError(f"{type(error).__name__}: {error}"))
+            wrong.append(error if isinstance(error, RunError) else RunError(f"{type(error).__name__}: {error}"))
 
-    thread = threading.Thread(target=ask, daemon=True, name="history")
+    thread = threading.Thread(target=call, daemon=True, name="history")
     thread.start()
     thread.join(seconds)
+    if wrong:
+        raise wrong[0]
     if not answer:
         raise RunError(f"the history did not answer within {seconds:g} s")
-    if isinstance(answer[0], RunError):
-        raise answer[0]
-    return t.cast("dict[str, t.Any] | None", answer[0])
-
-
-def _ask(of: Judged, results: pathlib.Path, url: str) -> dict[str, t.Any] | None:
-    # Half a second of imports, which nobody pays who has no history.
-    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, folders, store
-
-    with store.Store(store.url_of(results, url)) as history:
-        found = comparing.since_accepted(history, folders.of_judged(of))
-    if found is None:
-        return None
-    # The values that say something; all of them are in the history.
-    return {**found, "values": [one for one in found["values"] if one["beyond"]], "said": comparing.told(found)}
+    return answer[0]

@@ -52,6 +52,7 @@ class Opinion:
     ticket: str | None = None
     expires: str | None = None
     of: str | None = None
+    regressed: bool = False
     findings: list[str] = dataclasses.field(default_factory=list)
 
     @property

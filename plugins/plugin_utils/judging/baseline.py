@@ -21,7 +21,7 @@ import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, ExpectationError, parse
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import primary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import better_of, primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
@@ -134,12 +134,11 @@ def _numbers(m: dict[str, t.Any]) -> t.Iterator[tuple[dict[str, t.Any], float]]:
         except bands.Unusable:
             continue
         if found is not None and found.unit in physics.UNITS:
-            lower = physics.UNITS[found.unit][0] == "time"
             entry = {
                 "match": match if size is None else {**match, "size": size},
                 "metric": metric,
                 "unit": found.unit,
-                "better": "lower" if lower else "higher",
+                "better": better_of(found.unit),
                 "simulated": m["simulated"],
             }
             yield entry, found.value

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 Record = dict[str, t.Any]
 
 
-def targets(plan: Record, judgement: Judgement, warn: str = "accept", whole: bool = False) -> list[str]:
+def targets(plan: Record, judgement: Judgement, warn: str = "accept", whole: bool = False, regression: str = "warn") -> list[str]:
     """Of a run that is not accepted: the targets of each node that something bad was said of, in the order of the plan. A pair or a
     group that nobody else is to blame for is all of its nodes. All targets where it is refused as a `whole`, or where no node is to blame.
     """
@@ -30,6 +30,8 @@ def targets(plan: Record, judgement: Judgement, warn: str = "accept", whole: boo
     bad = [v for v in judgement.verdicts if v["verdict"] == "FAIL"] + [v for v in judgement.planned if v["verdict"] == "UNKNOWN"]
     if warn != "accept":
         bad += [v for v in judgement.verdicts if v["verdict"] == "WARN"]
+    if regression == "refuse":
+        bad += [v for v in judgement.verdicts if v["regressed"]]
     blamed: set[str] = set()
     for v in bad:
         culprit = because.get(key_of(v))

@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
     hops,
     identity,
     nodes,
+    past,
     physics,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
@@ -57,7 +58,8 @@ class Judgement:
     `deciding` is of each key the measurement that was judged. `counts` counts all verdicts. `coverage` is {"planned", "measured" (or
     not applicable), "skipped", "ratio", "unknown": [text]}. `drift` is {node: deviating facts with their severity}. `causes` are
     what lies behind the verdicts that are no PASS, what was convicted first. `warnings` are of the run as a whole, and count as WARN.
-    `simulated`: whether any number came from a simulated tool. `tables` are by stage those of its pairs.
+    `simulated`: whether any number came from a simulated tool. `tables` are by stage those of its pairs. `past` is what became of its
+    numbers since earlier runs, None where nobody said it.
     """
 
     verdicts: list[Verdict]
@@ -76,6 +78,7 @@ class Judgement:
     causes: list[Cause] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     tables: dict[str, list[Table]] = dataclasses.field(default_factory=dict)
+    past: past.Told | None = None
 
 
 def judge(
@@ -93,6 +96,8 @@ def judge(
     leaf: t.Mapping[str, str] | None = None,
     changed: t.Sequence[str] = (),
     warnings: t.Sequence[str] = (),
+    before: past.Past | None = None,
+    regression: str = "warn",
 ) -> Judgement:
     """Judge a run.
 
@@ -102,7 +107,7 @@ def judge(
     {"gpu_count", "mig"}. `leaf` is the leaf switch of each node, as far as known. `today` is the day on which waivers must still hold.
     `required[target]` names by stage what must have been readable while it measured, {"nccl_node": ["xid"]}. `changed` says what of the
     evidence itself is not what was written: nothing is accepted then. `warnings` are about the run as a
-    whole. WaiverError for a waiver that cannot be used.
+    whole. `before` knows earlier runs, and `regression` is acceptance_regression. WaiverError for a waiver that cannot be used.
     """
     court = _Court(plan, expected, stack or {}, required or {}, {stage.name: stage for stage in stages})
     court.waivers = waivers_of(list(waivers or []))
@@ -112,6 +117,7 @@ def judge(
     court.leaf = leaf or {}
     court.changed = changed
     court.warnings = list(warnings)
+    court.before, court.regression = before, regression
     court.hear(measurements)
     return court.judge()
 
@@ -151,6 +157,10 @@ class _Court:
         self.today = ""
         self.warn = "accept"
         self.warnings: list[str] = []
+        self.before: past.Past | None = None
+        self.regression = "warn"
+        self.told: past.Told | None = None
+        self.worse: dict[Key, list[str]] = collections.defaultdict(list)
         self.stated: identity.Stated = {}
         self.leaf: t.Mapping[str, str] = {}
         self.changed: t.Sequence[str] = ()
@@ -236,6 +246,13 @@ class _Court:
             opinions[key] = [opinion]
         for key, opinion in self._against_others(chosen):
             opinions[key].append(opinion)
+        if self.before is not None and self.regression != "off":
+            self.told = self.before(self.deciding, list(self._numbers(chosen)))
+        if self.told:
+            self.notes += self.told.left_out
+            for change in self.told.changes:
+                if change.regression:
+                    self.worse[change.key].append(change.reason)
         for key, opinion in self._drift():
             opinions[key].append(opinion)
         for key, opinion in configured.opinions(self.deciding, lambda key, record: self._own(key, record)[0]):
@@ -335,6 +352,19 @@ class _Court:
                 if found:
                     yield key, _outlier(what, value, found, "below_siblings", "the median of its node's other GPUs")
 
+    def _numbers(self, chosen: dict[Key, list[tuple[Expectation, bands.Reading]]]) -> t.Iterator[past.Number]:
+        """Numbers to hold against earlier ones: those with an expectation for all sizes, and the one that stands for the check."""
+        for key, record in self.deciding.items():
+            if record["outcome"] != "measured" or record["context"].get("comparable") is False or bands.impossible(record):
+                continue
+            better = {expectation.metric: expectation.better for expectation, found in chosen[key] if found.size is None}
+            metric = primary(record)
+            if metric is not None:
+                better.setdefault(metric, better_of(record["metrics"][metric]["unit"]))
+            for name, way in better.items():
+                m = record["metrics"][name]
+                yield past.Number(key, record, name, m["unit"], float(m["value"]), way, hardware(record))
+
     def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
         """Deviations of facts, among nodes with the same GPUs and under the same rules."""
         groups: dict[str, dict[str, Key]] = collections.defaultdict(dict)
@@ -396,7 +426,7 @@ class _Court:
             said = "; ".join(f"attempt {m['attempt']}: {m['reason'] or m['outcome']}" for m in others) or "not recorded"
             reason = f"it passed on attempt {record['attempt']} only ({said}): {opinion.reason}"
             opinion = opinion.but("WARN", "later_attempt", reason)
-        opinion = self._with_evidence(key, record, opinion)
+        opinion = self._with_past(key, self._with_evidence(key, record, opinion))
         # A part's verdict can become its node's: say whose it is.
         said = opinion.reason if opinion.reason.startswith(key[3]) else f"{key[3]}: {opinion.reason}"
         return dataclasses.replace(opinion, reason=said)
@@ -420,6 +450,17 @@ class _Court:
             reason = f"{key.stage}_required_evidence: it could not be read while the test ran: {', '.join(missing)}; see acceptance_become"
             opinion = opinion.but("UNKNOWN", "evidence_unreadable", reason)
         return opinion
+
+    def _with_past(self, key: Key, opinion: Opinion) -> Opinion:
+        """What has become worse than its own past is at best a WARN; its floor, and all else that was said of it, stays."""
+        worse = self.worse.get(key)
+        if not worse:
+            return opinion
+        if opinion.verdict == "PASS":
+            opinion = opinion.but("WARN", past.REGRESSION, "; ".join(worse))
+        else:
+            opinion = dataclasses.replace(opinion, findings=[*opinion.findings, *worse])
+        return dataclasses.replace(opinion, regressed=True)
 
     def _missing(self, key: Key, record: Record) -> list[str]:
         """What the stage requires to have been readable on a node, and was not. Its parts were measured in the same window."""
@@ -582,6 +623,7 @@ class _Court:
         bad = mine["FAIL"] + mine["UNKNOWN"]
         bad_extras = sum(v["verdict"] == "FAIL" for v in extras)
         warned = counts["WARN"] + len(self.warnings)
+        worse = {subjects.bearer(v["subject"]) for v in everything if v["regressed"]} if self.regression == "refuse" else set()
         refusals = [
             (self.changed, "; ".join(self.changed)),
             (not planned, "the plan is empty: nothing was to be measured"),
@@ -591,6 +633,7 @@ class _Court:
             (bad_extras, f"{bad_extras} FAIL of checks that were not planned"),
             (planned and not bad and not mine["PASS"], "no planned check is a PASS: nothing was shown to work"),
             (self.warn != "accept" and warned, f"{warned} WARN, and acceptance_warn is {self.warn}"),
+            (worse, f"worse than its own past: {subjects.named(worse)}, and acceptance_regression is {self.regression}"),
         ]
         refused = [text for refuses, text in refusals if refuses]
         partial = bool(self.plan.get("partial"))
@@ -629,6 +672,7 @@ class _Court:
             causes=behind,
             warnings=self.warnings,
             tables=self.tables,
+            past=self.told,
         )
 
     def _done(self, verdict: Verdict) -> bool:
@@ -724,8 +768,12 @@ def _comparable(
     metric = primary(record)
     if metric is not None:
         found = record["metrics"][metric]
-        better = "lower" if physics.UNITS.get(found["unit"], ("",))[0] == "time" else "higher"
-        yield metric, None, found["unit"], better, float(found["value"])
+        yield metric, None, found["unit"], better_of(found["unit"]), float(found["value"])
+
+
+def better_of(unit: str) -> str:
+    """Which way a number is better where no expectation says it."""
+    return "lower" if physics.UNITS.get(unit, ("",))[0] == "time" else "higher"
 
 
 def _outlier(what: tuple[t.Any, ...], value: float, found: tuple[str, float], code: str, others: str) -> Opinion:

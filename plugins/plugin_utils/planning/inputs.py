@@ -23,7 +23,7 @@ REQUIRED = "_required_evidence"
 
 def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
     """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node
-    of a cluster with settings of its own: number of its set}, "waivers", "warn", "stack": {target: golden values and what
+    of a cluster with settings of its own: number of its set}, "waivers", "warn", "regression", "stack": {target: golden values and what
     drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed}, "required": {target: {stage:
     evidence that must have been readable}}, "leaf": {node: the leaf switch it hangs on}, "notes"}."""
     resolver = expectations.Resolver()
@@ -63,6 +63,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         "of": of,
         "waivers": book.raw,
         "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
+        "regression": next((v["acceptance_regression"] for v in settings.values()), "warn"),
         "stack": stack,
         "stated": stated,
         "required": required,

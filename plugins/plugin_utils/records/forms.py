@@ -95,6 +95,7 @@ class Verdict(t.TypedDict):
     ticket: str | None
     expires: str | None
     of: str | None
+    regressed: bool
     findings: list[str]
 
 

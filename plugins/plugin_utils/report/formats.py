@@ -158,6 +158,8 @@ def markdown(model: Model) -> str:
         for w in model["waivers"]:
             what = cell(f"{w['stage']} {w['check']}")
             lines.append(_row(cell(w["subject"]), what, cell(w["ticket"]), cell(w["expires"]), cell(w["reason"])))
+    if model["past"]:
+        lines += ["", "## Against their own past", "", *(f"- {cell(line)}" for line in model["past"]["said"])]
     if model["since"]:
         lines += ["", f"## Since the last accepted run, {cell(model['since']['before'])}", ""]
         lines += [f"- {cell(line)}" for line in model["since"]["said"]]

@@ -15,6 +15,7 @@ import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, subjects
@@ -29,6 +30,9 @@ ABNORMAL = tuple(word for word in WORST_FIRST if word not in ("PASS", "SKIPPED")
 EXPECTATION = ("stage", "check", "metric", "expected", "unit", "floor", "layer", "source", "date", "confidence", "expectation")
 # Metrics that are shown and never gated on: a mean over all sizes says nothing about the plateau.
 UNGATED = ("avg_busbw", "out_of_bounds")
+# What became of numbers, what concerns most first; so many of each kind are said.
+PAST_ORDER = ("step", "drift", "scatter", "flapping", "improvement", "hiccup")
+PAST_SAID = 20
 # The columns of a sweep over message sizes: bytes, microseconds, GB/s.
 SWEEP = ("size", "time_us", "algbw", "busbw")
 COMMANDS = 200
@@ -80,8 +84,29 @@ def build(
         "files": [file for file in files if file not in raw],
         "raw": [{"path": file["path"], "sha256": file["sha256"]} for file in raw],
         "fingerprint": integrity.fingerprint(files),
+        "past": _past(judgement.past) if judgement.past else None,
         "since": None,
     }
+
+
+def _past(told: past.Told) -> Record:
+    """What became of numbers since earlier runs. What is a verdict stands there; all else is `said`, what concerns most first."""
+    changes = sorted(told.changes, key=lambda change: (bool(change.subject), PAST_ORDER.index(change.kind), change.key, change.metric))
+    kinds: dict[str, list[str]] = {}
+    for change in changes:
+        if not change.regression:
+            kinds.setdefault(change.kind if change.subject else "", []).append(change.sentence)
+    said = []
+    for sentences in kinds.values():
+        more = len(sentences) - PAST_SAID
+        said += sentences[:PAST_SAID] + ([f"and {more} more like {'this' if more == 1 else 'these'}"] if more > 0 else [])
+    worse = sum(change.regression for change in changes)
+    held = f"{told.compared} numbers held against their own past, {worse or 'none'} of them worse"
+    said.append(held + (f"; {told.short} have fewer than 8 runs before, too few to tell a change" if told.short else ""))
+    return {
+        "compared": told.compared, "short": told.short, "regressions": worse, "said": said,
+        "changes": [change._asdict() for change in changes],
+    }  # fmt: skip
 
 
 def _nodes(judgement: Judgement, stages: list[str]) -> list[Record]:

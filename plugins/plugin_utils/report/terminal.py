@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import shutil
 import typing as t
 import unicodedata
@@ -22,6 +23,8 @@ COLOURS = {"FAIL": "red", "UNKNOWN": "purple", "WARN": "yellow", "KNOWN_FAIL": "
 # All nodes are listed up to this many; of a larger fleet only those with findings, and of these so many.
 ALL_NODES = 40
 ABNORMAL_NODES = 100
+# So many changes of everybody are said; the report has all.
+TOGETHER = 5
 # So many causes are said, and so many of what each explains.
 CAUSES = 100
 EXPLAINED = 12
@@ -54,6 +57,14 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
     for warning in model["warnings"]:
         if not warning["subject"]:
             lines += wrapped(f"WARN: {_line(warning['text'])}", width, COLOURS["WARN"])
+    past = model["past"]
+    if past:
+        counts_of = collections.Counter(one["kind"] for one in past["changes"] if one["subject"])
+        told = ", ".join(f"{kind} {count}" for kind, count in counts_of.items())
+        few = f"; too short a past {past['short']}" if past["short"] else ""
+        lines += wrapped(f"against their own past, numbers {past['compared']}: {told or 'nothing new'}{few}", width, None)
+        for sentence in [one["sentence"] for one in past["changes"] if not one["subject"]][:TOGETHER]:
+            lines += wrapped(_line(sentence), width, "yellow")
     since = model["since"]
     if since:
         words = (("verdicts", "verdicts"), ("values", "numbers beyond their scatter"), ("places", "places"), ("facts", "facts"))

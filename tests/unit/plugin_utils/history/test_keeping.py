@@ -45,6 +45,7 @@ def tables(store: Store) -> dict[str, t.Any]:
 def test_an_older_history_is_brought_up_to_date_and_is_then_as_a_new_one(results: pathlib.Path) -> None:
     with Store(url_of(results)) as store, store.writing() as connection:
         schema.month.drop(connection)
+        connection.exec_driver_sql("ALTER TABLE verdict DROP COLUMN regressed")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     with Store(url_of(results)) as store, Store(f"sqlite:///{results}/new.db", make=True) as new:
         assert tables(store) == tables(new)

@@ -1,0 +1,175 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The numbers of a run that is being judged against those of the runs before it: what the history knows, for `regression` to say.
+
+Only runs before this one count, by their names, so a run that is resumed or judged again is never its own past. One check after the other
+is read and looked at, as long as there is time.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, regression, schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identity import Identities, Who, who
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Facts, Key, Kind, Point, Today
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.whose import EXPLAINING, REPAIRS, matches
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Change, Number, Told
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import primary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
+
+if t.TYPE_CHECKING:
+    import sqlalchemy
+
+Record = t.Mapping[str, t.Any]
+# Earlier runs that a number is held against, the latest of its subjects.
+RUNS = 60
+# Of more subjects than this a check is not looked at, and no check is begun after so long.
+MOST, SECONDS = 20_000, 12.0
+# What is told besides regressions.
+TOLD = frozenset((*regression.ALARMS, Kind.HICCUP, Kind.IMPROVEMENT))
+
+
+def told(
+    store: Store, plan: Record, deciding: t.Mapping[keys.Key, Record], numbers: t.Sequence[Number], seconds: float = SECONDS
+) -> Told:
+    """What became of each number of a run."""
+    end = time.monotonic() + seconds
+    found = Told()
+    checks: dict[tuple[str, ...], list[Number]] = collections.defaultdict(list)
+    for number in numbers:
+        checks[(*number.key[:3], number.metric, number.unit)].append(number)
+    with store.reading() as connection:
+        past = _Past(connection, plan, deciding)
+        for quantity, of_check in sorted(checks.items()):
+            name = " ".join(quantity[:2])
+            if len(of_check) > MOST:
+                found.left_out.append(f"{name} was measured on {len(of_check)} subjects: more than {MOST} are not held against their past")
+            elif time.monotonic() > end:
+                found.left_out.append(f"{name} was not held against its past: the history took longer than {seconds:g} s")
+            else:
+                past.look(quantity, of_check, found)
+    return found
+
+
+class _Past:
+    """What earlier runs say of the subjects of one run."""
+
+    def __init__(self, connection: sqlalchemy.Connection, plan: Record, deciding: t.Mapping[keys.Key, Record]) -> None:
+        self.connection, self.plan = connection, plan
+        measurements = [m for m in deciding.values() if "started_at" in m]
+        identities = importing.identities_of(connection, Identities(measurements), measurements)
+        subject = schema.subject
+        there: dict[tuple[str, bool], int] = {}
+        for some in chunks(sorted(set(identities.values())), importing.MANY):
+            asked = sa.select(subject.c.id, subject.c.identity, subject.c.simulated).where(subject.c.identity.in_(some))
+            there.update({(row.identity, bool(row.simulated)): row.id for row in connection.execute(asked)})
+        self.ids: dict[Who, int] = {
+            one: there[identity, one.simulated] for one, identity in identities.items() if (identity, one.simulated) in there
+        }
+        self.runs = self._runs(str(plan["run_id"]))
+        self.quantities = self._quantities()
+        self.facts = self._facts(measurements)
+
+    def _runs(self, before: str) -> dict[int, tuple[str, str]]:
+        """{run: its name, when it was planned}, the latest that had any of the subjects."""
+        run, placed = schema.run, schema.placement
+        seen: set[int] = set()
+        for some in chunks(sorted(set(self.ids.values())), importing.MANY):
+            asked = sa.select(placed.c.run_id).where(placed.c.subject_id.in_(some)).distinct()
+            seen.update(self.connection.execute(asked).scalars())
+        latest = sa.select(run.c.id, run.c.name, run.c.planned_at).where(run.c.name < before, ~run.c.pruned).order_by(run.c.name.desc())
+        mine = [row for row in self.connection.execute(latest) if row.id in seen]
+        return {row.id: (row.name, row.planned_at) for row in mine[:RUNS]}
+
+    def _quantities(self) -> dict[tuple[str, ...], int]:
+        check, quantity = schema.check, schema.quantity
+        asked = sa.select(quantity.c.id, check.c.stage, check.c.check, check.c.variant, quantity.c.metric, quantity.c.unit)
+        return {tuple(row[1:]): row[0] for row in self.connection.execute(asked.join(check, check.c.id == quantity.c.check_id))}
+
+    def _facts(self, measurements: t.Iterable[Record]) -> Facts:
+        """Those that explain something, of each node by the name that it has today."""
+        fact, sheet = schema.fact, schema.sheet
+        nodes = {self.ids[one]: one.id for one in self.ids if one.kind == "node"}
+        rows: list[t.Any] = []
+        for some in chunks(sorted(nodes), importing.MANY):
+            asked = sa.select(fact.c.run_id, fact.c.subject_id, fact.c.sheet_id)
+            rows += self.connection.execute(asked.where(fact.c.run_id.in_(self.runs), fact.c.subject_id.in_(some)))
+        sheets: dict[int, dict[str, t.Any]] = {}
+        for some in chunks(sorted({row.sheet_id for row in rows}), importing.MANY):
+            for row in self.connection.execute(sa.select(sheet.c.id, sheet.c.facts).where(sheet.c.id.in_(some))):
+                sheets[row.id] = _telling(importing.unpacked(row.facts))
+        found: dict[str, dict[str, t.Mapping[str, t.Any]]] = collections.defaultdict(dict)
+        for row in rows:
+            found[self.runs[row.run_id][0]][nodes[row.subject_id]] = sheets[row.sheet_id]
+        for m in measurements if rows else ():
+            if m["subject"]["kind"] == "node" and isinstance(m["context"].get("facts"), dict):
+                found[str(self.plan["run_id"])][m["subject"]["id"]] = _telling(importing.lasting(t.cast("dict[str, t.Any]", m)))
+        return found
+
+    def look(self, quantity: tuple[str, ...], numbers: t.Sequence[Number], found: Told) -> None:
+        """One number of one check, of all subjects that have it."""
+        stage, check, variant, metric, unit = quantity
+        now = (str(self.plan["run_id"]), str(self.plan["created_at"]))
+        today: dict[str, Today] = {}
+        simulated: dict[str, bool] = {}
+        ids: dict[int, str] = {}
+        for number in numbers:
+            subject, one = number.key.subject, who(number.record)
+            said = f"{stage} {check}" + ("" if primary(t.cast("dict[str, t.Any]", number.record)) == metric else f" {metric}")
+            today[subject] = Today(
+                subject=subject, check=" ".join(quantity), point=Point(*now, number.value), places=tuple(_places(one)),
+                model=f"{one.kind} {number.alike}", better=number.better, unit=unit, label=said,
+            )  # fmt: skip
+            simulated[subject] = one.simulated
+            if one in self.ids:
+                ids[self.ids[one]] = subject
+        past: dict[Key, list[Point]] = collections.defaultdict(list)
+        for subject, point in self._points(self.quantities.get(tuple(map(clean, quantity))), ids):
+            past[today[subject].key].append(point)
+        for change in regression.changes(today.values(), past, self.facts):
+            if change.subject:
+                found.short += change.kind == Kind.SHORT
+                found.compared += change.kind not in (Kind.SHORT, Kind.UNUSABLE)
+            if change.kind in TOLD:
+                marked = simulated[change.subject or change.members[0]]
+                reason = change.sentence.removeprefix(f"{stage} {check} ")
+                sentence = f"{subjects.spoken(change.subject)} {change.sentence}" if change.subject else change.sentence
+                sentence += " (simulated)" if marked else ""
+                is_one = bool(change.subject) and change.alarm
+                found.changes.append(
+                    Change(str(change.kind), change.subject, stage, check, variant, metric, marked, sentence, reason, is_one)
+                )
+
+    def _points(self, quantity: int | None, ids: t.Mapping[int, str]) -> t.Iterator[tuple[str, Point]]:
+        if quantity is None:
+            return
+        metric = schema.metric
+        for some in chunks(sorted(ids), importing.MANY):
+            asked = sa.select(metric.c.run_id, metric.c.subject_id, metric.c.value).where(
+                metric.c.run_id.in_(self.runs), metric.c.subject_id.in_(some), metric.c.quantity_id == quantity
+            )
+            for run, subject, value in self.connection.execute(asked):
+                yield ids[subject], Point(*self.runs[run], value)
+
+
+def _telling(facts: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Facts that explain a change. Which GPUs a node has is none: each is known by its UUID, and a new one is no repair of the others."""
+    return {name: value for name, value in facts.items() if name != "gpu_serials" and matches(name, (*EXPLAINING, *REPAIRS))}
+
+
+def _places(one: Who) -> t.Iterator[tuple[str, str]]:
+    """What a subject is or stands in, the nearest first."""
+    words = {"nic": "port", "pair": "path"}
+    yield words.get(one.kind, one.kind), one.id
+    ends = keys.ends_of(one.id) if one.kind == "pair" else (one.id,) if one.kind in ("gpu", "nic") else ()
+    if one.kind == "pair":
+        yield from (("port", end) for end in ends if keys.kind_of(end) == "nic")
+    yield from dict.fromkeys(("node", keys.node_of(end)) for end in ends)

@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the verdict engine asks of somebody who knows earlier runs, and what it is told. It knows no history itself.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+
+# A reason code: it has become worse than its own past, whatever its floor says.
+REGRESSION = "regression"
+
+
+class Number(t.NamedTuple):
+    """A number of a check that was measured. `alike`: subjects with the same text are identical."""
+
+    key: Key
+    record: t.Mapping[str, t.Any]
+    metric: str
+    unit: str
+    value: float
+    better: str
+    alike: str
+
+
+class Change(t.NamedTuple):
+    """What became of a number, or with an empty `subject` of all of its check: history/series.py has the words. `sentence` names the check,
+    `reason` does not."""
+
+    kind: str
+    subject: str
+    stage: str
+    check: str
+    variant: str
+    metric: str
+    simulated: bool
+    sentence: str
+    reason: str
+    regression: bool
+
+    @property
+    def key(self) -> Key:
+        return Key(self.stage, self.check, self.variant, self.subject)
+
+
+@dataclasses.dataclass
+class Told:
+    """`compared` numbers have a past that is long enough, `short` ones have not. `left_out` says in words which were not looked at."""
+
+    changes: list[Change] = dataclasses.field(default_factory=list)
+    compared: int = 0
+    short: int = 0
+    left_out: list[str] = dataclasses.field(default_factory=list)
+
+
+# By what was measured (of each key the attempt that is judged) and its numbers; None where there is nothing to compare with.
+Past = t.Callable[[t.Mapping[Key, t.Any], t.Sequence[Number]], "Told | None"]
