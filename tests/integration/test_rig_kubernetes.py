@@ -190,7 +190,8 @@ def test_an_mpijob_runs_over_both_nodes(cluster: Kubernetes, suite: str) -> None
     image = cluster.tester(suite)
     # "Workers are ready" is told to the operator before it is told to the names' server, and mpirun asks for a name once.
     start = (
-        "for host in $(cut -d' ' -f1 /etc/mpi/hostfile); do for again in $(seq 300); do getent hosts $host && break; sleep 0.2; done; done >/dev/null;"
+        "for host in $(cut -d' ' -f1 /etc/mpi/hostfile); do"
+        " for again in $(seq 300); do getent hosts $host && break; sleep 0.2; done; done >/dev/null;"
         f" exec mpirun --allow-run-as-root --hostfile /etc/mpi/hostfile -np 4 {' '.join(COLLECTIVE)}"
     )
     mpirun = ["sh", "-c", start]
