@@ -81,7 +81,7 @@ options:
         choices: [all, start, collect]
         default: all
       grace:
-        description: How many seconds a start waits for a quick end.
+        description: How many seconds a start waits for a quick end; the plan of a run says it where nobody does.
         type: float
         default: 1.0
       attempts:

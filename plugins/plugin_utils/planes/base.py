@@ -149,7 +149,8 @@ class StageOnTarget:
 
     def asked(self) -> dict[str, t.Any]:
         """What a module is told of the run."""
-        return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase}
+        grace = self.vars["acceptance_stage"].get("grace")
+        return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase, **({} if grace is None else {"grace": grace})}
 
     def request(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
         """What a node is sent to do the stage's work with these arguments. ValueError names wrong ones."""

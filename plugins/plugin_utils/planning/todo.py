@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 Record = dict[str, t.Any]
+PATIENCE_S = 8.0
 
 
 def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage]) -> dict[str, dict[str, list[Record]]]:
@@ -73,8 +74,14 @@ def phases(
         split = stage["name"] in long and hosts > forks
         look = ("look",) if stage["name"] in looked else ()
         for phase in (*look, *(("start", "collect") if split else ("all",))):
-            run.append({**stage, "phase": phase, "hosts": hosts})
+            run.append({**stage, "phase": phase, "hosts": hosts, **({"grace": grace(hosts, forks)} if phase == "start" else {})})
     return run
+
+
+def grace(hosts: int, forks: int) -> float:
+    """How long a start waits for a quick end, in seconds: what ends within it costs no second connection, and where it does not each
+    round of forks has waited in vain. All rounds together wait about PATIENCE_S, and each long enough for a busy machine."""
+    return min(3.0, max(1.0, PATIENCE_S / -(-hosts // forks)))
 
 
 def task_of(stage: dict[str, t.Any], everywhere: str) -> dict[str, t.Any]:

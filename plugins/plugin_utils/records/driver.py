@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import functools
 import os
 import typing as t
 
@@ -24,6 +25,7 @@ def of(pid: int = 0) -> str:
     return f"{here()}/{pid}/{process.start_time(pid) or 0}"
 
 
+@functools.lru_cache(maxsize=1)  # every object in a cluster says it, and a process does not move
 def here() -> str:
     """Where a process id means something."""
     try:

@@ -28,3 +28,7 @@ def test_only_what_is_collected_may_be_said_by_one() -> None:
     start, collect, whole = (todo.task_of({**STAGE, "phase": phase}, "/r/todo/x") for phase in ("start", "collect", "all"))
     assert "run_once" not in start and "run_once" not in whole
     assert collect["run_once"] == '{{ "/r/todo/x" is ansible.builtin.exists }}'
+
+
+def test_a_start_waits_the_longer_the_fewer_rounds_of_forks_there_are() -> None:
+    assert [todo.grace(*hosts_forks) for hosts_forks in ((6, 5), (64, 16), (2000, 50))] == [3.0, 2.0, 1.0]
