@@ -46,6 +46,10 @@ options:
     description: Where the file system of the host is mounted. A pod has it elsewhere.
     type: path
     default: /
+  npu_smi:
+    description: The npu-smi program, for nodes with Ascend NPUs. Empty where a node's NPUs are not meant.
+    type: str
+    default: npu-smi
   exec:
     description: Where the tools under test live.
     type: dict

@@ -13,39 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import tempfile
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
 
-# The older name of the last field; drivers of both generations answer to it.
-SAMPLED = ("uuid", "clocks.sm", "power.draw", "temperature.gpu", "clocks_throttle_reasons.active")
 SERIES = (("sm_clock", "MHz"), ("power", "W"), ("temperature", "C"))
-INTERVAL_MS = 1000
-# Bits of the active reasons (nvml.h, nvmlClocksEventReason*).
-THROTTLE = {
-    0x1: "gpu_idle",
-    0x2: "applications_clocks_setting",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-    0x100: "display_clocks_setting",
-}
-# Those that no machine in order shows under load, and the driver's own counter of the time spent in them.
-BAD_THROTTLE = {
-    "hw_slowdown": None,
-    "sw_thermal_slowdown": "sw_therm_slowdown",
-    "hw_thermal_slowdown": "hw_therm_slowdown",
-    "hw_power_brake_slowdown": "hw_power_brake",
-}
 # Less than this in a whole test is no reason for a lower number.
 THROTTLE_US = 1000
 # Code of a change -> the counter of a snapshot's GPU that must not rise.
@@ -55,9 +32,6 @@ COUNTERS: dict[str, t.Callable[[dict[str, t.Any]], int | None]] = {
     "remap": lambda g: g["remapped_rows"]["uncorrectable"],
     "pcie_replay": lambda g: g["pcie"]["replays"],
 }
-_XID = re.compile(
-    r"S?Xid \((?:PCI:)?([0-9a-fA-F]{1,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[^)]{0,8}\): (\d{1,6})[^\n]{0,200}"
-)
 
 
 class Window:
@@ -72,6 +46,7 @@ class Window:
         self.before = before
         self.after: dict[str, t.Any] = {}
         self.program = program
+        self.accelerator = gpu.accelerator(node, before, program)
         self.window: dict[str, dict[str, t.Any]] = {}
         self.changes: list[dict[str, t.Any]] = []
         self.unreadable: set[str] = set()
@@ -79,7 +54,7 @@ class Window:
     def __enter__(self) -> Window:
         self.kernel_log = _open_at_end(self.node.path("/dev/kmsg"))
         self._start_sampler()
-        self.links = self._nvlink_errors()
+        self.links = self.accelerator.link_errors(self.before)
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -87,39 +62,38 @@ class Window:
         self.after = gpu.snapshot(self.node, self.program)
         if self.after["outcome"] == "measured":
             self._compare_counters()
-            self._compare_links(self._nvlink_errors())
+            self._compare_links(self.accelerator.link_errors(self.before))
         else:
             code = "gpu_lost" if self.after["reason_code"] in ("gpu_lost", "no_gpu") else "gpu_state"
             self._change(code, None, f"after the test: {self.after['reason']}")
-            self.unreadable.update(COUNTERS, ["nvlink_error"])
+            self.unreadable.update(COUNTERS, [self.accelerator.link_code])
         self._read_kernel_log()
 
     def evidence(self) -> dict[str, t.Any]:
         """{"window": {GPU UUID: {"samples", "sm_clock": {"unit", "min", "max", "mean"}, "power", "temperature",
         "throttle": [names]}}, "changes": [{"code", "part", "text", "before", "after"}], "unreadable": [codes]}.
 
-        Codes: xid, ecc, ecc_corrected, remap, pcie_replay, nvlink_error, throttle_hw, throttle_thermal, gpu_lost,
+        Codes: xid, ecc, ecc_corrected, remap, pcie_replay, nvlink_error, link_errors, throttle_hw, throttle_thermal, gpu_lost,
         gpu_state; `samples` in `unreadable` stands for clocks, power, temperature and throttle reasons."""
         return {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
 
     def state(self) -> dict[str, t.Any] | None:
         """What evidence() would be told from, as the window begins: where a later window begins so too (`quiet`), nothing has happened in
         between that it would tell. None where nobody could say so: a GPU's driver that does not count throttled time is only sampled."""
-        counted = [counter for counter in BAD_THROTTLE.values() if counter]
+        counted = [counter for counter in self.accelerator.bad_throttle.values() if counter]
         if any(not isinstance(g["throttle_us"].get(counter), int) for g in self.before["gpus"] for counter in counted):
             return None
         gpus = {g["uuid"]: [read(g) for read in COUNTERS.values()] + [g["throttle_us"][c] for c in counted] for g in self.before["gpus"]}
-        return {"counters": {"gpus": gpus, "links": self.links}, "log": _log(self.node.path("/dev/kmsg"))}
+        return {"counters": {"gpus": gpus, "links": self.links}, "log": _log(self.node.path("/dev/kmsg"), self.accelerator)}
 
     # The sampler -------------------------------------------------------------------------------------------------
 
     def _start_sampler(self) -> None:
-        query = [f"--query-gpu={','.join(SAMPLED)}", "--format=csv,noheader,nounits", "-lms", str(INTERVAL_MS)]
         self.sampler: subprocess.Popen[bytes] | None = None
         try:
             self.samples = tempfile.TemporaryFile()  # noqa: SIM115
             self.sampler = process.spawn(
-                [self.program, *query], stdin=subprocess.DEVNULL, stdout=self.samples, stderr=subprocess.DEVNULL
+                self.accelerator.sampling(), stdin=subprocess.DEVNULL, stdout=self.samples, stderr=subprocess.DEVNULL
             )
             self.node.record(self.sampler.pid)
         except OSError:
@@ -141,33 +115,30 @@ class Window:
         self._judge_sampled_throttle()
 
     def _sample(self, line: str) -> None:
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != len(SAMPLED) or cells[0] not in {g["uuid"] for g in self.before["gpus"]}:
+        read = self.accelerator.sample(line, self.before)
+        if read is None:
             return
-        of = self.window.setdefault(cells[0], {"samples": 0, "throttle": []})
+        of = self.window.setdefault(read.uuid, {"samples": 0, "throttle": []})
         of["samples"] += 1
-        for (name, unit), cell in zip(SERIES, cells[1:]):
-            value = nvidia_smi.csv_cell(cell)
-            if isinstance(value, (int, float)):
+        of["throttle"] = sorted({*read.throttle, *of["throttle"]})
+        for name, unit in SERIES:
+            if name in read.values:
+                value = read.values[name]
                 seen = of.setdefault(name, {"unit": unit, "min": value, "max": value, "sum": 0, "count": 0})
                 seen.update(min=min(seen["min"], value), max=max(seen["max"], value))
                 seen["sum"] += value
                 seen["count"] += 1
-        with contextlib.suppress(ValueError):
-            bits = int(cells[4], 16)
-            names = {name for bit, name in THROTTLE.items() if bits & bit}
-            of["throttle"] = sorted(names.union(of["throttle"]))
 
     def _judge_sampled_throttle(self) -> None:
         for g in self.before["gpus"]:
             for name in self.window.get(g["uuid"], {}).get("throttle", []):
-                if name in BAD_THROTTLE:
+                if name in self.accelerator.bad_throttle:
                     self._throttled(g, name, "seen while the test ran", None, None)
 
     def _throttled(self, g: dict[str, t.Any], name: str, how: str, before: int | None, after: int | None) -> None:
         code = "throttle_hw" if name.startswith("hw_") else "throttle_thermal"
         if not any(c["code"] == code and c["part"] == f"gpu/{g['uuid']}" for c in self.changes):
-            self._change(code, g, f"GPU {g['index']} was throttled: {name}, {how}", before, after)
+            self._change(code, g, f"{gpu.word(g)} {g['index']} was throttled: {name}, {how}", before, after)
 
     # Counters ----------------------------------------------------------------------------------------------------
 
@@ -175,38 +146,34 @@ class Window:
         now = {g["uuid"]: g for g in self.after["gpus"]}
         for g in self.before["gpus"]:
             if g["uuid"] not in now:
-                self._change("gpu_lost", g, f"GPU {g['index']} is gone after the test")
+                self._change("gpu_lost", g, f"{gpu.word(g)} {g['index']} is gone after the test")
                 continue
             for code, read in COUNTERS.items():
                 was, is_now = read(g), read(now[g["uuid"]])
                 if was is None or is_now is None:
                     self.unreadable.add(code)
                 elif is_now > was:
-                    self._change(code, g, f"GPU {g['index']}: {code} rose from {was} to {is_now}", was, is_now)
-            for name, counter in BAD_THROTTLE.items():
+                    self._change(code, g, f"{gpu.word(g)} {g['index']}: {code} rose from {was} to {is_now}", was, is_now)
+            for words in self.accelerator.changed(g, now[g["uuid"]]):
+                self._change("gpu_state", g, f"{gpu.word(g)} {g['index']}: {words}")
+            for name, counter in self.accelerator.bad_throttle.items():
                 was, is_now = (of["throttle_us"].get(counter) or 0 for of in (g, now[g["uuid"]]))
                 if is_now - was > THROTTLE_US:
                     self._throttled(g, name, f"for {(is_now - was) / 1e6:.3f} s", was, is_now)
 
-    def _nvlink_errors(self) -> dict[str, dict[str, int]] | None:
-        """None where the counters cannot be read; GPUs without NVLink have none, which is no gap."""
-        if len(self.before["gpus"]) < 2:
-            return {}
-        result = self.node.run([self.program, "nvlink", "-e"], timeout=gpu.QUERY_TIMEOUT_S)
-        return nvidia_smi.parse_nvlink_errors(result.out) if result.ok else None
-
     def _compare_links(self, now: dict[str, dict[str, int]] | None) -> None:
+        code, link = self.accelerator.link_code, self.accelerator.link
         if now is None or self.links is None:
-            self.unreadable.add("nvlink_error")
+            self.unreadable.add(code)
             return
         for g in self.before["gpus"]:
             was, is_now = self.links.get(g["uuid"], {}), now.get(g["uuid"], {})
             if set(was) != set(is_now):
-                self.unreadable.add("nvlink_error")
+                self.unreadable.add(code)
             for kind in sorted(set(was) & set(is_now)):
                 if is_now[kind] > was[kind]:
-                    text = f"GPU {g['index']}: NVLink {kind} errors rose from {was[kind]} to {is_now[kind]}"
-                    self._change("nvlink_error", g, text, was[kind], is_now[kind])
+                    text = f"{gpu.word(g)} {g['index']}: {link} {kind} errors rose from {was[kind]} to {is_now[kind]}"
+                    self._change(code, g, text, was[kind], is_now[kind])
 
     # Kernel log --------------------------------------------------------------------------------------------------
 
@@ -215,11 +182,11 @@ class Window:
             self.unreadable.add("xid")
             return
         for line in _new_lines(self.kernel_log):
-            found = _XID.search(line)
+            found = self.accelerator.logged(line)
             if found:
-                slot = _slot(found.group(1))
+                slot = _slot(found[0])
                 g = next((g for g in self.before["gpus"] if _slot(g["bdf"] or "") == slot), None)
-                self._change("xid", g, found.group(0).strip(), 0, 1)
+                self._change("xid", g, found[1], 0, 1)
         os.close(self.kernel_log)
 
     def _change(
@@ -239,8 +206,9 @@ def quiet(then: t.Any, now: t.Any) -> bool:
     return bool(first <= last + 1 and xid == now_xid)  # no line between the two was overwritten, and none tells of an Xid
 
 
-def _log(path: str) -> list[int | None] | None:
-    """Of the kernel log the numbers of its first line, of its last, and of the last that tells of an Xid; None where it may not be read."""
+def _log(path: str, accelerator: base.Accelerator) -> list[int | None] | None:
+    """Of the kernel log the numbers of its first line, of its last, and of the last that tells of an error of a device; None where it may
+    not be read."""
     found: list[int | None] = [None, None, None]
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -252,7 +220,7 @@ def _log(path: str) -> list[int | None] | None:
             number = header.split(",")[1:2]
             if number and number[0].isdigit():
                 at = int(number[0])
-                found = [at if found[0] is None else found[0], at, at if _XID.search(text) else found[2]]
+                found = [at if found[0] is None else found[0], at, at if accelerator.logged(text) else found[2]]
     finally:
         os.close(handle)
     return None if found[0] is None else found

@@ -24,6 +24,7 @@ import shlex
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, nccl_settings
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 Facts = t.Dict[str, t.Any]
@@ -72,10 +73,8 @@ RDMA_MODULES = (
 TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 
 
-def collect(
-    params: dict[str, t.Any], node: Node, seen: dict[str, t.Any], links: dict[str, list[float | None]] | None
-) -> Facts:
-    """The facts of a node; `seen` is gpu.snapshot's dict and `links` parse_nvlink_status's."""
+def collect(params: dict[str, t.Any], node: Node, seen: dict[str, t.Any], links: base.Links | None) -> Facts:
+    """The facts of a node; `seen` is gpu.snapshot's dict and `links` its accelerator's."""
     login: dict[str, str] = {}
 
     def environment() -> Facts:
@@ -85,7 +84,7 @@ def collect(
     parts: dict[str, t.Callable[[], Facts]] = {
         "system": lambda: _system(node),
         "firmware": lambda: _firmware(node),
-        "gpu": lambda: _gpus(seen, links, params["gpu_count"]),
+        "gpu": lambda: _gpus(node, seen, links, params["gpu_count"]),
         "software": lambda: _software(node),
         "python": lambda: _python(node, params),
         "environment": environment,
@@ -185,32 +184,16 @@ def _firmware(node: Node) -> Facts:
     return facts
 
 
-def _gpus(seen: dict[str, t.Any], links: dict[str, list[float | None]] | None, expected: int | None) -> Facts:
+def _gpus(node: Node, seen: dict[str, t.Any], links: base.Links | None, expected: int | None) -> Facts:
     gpus = seen["gpus"]
     if not gpus:
         none = seen["reason_code"] == "no_gpu" or expected == 0
         return {"driver": seen["driver"], "gpu_count": 0 if none else f"unreadable: {seen['reason']}"}
 
-    def each(read: t.Callable[[dict[str, t.Any]], t.Any]) -> list[t.Any]:
-        return sorted({value for value in map(read, gpus) if value is not None})
-
     return {
-        "driver": seen["driver"],
-        "cuda_driver": seen["cuda"],
+        **gpu.accelerator(node, seen).facts(seen, links),
         "gpu": gpu.model(seen),
         "gpu_count": len(gpus),
-        "gpu_memory_mib": each(lambda g: g["memory_total_mib"]),
-        "vbios": each(lambda g: g["vbios"]),
-        "gpu_gsp_firmware": each(lambda g: g["gsp_firmware"]),
-        "gpu_persistence": each(lambda g: g["persistence"]),
-        "gpu_ecc_mode": each(lambda g: g["ecc_mode"]),
-        "gpu_mig": each(lambda g: g["mig"]),
-        "gpu_compute_mode": each(lambda g: g["compute_mode"]),
-        "gpu_power_limit_w": each(lambda g: g["power"]["limit_w"]),
-        "gpu_max_sm_clock_mhz": each(lambda g: g["clocks"]["max_sm"]),
-        "gpu_pcie": each(lambda g: f"gen{g['pcie']['gen_max']} x{g['pcie']['width']}"),
-        "gpu_fabric": each(lambda g: g["fabric"]["state"]),
-        "gpu_nvlinks": sorted({gpu.links(states) for states in (links or {}).values()}) or None,
         "gpu_serials": [g["serial"] for g in gpus],
         "gpu_processes": gpu.foreign_processes(seen),
     }

@@ -45,12 +45,15 @@ class Node:
         ledger: Ledger | None = None,
         root: str = "/",
         exec: dict[str, t.Any] | None = None,
+        npu_smi: str = "npu-smi",
     ) -> None:
         self.end = time.monotonic() + deadline_s
         self.ledger = ledger
         self.root = root
         self.exec = exec or {"kind": "host"}
-        # UUIDs of the GPUs that nvidia-smi showed when it was last asked; None before.
+        # The tool of the accelerators that are no NVIDIA GPUs; theirs is named by the probes that ask for them.
+        self.npu_smi = npu_smi
+        # UUIDs of the accelerators that their tool showed when it was last asked; None before.
         self.gpus: list[str] | None = None
         # What a probe between nodes has left for itself before (earlier.memo); None where nobody would read what it leaves now.
         self.memos: list[dict[str, t.Any]] | None = None

@@ -19,10 +19,12 @@ FATAL = {
 SKIP_RULES = {
     "single_gpu": "NCCL inside a node needs two GPUs; with one the bus bandwidth is 0 by definition",
     "mig_enabled": "MIG is on, whole-GPU numbers do not apply",
+    "other_accelerator": "the test is for another kind of accelerators than the node has",
     "no_gpu_expected": "the inventory says this machine has no GPU",
 }
 
 ERRORS = {
+    "acl_failed": "Ascend's runtime (ACL) cannot be initialised",
     "admission": "the API server's admission refused an object",
     "bad_measurement": "what the node sent is not a measurement",
     "bad_output": "the tool's output is not of its format",
@@ -69,6 +71,7 @@ ERRORS = {
     "node_not_ready": "the node is not ready",
     "not_mpi": "the binary is built without MPI: every rank ran alone",
     "not_run": "planned and never measured",
+    "npu_alarm": "the driver of an NPU says that it is not in order",
     "nvlink": "an NVLink of a GPU is down",
     "oom_killed": "the container needed more memory than it may",
     "partner": "the other side of a pair did not come",

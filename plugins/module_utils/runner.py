@@ -34,6 +34,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
     "state_dir": {"type": "path", "default": ""},
     "lock_wait": {"type": "float", "default": 0.0},
     "root": {"type": "path", "default": "/"},
+    "npu_smi": {"type": "str", "default": "npu-smi"},
     "exec": {
         "type": "dict",
         "default": {"kind": "host"},
@@ -148,7 +149,7 @@ def _session(common: dict[str, t.Any], default_stage: str) -> Session:
 
 
 def _node(common: dict[str, t.Any], session: Session) -> Node:
-    return Node(common["timeout"], ledger=session.ledger, root=common["root"], exec=common["exec"])
+    return Node(common["timeout"], session.ledger, common["root"], common["exec"], common["npu_smi"])
 
 
 def _refused(error: SessionError) -> dict[str, t.Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pathlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "h200-x4"
@@ -32,7 +33,7 @@ def check(text: str, healthy: str) -> None:
     if found["outcome"] == "measured":
         assert found["gpus"] and all(g["uuid"] and g["name"] for g in found["gpus"])
         for g in found["gpus"]:
-            gpu.health(g)
+            nvidia.health(g)
         gpu.foreign_processes(found)
     else:
         assert found["reason_code"] and found["reason"]

@@ -18,12 +18,19 @@ MODELS = {
     "NVIDIA H100 80GB HBM3": (81559, "96.00.68.00.01", 478, 725),
     "NVIDIA H200": (143771, "96.00.A5.00.1A", 479, 705),
     "NVIDIA A1 Imaginary": (81559, "00.00.00.00.01", 478, 725),
+    "Ascend 910B3": (65536, "7.8.0.6.201", 160, 0),
 }
 
 
-def conf(identity: int, model: str = "NVIDIA H200", faults: str = "", gpus: int = 8, driver: str = "580.159.04", **more: t.Any) -> str:
+def ascend(model: str) -> bool:
+    """Whether a model is an NPU: another tool shows it, and its driver counts its versions otherwise."""
+    return model.startswith("Ascend")
+
+
+def conf(identity: int, model: str = "NVIDIA H200", faults: str = "", gpus: int = 8, driver: str = "", **more: t.Any) -> str:
     """The text of a node.conf; `more` overrides its other settings, SLEEP=20 for example."""
     memory, vbios, busbw, tflops = MODELS[model]
+    driver = driver or ("25.5.1" if ascend(model) else "580.159.04")
     settings: dict[str, t.Any] = {
         "NAME": model, "GPUS": gpus, "MEMORY": memory, "DRIVER": driver, "CUDA": "13.0", "VBIOS": vbios, "BUSBW": busbw,
         "TFLOPS": tflops, "IDENTITY": identity, "FAULTS": faults, **more,
@@ -46,7 +53,7 @@ def local(folder: pathlib.Path, identity: int, machine_id: int | None = None, **
         "acceptance_become": False,
         "acceptance_root": str(folder / "root"),
         "acceptance_state_dir": str(folder / "state"),
-        **tools_at(folder / "bin"),
+        **tools_at(folder / "bin", settings.get("model", "NVIDIA H200")),
     }
 
 
@@ -59,10 +66,11 @@ def planted(plant: pathlib.Path, identity: int, **settings: t.Any) -> None:
     (plant / "node.conf").write_text(conf(identity, **settings))
 
 
-def tools_at(folder: pathlib.Path | str) -> dict[str, t.Any]:
+def tools_at(folder: pathlib.Path | str, model: str = "NVIDIA H200") -> dict[str, t.Any]:
     """Variables that point the stages at the tools of a folder."""
+    smi = {"acceptance_npu_smi": f"{folder}/npu-smi"} if ascend(model) else {"acceptance_nvidia_smi": f"{folder}/nvidia-smi"}
     return {
-        "acceptance_nvidia_smi": f"{folder}/nvidia-smi",
+        **smi,
         "nccl_node_binary_dir": str(folder),
         "gemm_python": f"{folder}/python3",
         "stack_python": f"{folder}/python3",

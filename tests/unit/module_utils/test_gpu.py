@@ -11,6 +11,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from unit.module_utils.fake_smi import FakeSmi
 
@@ -70,7 +71,7 @@ def test_no_tool(tmp_path: pathlib.Path) -> None:
 
 def test_a_hanging_tool_is_a_lost_gpu(smi: FakeSmi, monkeypatch: pytest.MonkeyPatch) -> None:
     (smi.folder / "nvidia-smi").write_text("#!/bin/sh\nsleep 100\n")
-    monkeypatch.setattr(gpu, "QUERY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(nvidia, "QUERY_TIMEOUT_S", 0.3)
     assert ask(smi)["reason_code"] == "gpu_lost"
 
 
@@ -86,7 +87,7 @@ def test_mig_is_skipped_only_where_the_inventory_allows_it(smi: FakeSmi) -> None
     assert refusal and refusal[:2] == ("error", "mig_enabled") and "GPU 0 (" in refusal[2] and "acceptance_mig" in refusal[2]
     allowed = gpu.refusal(seen, 4, "numbers", "allowed")
     assert allowed and allowed[:2] == ("not_applicable", "mig_enabled")
-    assert gpu.health(seen["gpus"][0]) == []
+    assert nvidia.health(seen["gpus"][0]) == []
 
 
 def with_process(smi: FakeSmi, pid: int, kind: str) -> dict[str, t.Any]:
@@ -149,8 +150,8 @@ def test_health(smi: FakeSmi, tag: str, value: str, code: str | None) -> None:
     assert changed != smi.read("q.xml")
     smi.write("q.xml", changed)
     gpus = ask(smi)["gpus"]
-    assert [found for found, _words in gpu.health(gpus[0])] == ([code] if code else [])
-    assert not any(gpu.health(g) for g in gpus[1:])
+    assert [found for found, _words in nvidia.health(gpus[0])] == ([code] if code else [])
+    assert not any(nvidia.health(g) for g in gpus[1:])
 
 
 def test_a_gpu_that_only_the_driver_still_has(smi: FakeSmi) -> None:
@@ -159,6 +160,6 @@ def test_a_gpu_that_only_the_driver_still_has(smi: FakeSmi) -> None:
         folder = smi.folder / "proc/driver/nvidia/gpus" / bdf
         folder.mkdir(parents=True)
         (folder / "information").write_text("Model: \t\t NVIDIA H200\nGPU Excluded:\t No\n")
-    assert gpu.unseen(str(smi.folder), seen) == ["0000:1a:00.0"]
+    assert nvidia.unseen(str(smi.folder), seen) == ["0000:1a:00.0"]
     (folder / "information").write_text("Model: \t\t NVIDIA H200\nGPU Excluded:\t Yes\n")
-    assert gpu.unseen(str(smi.folder), seen) == []
+    assert nvidia.unseen(str(smi.folder), seen) == []

@@ -10,6 +10,7 @@ import re
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +60,7 @@ def test_a_real_recording_is_read_whole(xml: str) -> None:
     assert first["fabric"] == {"state": "Completed", "status": "Success", "health": None, "bandwidth": None, **domain}
     assert gpu.nvlink_domain(seen) == "", "an NVSwitch inside the node is no domain beyond it"
     assert first["temperature_c"] == 33 and first["mig"] == "Disabled" and first["lost"] is None
-    assert all(not gpu.health(g) for g in seen["gpus"])
+    assert all(not nvidia.health(g) for g in seen["gpus"])
 
 
 def test_an_older_driver_says_the_same_in_other_words(xml: str) -> None:
@@ -195,10 +196,10 @@ def test_a_cell_of_a_query(cell: str, value: object) -> None:
 def test_nvlink_state(recorded: pathlib.Path) -> None:
     text = (recorded / "nvidia-smi-nvlink-s.txt").read_text()
     links = nvidia_smi.parse_nvlink_status(text)
-    assert len(links) == 4 and links[FIRST] == [26.562] * 18 and gpu.links_down(links) == {}
+    assert len(links) == 4 and links[FIRST] == [26.562] * 18 and nvidia.links_down(links) == {}
     down = nvidia_smi.parse_nvlink_status(text.replace("Link 5: 26.562 GB/s", "Link 5: <inactive>", 1))
-    assert down[FIRST][5] is None and gpu.links(down[FIRST]) == "17 x 26.562 GB/s"
-    assert list(gpu.links_down(down)) == [FIRST]
+    assert down[FIRST][5] is None and nvidia.link_words(down[FIRST]) == "17 x 26.562 GB/s"
+    assert list(nvidia.links_down(down)) == [FIRST]
 
 
 def test_nvlink_errors_are_summed_by_kind(recorded: pathlib.Path) -> None:

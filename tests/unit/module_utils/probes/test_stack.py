@@ -180,7 +180,7 @@ def test_cuda_fails(smi: FakeSmi, change: dict[str, t.Any], code: str, words: st
 def test_a_child_that_does_not_finish(
     smi: FakeSmi, monkeypatch: pytest.MonkeyPatch, said: list[dict[str, t.Any]], then: str, outcome: str, words: str
 ) -> None:
-    monkeypatch.setattr(stack, "CUDA_TIMEOUT_S", 3.0 if outcome == "timeout" else 60.0)
+    monkeypatch.setattr(stack, "START_TIMEOUT_S", 3.0 if outcome == "timeout" else 60.0)
     (found,) = ask(smi, "cuda", python=python_saying(smi, *said, then=then))
     assert (found["outcome"], found["reason_code"]) == (outcome, "cuda_failed") and words in found["reason"]
 

@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether Ascend's runtime (ACL, of CANN) starts: the script that tries it in a child, and what is wrong with what it says.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+# Initialises ACL for real and takes every NPU once, then asks torch_npu where it is installed.
+ASK_ACL = """
+import ctypes, json
+said = {}
+def say():
+    print("ACL " + json.dumps(said), flush=True)
+try:
+    acl = ctypes.CDLL("libascendcl.so")
+    count = ctypes.c_uint32()
+    said["init"] = acl.aclInit(None)
+    said["count_status"] = acl.aclrtGetDeviceCount(ctypes.byref(count))
+    said["count"] = count.value if said["count_status"] == 0 else 0
+    said["contexts"] = []
+    for index in range(said["count"]):
+        status = acl.aclrtSetDevice(index)
+        if status == 0:
+            acl.aclrtResetDevice(index)
+        said["contexts"].append(status)
+    try:
+        acl.aclrtGetSocName.restype = ctypes.c_char_p
+        said["soc"] = (acl.aclrtGetSocName() or b"").decode("ascii", "replace")
+    except AttributeError:
+        pass
+except OSError as error:
+    said["library"] = str(error)
+say()
+try:
+    import torch, torch_npu
+    said["torch"] = torch.__version__
+    said["torch_npu"] = torch_npu.__version__
+    said["torch_available"] = bool(torch.npu.is_available())
+    said["torch_count"] = torch.npu.device_count() if said["torch_available"] else 0
+except ImportError as error:
+    if getattr(error, "name", None) not in ("torch", "torch_npu"):
+        said["torch_error"] = "ImportError: %s" % error
+except Exception as error:
+    said["torch_error"] = "%s: %s" % (type(error).__name__, error)
+say()
+"""
+# aclInit says so where somebody in this process has done it before.
+REPEATED = 100002
+
+
+def problem(said: dict[str, t.Any], npus: int | None) -> tuple[str, str] | None:
+    """What is wrong with ACL by what the child said of it, as (reason code, reason), or None. `npus`: how many it must see."""
+    if "library" in said:
+        return "acl_failed", f"CANN's runtime cannot be loaded: {said['library']}; is the toolkit installed, or its set_env.sh needed?"
+    if said.get("init") not in (0, REPEATED):
+        return "acl_failed", f"aclInit failed: error {said.get('init')}"
+    if said.get("count_status") != 0:
+        return "acl_failed", f"ACL cannot count its devices: error {said.get('count_status')}"
+    if npus is not None and said.get("count") != npus:
+        return "gpu_count", f"ACL sees {said.get('count')} NPUs and npu-smi {npus}: see ASCEND_RT_VISIBLE_DEVICES"
+    refused = [f"NPU {index}: error {status}" for index, status in enumerate(said.get("contexts") or []) if status != 0]
+    if refused:
+        return "acl_failed", f"NPUs that cannot be taken: {'; '.join(refused)}"
+    if said.get("torch_error"):
+        return "acl_failed", f"torch_npu cannot be used: {said['torch_error']}"[:500]
+    if said.get("torch_npu") and said.get("torch_available") is False:
+        return "acl_failed", f"torch_npu {said['torch_npu']} on torch {said.get('torch')} says that no NPU is available"
+    return None

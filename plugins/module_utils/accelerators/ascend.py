@@ -1,0 +1,275 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ascend NPUs, by npu-smi, and by hccn_tool for the network port that each has of its own.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import acl, base
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import npu_smi
+
+# The first question after boot starts the driver's management.
+QUERY_TIMEOUT_S = 60.0
+# What an idle NPU has in use of its own HBM is some 3.4 GiB of 64 (910B and A3, drivers 23 to 25).
+IDLE_MIB = 8192
+INTERVAL_S = 1
+# Where the driver puts hccn_tool.
+HCCN_TOOL = "/usr/local/Ascend/driver/tools/hccn_tool"
+# Words of net_health by which the way to the gateway of a port is bad; others say that nobody has set one to be asked.
+BAD_NET = ("Fault", "Unreachable", "Receive timeout", "Socket fail", "Time exceeded", "Thread error")
+# Where CANN is, the newest layout first.
+TOOLKITS = tuple(f"/usr/local/Ascend/{folder}" for folder in ("cann", "ascend-toolkit/latest", "latest", "nnae/latest"))
+DRIVER_LIBRARIES = tuple(f"/usr/local/Ascend/driver/{folder}" for folder in ("lib64", "lib64/common", "lib64/driver"))
+
+
+class Ascend(base.Accelerator):
+    kind = "ascend"
+    link = "network port"
+
+    def snapshot(self) -> base.Snapshot:
+        result = self.node.run([self.program, "info"], timeout=QUERY_TIMEOUT_S)
+        seen: base.Snapshot = {"kind": self.kind, "cuda": None, "gpus": []}
+        read = npu_smi.parse_info(result.out)
+        seen.update({key: read[key] for key in ("outcome", "reason_code", "reason", "driver", "simulated")})
+        if result.missing:
+            code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
+            reason = f"{self.program}: {result.missing}; install the Ascend driver, or set acceptance_npu_smi"
+            return {**seen, "reason_code": code, "reason": reason}
+        if result.timed_out:
+            reason = f"{self.program} did not answer in {QUERY_TIMEOUT_S:.0f} s: an NPU or its driver hangs, see dmesg"
+            return {**seen, "outcome": "error", "reason_code": "gpu_lost", "reason": reason}
+        if result.rc and read["reason_code"] in (None, "bad_output", "incomplete_output"):
+            words = " ".join((result.err or result.out[:1000]).split())[:200]
+            code, reason = npu_smi.failure(f"{result.out}\n{result.err}") or (
+                "tool_failed", f"{self.program} ended with status {result.rc}: {words}",
+            )  # fmt: skip
+            return {**seen, "outcome": "error", "reason_code": code, "reason": reason}
+        seen["gpus"] = [self._device(index, chip, read["processes"]) for index, chip in enumerate(read["chips"])]
+        if seen["outcome"] == "measured":
+            self._complete(seen)
+        return seen
+
+    def _complete(self, seen: base.Snapshot) -> None:
+        """An error where not every NPU answers."""
+        listed = npu_smi.parse_list(self._said("info", "-l"))
+        shown = len({g["npu"] for g in seen["gpus"]})
+        lost = [g for g in seen["gpus"] if g["lost"]]
+        if lost:
+            reason = "; ".join(f"NPU {g['index']} ({g['bdf']}): {g['lost']}" for g in lost)
+            seen.update(outcome="error", reason_code="gpu_lost", reason=reason)
+        elif listed is not None and listed != shown:
+            seen.update(outcome="error", reason_code="gpu_lost", reason=f"npu-smi lists {listed} NPUs and {shown} answer")
+
+    def _said(self, *words: str) -> str:
+        result = self.node.run([self.program, *words], timeout=QUERY_TIMEOUT_S)
+        return result.out if result.ok else ""
+
+    def _about(self, chip: dict[str, t.Any], what: str) -> str:
+        """`info -t WHAT` of one chip; one without chips refuses to be asked for them."""
+        where = ("-i", str(chip["npu"]))
+        return self._said("info", "-t", what, *where, "-c", str(chip["chip"])) or self._said("info", "-t", what, *where)
+
+    def _device(self, index: int, chip: dict[str, t.Any], processes: list[dict[str, t.Any]]) -> base.Device:
+        board = self._about(chip, "board")
+        ecc = npu_smi.parse_ecc(self._about(chip, "ecc"))
+        pairs = npu_smi.parse_pairs(board)
+        identity = npu_smi.parse_identity(board)
+        healthy = chip["health"].upper() == "OK"
+        known = chip["health"].upper() not in ("UNKNOWN", "NA", "")
+        name = chip["name"] if "ascend" in chip["name"].lower() else f"Ascend {chip['name']}"
+        return {
+            "word": "NPU",
+            "idle_mib": IDLE_MIB,
+            "index": index,
+            "npu": chip["npu"],
+            "chip": chip["chip"],
+            # By which number hccn_tool knows it.
+            "port": chip["phy"] if chip["phy"] is not None else chip["npu"],
+            "uuid": f"NPU-{identity}" if identity else None,
+            "serial": npu_smi.parse_pairs(self._said("info", "-t", "board", "-i", str(chip["npu"]))).get("Serial Number"),
+            "name": name,
+            "architecture": None,
+            "bdf": chip["bdf"],
+            "vbios": pairs.get("Firmware Version"),
+            "gsp_firmware": None,
+            "memory_total_mib": chip["memory_total_mib"],
+            "memory_used_mib": chip["memory_used_mib"],
+            "utilization": None if chip["utilization"] is None else int(chip["utilization"]),
+            "persistence": None,
+            "mig": None,
+            "compute_mode": None,
+            "lost": None if known else "npu-smi does not know its health: it does not answer",
+            "health": chip["health"],
+            "alarms": "" if healthy else npu_smi.parse_alarms(self._about(chip, "health")),
+            "recovery_action": None,
+            "ecc_mode": None,
+            "ecc": {
+                "volatile_uncorrected": ecc["double"],
+                "volatile_corrected": ecc["single"],
+                "aggregate_uncorrected": ecc["total_double"],
+                "aggregate_corrected": ecc["total_single"],
+                "unrepairable": None,
+            },
+            "remapped_rows": {
+                "correctable": ecc["isolated_single"], "uncorrectable": ecc["isolated_double"], "pending": None, "failure": None,
+            },
+            "retired_pages": {"single_bit": ecc["isolated_single"], "double_bit": ecc["isolated_double"], "pending": None},
+            "throttle_reasons": [],
+            "throttle_us": {},
+            "clocks": {"sm": None, "mem": None, "max_sm": None},
+            "power": {"draw_w": chip["power_w"], "limit_w": None, "default_limit_w": None},
+            "temperature_c": chip["temperature_c"],
+            "pcie": {"gen": None, "gen_max": None, "width": None, "width_max": None, "replays": None},
+            "fabric": dict.fromkeys(("state", "status", "health", "bandwidth", "cluster", "clique")),
+            "processes": [
+                {"pid": p["pid"], "name": p["name"], "used_mib": p["used_mib"], "type": "C"}
+                for p in processes
+                if (p["npu"], p["chip"]) == (chip["npu"], chip["chip"])
+            ],
+        }  # fmt: skip
+
+    def health(self, device: base.Device) -> list[tuple[str, str]]:
+        found = []
+        if device["lost"]:
+            found.append(("gpu_lost", device["lost"]))
+        for count, words in (
+            (device["ecc"]["volatile_uncorrected"], "uncorrectable memory errors since the driver was loaded"),
+            (device["ecc"]["aggregate_uncorrected"], "uncorrectable memory errors in the NPU's life"),
+        ):
+            if count:
+                found.append(("ecc", f"{count} {words}"))
+        if device["ecc"]["volatile_uncorrected"] is None:
+            found.append(("unsupported", "npu-smi does not tell its memory errors (info -t ecc)"))
+        if not device["lost"] and device["health"].upper() != "OK":
+            found.append(("npu_alarm", f"the driver says {device['health']}: {device['alarms'] or 'see npu-smi info -t health'}"))
+        return found
+
+    def changed(self, before: base.Device, after: base.Device) -> list[str]:
+        """An alarm that the driver raises."""
+        if (before["health"], before["alarms"]) == (after["health"], after["alarms"]) or after["health"].upper() == "OK":
+            return []
+        return [f"the driver says {after['health']}, before {before['health']}: {after['alarms'] or 'no code'}"]
+
+    def unseen(self, seen: base.Snapshot) -> list[str]:
+        """Device files beyond those that npu-smi shows; a container has those only that were given to it."""
+        files = sorted(path for path in glob.glob("/dev/davinci*") if re.fullmatch(r"/dev/davinci\d+", path))
+        return files[len(seen["gpus"]) :] if self.node.root == "/" else []
+
+    # The network ports -----------------------------------------------------------------------------------------------
+
+    def _hccn(self) -> str | None:
+        """hccn_tool: beside npu-smi, in PATH, or where the driver puts it."""
+        beside = os.path.join(os.path.dirname(self.program), "hccn_tool") if os.path.dirname(self.program) else ""
+        return next((path for path in (beside, "hccn_tool", HCCN_TOOL) if path and self.node.which(path)), None)
+
+    def _ask_ports(self, seen: base.Snapshot, *what: str) -> dict[str, str] | None:
+        """{UUID: what hccn_tool says}; None where it is not there."""
+        tool = self._hccn()
+        if not tool:
+            return None
+        said = {}
+        for g in seen["gpus"]:
+            result = self.node.run([tool, "-i", str(g["port"]), *what, "-g"], timeout=QUERY_TIMEOUT_S)
+            said[g["uuid"] or g["bdf"] or str(g["index"])] = result.out + result.err
+        return said
+
+    def links(self, seen: base.Snapshot) -> base.Links | None:
+        """{UUID: (UP or DOWN, Gb/s, the word of net_health)}."""
+        states, speeds, healths = (self._ask_ports(seen, what) for what in ("-link", "-speed", "-net_health"))
+        if states is None or speeds is None or healths is None:
+            return None
+        return {
+            uuid: (npu_smi.parse_link(said), npu_smi.parse_speed(speeds[uuid]), npu_smi.parse_net_health(healths[uuid]))
+            for uuid, said in states.items()
+        }
+
+    def links_down(self, links: base.Links) -> dict[str, tuple[str, str]]:
+        """A machine that stands alone may have no port connected at all; one among others that are is a fault."""
+        found = {}
+        best = max((speed or 0 for state, speed, _health in links.values() if state == "UP"), default=0)
+        for uuid, (state, speed, net) in links.items():
+            if state != "UP" and any(other == "UP" for other, _speed, _net in links.values()):
+                found[uuid] = ("port_down", f"its network port is {state or 'unreadable'}, on another NPU of this node it is UP")
+            elif state == "UP" and speed is not None and speed < best:
+                found[uuid] = ("port_down", f"its network port runs at {speed:g} Gb/s, on another NPU of this node at {best:g}")
+            elif net in BAD_NET:
+                found[uuid] = ("port_down", f"the network behind its port does not answer: net_health is {net}")
+        return found
+
+    def link_errors(self, seen: base.Snapshot) -> dict[str, dict[str, int]] | None:
+        packets, states = self._ask_ports(seen, "-stat"), self._ask_ports(seen, "-link_stat")
+        if packets is None or states is None:
+            return None
+        found = {uuid: {**npu_smi.parse_stat(said), **npu_smi.parse_stat(states[uuid])} for uuid, said in packets.items()}
+        return found if all(found.values()) else None
+
+    # Software --------------------------------------------------------------------------------------------------------
+
+    def facts(self, seen: base.Snapshot, links: base.Links | None) -> dict[str, t.Any]:
+        gpus = seen["gpus"]
+        ports = {f"{state or 'unreadable'}{f' {speed:g} Gb/s' if speed else ''}" for state, speed, _net in (links or {}).values()}
+        return {
+            "driver": version_in(self.node, "/usr/local/Ascend/driver/version.info") or seen["driver"],
+            "npu_firmware": sorted({g["vbios"] for g in gpus if g["vbios"]}) or None,
+            "npu_firmware_package": version_in(self.node, "/usr/local/Ascend/firmware/version.info"),
+            "npu_smi": seen["driver"],
+            "cann": cann(self.node),
+            "gpu_memory_mib": sorted({g["memory_total_mib"] for g in gpus}),
+            "npu_ports": sorted(ports) or None,
+        }
+
+    def start(self) -> base.Start:
+        return base.Start("ACL", acl.ASK_ACL, environment(self.node), "acl_failed", acl.problem)
+
+    # Evidence --------------------------------------------------------------------------------------------------------
+
+    def sampling(self) -> list[str]:
+        """It fills a buffer before it writes where nobody looks on."""
+        lines = ["stdbuf", "-oL"] if self.node.which("stdbuf") else []
+        return [*lines, self.program, "info", "watch", "-d", str(INTERVAL_S), "-s", "pt"]
+
+    def sample(self, line: str, seen: base.Snapshot) -> base.Sample | None:
+        read = npu_smi.parse_watch(line)
+        if read is None:
+            return None
+        uuid = next((g["uuid"] for g in seen["gpus"] if (g["npu"], g["chip"]) == read[:2]), None)
+        values = {name: value for name, value in (("power", read[2]), ("temperature", read[3])) if value is not None}
+        return base.Sample(uuid, values, frozenset()) if uuid else None
+
+
+def version_in(node: Node, path: str) -> str | None:
+    """The version that a file of Ascend's packages says."""
+    found = re.search(r"(?mi)^\s*(?:package_)?version\s*=\s*\[?([^\]\s]+)", node.read(path) or "")
+    return found.group(1) if found else None
+
+
+def cann(node: Node) -> str | None:
+    """The version of CANN's toolkit: the files that tell it have changed their names and places."""
+    for folder in TOOLKITS:
+        for pattern in ("*/ascend_toolkit_install.info", "*/ascend_nnae_install.info", "ascend_toolkit_install.info", "version.info"):
+            for path in sorted(glob.glob(node.path(f"{folder}/{pattern}"))):
+                found = version_in(Node(0), path)
+                if found:
+                    return found
+        said = re.search(r"(?m)^toolkit_(?:running|installed)_version=\[[^:\]]*:([^\]]+)\]", node.read(f"{folder}/version.cfg") or "")
+        if said:
+            return said.group(1)
+    return None
+
+
+def environment(node: Node) -> dict[str, str]:
+    """What set_env.sh of the toolkit would have set for its libraries, where a tool is started without it."""
+    own = os.environ.get("LD_LIBRARY_PATH", "")
+    home = os.environ.get("ASCEND_HOME_PATH") or next((path for path in TOOLKITS if os.path.isdir(f"{path}/lib64")), "")
+    folders = [f"{home}/lib64", *DRIVER_LIBRARIES] if home and not node.contained else []
+    words = [*filter(None, own.split(":")), *(path for path in folders if os.path.isdir(path) and path not in own.split(":"))]
+    return {"LD_LIBRARY_PATH": ":".join(words)} if words and folders else {}
