@@ -61,6 +61,7 @@ class Walk:
         self.news: int | None = None  # where a better level began
         self.strength = 0.0  # what speaks for the regression today
         self.known: tuple[int, float, float] = (0, 0.0, 1.0)
+        self.sums: list[float] = [0.0]  # of the runs since `now` began, by `known`
         self.screens = {k: SCREEN * math.sqrt(k * noise.inflation(k)) for k in evidence.WINDOWS}
         for place in range(len(values)):
             self._step(place)
@@ -133,16 +134,15 @@ class Walk:
         at, middle, spread = self.known
         if not at or count > 1.15 * at:
             middle, spread, _unsure = self.reference(places[: -evidence.WINDOWS[0]])
-            self.known = (count, middle, spread)
-        hold, total, done = 4 * spread, 0.0, 0
+            self.known, self.sums = (count, middle, spread), [0.0]
+        hold, sums = 4 * spread, self.sums
+        for place in places[len(sums) - 1 :]:
+            away = self.values[place] - middle
+            sums.append(sums[-1] + (-hold if away < -hold else hold if away > hold else away))
         for window in evidence.WINDOWS:
             if count - window < fewest:
                 break
-            while done < window:
-                done += 1
-                away = self.values[places[-done]] - middle
-                total += -hold if away < -hold else hold if away > hold else away
-            if abs(total) < self.screens[window] * spread:
+            if abs(sums[-1] - sums[-1 - window]) < self.screens[window] * spread:
                 continue
             if abs(self.evidence(places[-window:], places[:-window])) >= evidence.LEVEL.get(window, evidence.LEVEL_LONG):
                 longest = min(max(evidence.WINDOWS), count - fewest)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import typing as t
 from collections import defaultdict
 
@@ -49,10 +50,12 @@ class History:
 
     def _changes(self, name: str) -> t.Iterator[Became]:
         before: t.Mapping[str, t.Any] | None = None
+        last: t.Mapping[str, t.Any] | None = None
         for at, run in enumerate(self.runs):
             sheet = self.facts.get(run, {}).get(name)
-            if not sheet or sheet is before:
+            if not sheet or sheet is last:
                 continue
+            last = sheet
             for fact in sorted(sheet) if before is not None and sheet != before else ():
                 known = before is not None and fact in before
                 if before is not None and (before[fact] != sheet[fact] if known else fnmatch.fnmatchcase(fact, "repaired*")):
@@ -65,7 +68,8 @@ class History:
         return max((one.at for name in names for one in self.place(name) if matches(one.fact, REPAIRS)), default=0)
 
 
-def matches(fact: str, patterns: t.Iterable[str]) -> bool:
+@functools.lru_cache(maxsize=4096)
+def matches(fact: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(fact.lower(), pattern) for pattern in patterns)
 
 
