@@ -134,6 +134,8 @@ def _tool(here: str, about: t.Mapping[str, t.Any], key: Key, one: t.Mapping[str,
             attributes |= {"gpufleet.value": float(verdict["value"]), "gpufleet.unit": str(verdict["unit"] or "")}
         if verdict["floor"] is not None:
             attributes["gpufleet.floor"] = float(verdict["floor"])
+        if verdict["regressed"]:
+            attributes |= {"gpufleet.regressed": True, "gpufleet.reason": str(verdict["reason"])[:1000]}
         if verdict["verdict"] in BAD:
             error = str(verdict["reason"])
     name = f"{key.check} {key.variant}".strip()
