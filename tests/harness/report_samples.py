@@ -46,7 +46,8 @@ def verdict(node: str, stage: str, check: str, word: str = "PASS", part: str = "
         "schema": "verdict/v1", "run_id": RUN, "stage": stage, "check": check, "variant": "", "subject": subject,
         "verdict": word, "value": None, "unit": None, "floor": None, "layer": None, "source": None, "confidence": None,
         "reason_code": None, "reason": f"{node}: as it should be", "metric": None, "expected": None, "date": None,
-        "expectation": None, "attempt": 1, "simulated": False, "findings": [], "ticket": None, "expires": None, "of": None,
+        "expectation": None, "attempt": 1, "simulated": False, "regressed": False, "findings": [], "ticket": None, "expires": None,
+        "of": None,
         **fields,
     }  # fmt: skip
 
