@@ -9,6 +9,8 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -34,6 +36,20 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base imp
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 
+@contextlib.contextmanager
+def _uncollected() -> t.Iterator[None]:
+    """Nothing that is made here is a circle, and to look for circles among the millions of objects of a large run takes a third of its
+    time."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+@_uncollected()
 def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], check: bool = False) -> dict[str, t.Any]:
     """Judge the run of this play, or an old one by its id with today's expectations. In check mode nothing is written. `lines` say it;
     `tell`, called when they are said, tells whoever wants to know, and returns the last lines."""
@@ -50,7 +66,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     evidence = integrity.gather(run, written)
     records = evidence.records
-    sound = [r for r in records if well_formed(r)]
+    sound = (r for r in records if well_formed(r))
     stages = [registry.of(entry) for entry in written["stages"]]
     before = _Before(run, written, loader, task_vars)
     judgement = verdict.judge(

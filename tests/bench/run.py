@@ -256,6 +256,10 @@ def history() -> None:
     subprocess.run([sys.executable, str(HERE / "history.py")], check=True)
 
 
+def report_scale() -> None:
+    subprocess.run([sys.executable, str(HERE / "report_scale.py")], check=True)
+
+
 def all_pairs() -> None:
     subprocess.run([sys.executable, str(HERE / "all_pairs.py")], check=True)
 
@@ -304,7 +308,7 @@ FIGURES: dict[str, t.Callable[[], None]] = {
     f.__name__: f
     for f in (
         *(stage_overhead, stage_speedup, stage_long, nccl_parse, localise, matrix, all_pairs, kube_stack, gpu_overhead),
-        *(gemm_check, history, regression),
+        *(gemm_check, history, regression, report_scale),
     )
 }
 

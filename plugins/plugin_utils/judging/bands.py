@@ -25,6 +25,8 @@ OUTLIER_Z = -3.5
 MAD_FLOOR = 0.01
 MAD_WIDER, MAD_FEW = 1.3, 14.0
 SIBLINGS = 2
+# Kinds of hardware whose ceilings are remembered.
+KINDS = 4096
 
 # The metric that stands for a check where no expectation names one; the first that a measurement has.
 PRIMARY = ("busbw", "tflops", "bandwidth", "latency")
@@ -180,36 +182,49 @@ _HARDWARE = (
 def impossible(measurement: dict[str, t.Any], match: dict[str, t.Any] | None = None) -> Opinion | None:
     """UNKNOWN where a measurement has a number that its hardware cannot give; `match` is what is known of that besides."""
     told = {**(match or {}), "check": measurement.get("check"), **(measurement.get("context") or {})}
-    context = {key: told[key] for key in _HARDWARE if told.get(key) is not None}
+    context = {key: told[key] for key in _HARDWARE if key in told and told[key] is not None}
     rails = told.get("rails")
     rails = [rail for rail in rails if isinstance(rail, dict)] if isinstance(rails, list) else []
     ends = [[str(rail.get(end)) for end in ("a", "b")] for rail in rails]
     if any("bond" in end for both in ends for end in both):
         context["bonded"] = True
     found = []
-    for metric in physics.ABOVE:
+    for metric, limit in _ceilings(context).items():
         # What a node sends to itself needs no wire; of several rails each has a rate of its own (fleet/rdma_matrix.py).
         if metric == "bandwidth" and (len(ends) > 1 or any(a.split("/nic/")[0] == b.split("/nic/")[0] for a, b in ends)):
             continue
-        limit = physics.ceiling(context, metric)
-        if limit is not None:
-            found += [_above(metric, one, limit) for one in _all(measurement, metric)]
+        found += [_above(metric, one, limit) for one in _all(measurement, metric)]
     if isinstance(context.get("nic_gbps"), (int, float)):
         found += [_too_soon(one) for one in _all(measurement, "latency")]
     opinions = [opinion for opinion in found if opinion]
     return opinions[0] if opinions else None
 
 
+_KNOWN_CEILINGS: dict[str, dict[str, tuple[float, str, str]]] = {}
+
+
+def _ceilings(context: dict[str, t.Any]) -> dict[str, tuple[float, str, str]]:
+    """What measurements on some hardware cannot exceed, by metric. Thousands of nodes are a few kinds; what somebody sends who is new each
+    time is not kept for ever."""
+    kind = repr(context)
+    if kind not in _KNOWN_CEILINGS:
+        if len(_KNOWN_CEILINGS) >= KINDS:
+            _KNOWN_CEILINGS.clear()
+        limits = {metric: physics.ceiling(context, metric) for metric in physics.ABOVE}
+        _KNOWN_CEILINGS[kind] = {metric: limit for metric, limit in limits.items() if limit is not None}
+    return _KNOWN_CEILINGS[kind]
+
+
 def _all(measurement: dict[str, t.Any], metric: str) -> list[Reading]:
     """Every number that a measurement has of a metric."""
     one = (measurement.get("metrics") or {}).get(metric)
     one = one if isinstance(one, dict) else {}
-    units = (measurement.get("context") or {}).get("series_units")
-    unit = units.get(metric) if isinstance(units, dict) else None
+    found = []
     rows = [row for row in measurement.get("series") or [] if isinstance(row, dict) and number(row.get(metric))]
-    found = [
-        Reading(float(row[metric]), str(unit or one.get("unit")), int(row["size"]) if number(row.get("size")) else None) for row in rows
-    ]
+    if rows:
+        units = (measurement.get("context") or {}).get("series_units")
+        unit = str((units.get(metric) if isinstance(units, dict) else None) or one.get("unit"))
+        found = [Reading(float(row[metric]), unit, int(row["size"]) if number(row.get("size")) else None) for row in rows]
     return found + ([Reading(float(one["value"]), str(one.get("unit")))] if number(one.get("value")) else [])
 
 

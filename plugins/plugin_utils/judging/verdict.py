@@ -43,7 +43,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measur
 
 Record = dict[str, t.Any]
 Verdict = dict[str, t.Any]
-
+# Numbers of a measurement with the expectations that they were held to; None where one of them cannot be.
+Compared = list[tuple[Expectation, bands.Reading]] | None
 
 # Findings of a health check that are only worth a look.
 MILD_FINDINGS = ("foreign_process", "firmware", "floating_image", "settings_differ")
@@ -239,7 +240,7 @@ class _Court:
     # Opinions ----------------------------------------------------------------------------------------------------
 
     def judge(self) -> Judgement:
-        chosen: dict[Key, list[tuple[Expectation, bands.Reading]]] = {}
+        chosen: dict[Key, Compared] = {}
         opinions: dict[Key, list[Opinion]] = {}
         for key, record in self.deciding.items():
             opinion, chosen[key] = self._own(key, record)
@@ -273,7 +274,7 @@ class _Court:
         self.notes += self._unused()
         return self._conclude(settled)
 
-    def _own(self, key: Key, record: Record) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
+    def _own(self, key: Key, record: Record) -> tuple[Opinion, Compared]:
         outcome, code, reason = record["outcome"], record["reason_code"], record["reason"]
         if outcome == "measured":
             expected = self.expected(node_of(key[3]), record["target"])
@@ -313,19 +314,18 @@ class _Court:
         """Whether it, or the node that it is a part of, is in the plan."""
         return key in self.planned or key._replace(subject=node_of(key.subject)) in self.planned
 
-    def _against_others(
-        self, chosen: dict[Key, list[tuple[Expectation, bands.Reading]]]
-    ) -> t.Iterator[tuple[Key, Opinion]]:
+    def _against_others(self, chosen: dict[Key, Compared]) -> t.Iterator[tuple[Key, Opinion]]:
         """WARN and FAIL of those that are far worse than identical subjects, or than the other GPUs of their node."""
         alike: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
         nodes: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
         for key, record in self.deciding.items():
             if record["outcome"] != "measured" or record["context"].get("comparable") is False:
                 continue
-            if bands.impossible(record):  # what cannot be is no yardstick
+            compared = chosen[key]
+            if compared is None:  # what cannot be is no yardstick
                 continue
             look = hardware(record)
-            for metric, size, unit, better, value in _comparable(record, chosen[key]):
+            for metric, size, unit, better, value in _comparable(record, compared):
                 what = (*key[:3], metric, size, unit, better)
                 alike[(what, record["subject"]["kind"], look)].append((key, value))
                 if record["subject"]["kind"] == "gpu":
@@ -612,7 +612,7 @@ class _Court:
             [*planned, *others],
             key=lambda v: (-bands.SEVERITY[v["verdict"]], v["stage"], v["subject"]["id"], v["check"], v["variant"]),
         )
-        counts = {word: sum(v["verdict"] == word for v in everything) for word in bands.SEVERITY}
+        counts = dict.fromkeys(bands.SEVERITY, 0) | collections.Counter(v["verdict"] for v in everything)
         mine = collections.Counter(v["verdict"] for v in planned)
         # Who is to blame stands first, whoever found it: a plan has no check of the node that a slow group turns out to have. What is bad
         # because of somebody else is not named beside it.
@@ -683,9 +683,7 @@ class _Court:
 # Rules -----------------------------------------------------------------------------------------------------------
 
 
-def measured(
-    key: Key, record: Record, expected: Expectations
-) -> tuple[Opinion, list[tuple[Expectation, bands.Reading]]]:
+def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion, Compared]:
     """A measured check against all expectations of its hardware: the worst decides. And what was compared."""
     wrong = bands.impossible(record)
     opinions: list[Opinion] = [wrong] if wrong else []
@@ -701,7 +699,7 @@ def measured(
             opinions.append(bands.compare(found, expectation))
             compared.append((expectation, found))
     if opinions:
-        return bands.worst(opinions), compared
+        return bands.worst(opinions), None if wrong else compared
     value: dict[str, t.Any] = {}
     metric = primary(record)
     if metric is not None:
@@ -750,7 +748,7 @@ def primary(record: Record) -> str | None:
 def hardware(record: Record) -> str:
     """What makes subjects identical: everything that can select an expectation."""
     context = record["context"]
-    return repr([record["simulated"], *(context.get(k) for k in expectations.CONTEXT_KEYS)])
+    return repr([record["simulated"], *((k, context[k]) for k in expectations.CONTEXT_KEYS if k in context and context[k] is not None)])
 
 
 def _comparable(

@@ -126,4 +126,4 @@ class NodeVerdict(t.TypedDict):
 
 def number(value: t.Any) -> bool:
     """Whether it is a finite number; true and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and value is not True and value is not False and math.isfinite(value)

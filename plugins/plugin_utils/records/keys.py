@@ -35,6 +35,8 @@ def key_of(record: t.Mapping[str, t.Any]) -> Key:
 
 def node_of(subject: str) -> str:
     """The node that a GPU or a port belongs to; a node, a pair and a group are themselves."""
+    if "/" not in subject:
+        return subject
     found = _PART.split(subject)
     return found[0] if len(found) == 2 else subject
 

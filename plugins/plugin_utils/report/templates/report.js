@@ -5,11 +5,26 @@
   const root = document.documentElement;
   const drawn = new Set();
 
+  // Whoever scrolls is not held up: what takes its time waits until the page rests.
+  let moved = -Infinity;
+  addEventListener("scroll", () => { moved = performance.now(); }, { passive: true });
+  const resting = () => new Promise((done) => {
+    const look = () => {
+      const wait = moved + 200 - performance.now();
+      if (wait > 0) setTimeout(look, wait);
+      else done();
+    };
+    look();
+  });
+
   // The library stands in the page as base64 of zlib's format. Where it cannot be unpacked the tables are there still.
   const unpack = async () => {
-    const packed = Uint8Array.from(atob(document.getElementById("library").textContent), (c) => c.charCodeAt(0));
+    const text = atob(document.getElementById("library").textContent);
+    const packed = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
     const script = document.createElement("script");
     script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+    await resting();
     document.head.append(script);
   };
 
@@ -45,9 +60,13 @@
   };
 
   // One after the other, so that a page with many charts can be read and scrolled at once.
-  const queue = (waiting) => {
-    if (waiting.length) setTimeout(() => { if (!drawn.has(waiting[0])) draw(waiting[0]); queue(waiting.slice(1)); });
-    else root.dataset.drawn = scripts.length;
+  const queue = async (waiting) => {
+    for (const script of waiting) {
+      await new Promise((done) => setTimeout(done));
+      await resting();
+      if (!drawn.has(script)) draw(script);
+    }
+    root.dataset.drawn = scripts.length;
   };
   const again = () => { drawn.clear(); delete root.dataset.drawn; queue(scripts); };
   const paper = (on) => {
@@ -58,7 +77,7 @@
   };
 
   // In a moment, so that the page is shown first.
-  setTimeout(() => unpack().then(() => queue(scripts)), 20);
+  setTimeout(() => resting().then(unpack).then(() => queue(scripts)), 20);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   document.addEventListener("toggle", (event) => {
     for (const script of event.target.querySelectorAll("script.figure")) if (!drawn.has(script)) draw(script);

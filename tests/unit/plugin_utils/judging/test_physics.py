@@ -180,5 +180,5 @@ def test_what_cannot_be_is_no_yardstick_for_neighbours() -> None:
     court = verdict._Court({"run_id": "x", "items": []}, lambda _node, _target: shipped(), {}, {}, {})
     for name, one in seen.items():
         one.update(subject={"kind": "node", "id": name, "members": []}, target=name, simulated=False)
-        court.deciding["nccl_node", "all_reduce", "", name] = one
-    assert not list(court._against_others({key: [] for key in court.deciding}))
+        court.deciding[verdict.Key("nccl_node", "all_reduce", "", name)] = one
+    assert not list(court._against_others({key: court._own(key, one)[1] for key, one in court.deciding.items()}))
