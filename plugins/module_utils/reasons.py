@@ -13,6 +13,7 @@ FATAL = {
     "wrong_results": "the test computed wrong values",
     "gpu_lost": "a GPU has fallen off the bus or its driver lost it",
     "ecc": "uncorrectable memory errors, or a row remap that is pending or failed",
+    "not_trained": "the training did not learn, or its numbers were not finite",
 }
 
 # Outcome `not_applicable` is accepted only under one of these rules: SKIPPED.
@@ -73,6 +74,7 @@ ERRORS = {
     "not_run": "planned and never measured",
     "npu_alarm": "the driver of an NPU says that it is not in order",
     "nvlink": "an NVLink of a GPU is down",
+    "out_of_memory": "a GPU, or the machine, has not enough memory for the test",
     "oom_killed": "the container needed more memory than it may",
     "partner": "the other side of a pair did not come",
     "pcie_width": "a GPU's PCIe link is narrower than it can be",

@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, jsonlines, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.nccl import fields
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gemm as workload
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products
 
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
-# From a file, a zip or memory: wherever this collection was unpacked.
-SOURCE: str = workload.__loader__.get_source(workload.__name__)  # type: ignore[union-attr]
+SOURCE = packing.packed(products, workload)
 
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
@@ -43,7 +43,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     argv = [node.python(params["python"]), "-", json.dumps(order)]
     with Window(node, seen, params["nvidia_smi"]) as window:
         result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCE, env=params["env"], merge=False, contained=True)
-    records, rest = _records(result.out)
+    records, rest = jsonlines.read(result.out)
     whole = {
         "command": argv,
         "evidence": window.evidence(),
@@ -68,8 +68,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
 
 
 def _numbers(record: dict[str, t.Any], *names: str) -> bool:
-    values = [record.get(name) for name in names]
-    return all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+    return jsonlines.numbers(*(record.get(name) for name in names))
 
 
 def _when(result: t.Any, records: list[dict[str, t.Any]], kind: str) -> dict[str, t.Any]:
@@ -103,20 +102,6 @@ def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
         for dtype in params["types"]
         for mode in params["modes"]
     ]
-
-
-def _records(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
-    records, rest = [], []
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            record = None
-        if isinstance(record, dict):
-            records.append(record)
-        elif line.strip():
-            rest.append(line.strip())
-    return records, rest
 
 
 def _problem(

@@ -280,7 +280,12 @@ class _Court:
             expected = self.expected(node_of(key[3]), record["target"])
             if not record["metrics"] and (self._is_condition(record) or not record["series"]):
                 return self._without_number(record, expected if self._is_planned(key) else None), []
-            return measured(key, record, expected)
+            opinion, compared = measured(key, record, expected)
+            if opinion.reason_code == "no_expectation" and self._of_stage(record) and not expected.choose(record):
+                # Its numbers are shown, and laid beside those of siblings and neighbours.
+                done = f"{record['check']} was done and is as it should be"
+                opinion = dataclasses.replace(opinion, verdict="PASS", reason_code=None, reason=done)
+            return opinion, compared
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
             return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
         if outcome == "error" and code in reasons.FATAL:

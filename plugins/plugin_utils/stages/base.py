@@ -70,7 +70,7 @@ class Stage:
     leaves_memos: bool = False
     # And what it is told depends on the memos of all: they are looked at before (`finished` in `work`).
     looks: bool = False
-    # A check is worth nothing without a number, but for these, which pass by being done.
+    # A check is worth nothing without a number, or with one that nobody expects, but for these, which pass by being done.
     conditions: frozenset[str] = frozenset()
     # The metrics that may stand for a check where no expectation names one; the first that it has.
     primary: tuple[str, ...] = ("busbw", "tflops", "bandwidth", "latency")

@@ -10,7 +10,7 @@ import math
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gemm
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gemm, products
 from unit.module_utils.fake_cuda import BF16, F16, F32, F64, SIZES, FakeCuda, Plant
 
 M, N, K = SHAPE = [24, 20, 28]
@@ -22,7 +22,7 @@ types = pytest.mark.parametrize("dtype", KINDS)
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda(SHAPE)
     monkeypatch.setattr(gemm, "load", lambda _name: fake)
-    monkeypatch.setattr(gemm, "BLOCK_PRODUCTS", 3)
+    monkeypatch.setattr(products, "BLOCK_PRODUCTS", 3)
     monkeypatch.setattr(gemm.CublasProduct, "PERIOD", 131)
     monkeypatch.setattr(gemm.CublasProduct, "SUMS_BYTES", 1000)  # compared every few blocks
     return fake
@@ -30,8 +30,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 def measured(cuda: FakeCuda, dtype: str, monkeypatch: pytest.MonkeyPatch, plant: Plant | None = None) -> dict[str, t.Any]:
     said: list[dict[str, t.Any]] = []
-    monkeypatch.setattr(gemm, "say", lambda **record: said.append(record))
-    monkeypatch.setattr(gemm, "_fill", lambda group, _seconds: [product.block() for product in group] and 2)
+    monkeypatch.setattr(products, "say", lambda **record: said.append(record))
+    monkeypatch.setattr(products, "_fill", lambda group, _seconds: [product.block() for product in group] and 2)
     cuda.plant = plant or cuda.plant
     gemm.measure(gemm.Cublas(), {"dtype": dtype, "shape": SHAPE, "mode": "alone"}, seconds=2.0, warmup=1.0)
     assert [record["kind"] for record in said] == ["result"]
@@ -110,8 +110,8 @@ def test_a_product_that_is_never_written_is_not_taken_for_the_one_before_it(
 @pytest.mark.parametrize(("dtype", "most"), [("bf16", 0.01), ("fp16", 0.005), ("tf32", 0.005), ("fp8", 0.04)])
 def test_tolerances_of_the_default_size_follow_from_the_type(dtype: str, most: float) -> None:
     largest = 5.7 * math.sqrt(8192)  # of 8192^2 normal numbers
-    assert gemm.STORED[dtype] < gemm.element_tolerance(dtype, 8192, largest) < most
-    assert gemm.sum_tolerance("fp64", 8192, 8192, 4 * 8192.0) < gemm.sum_tolerance("fp32", 8192, 8192, 4 * 8192.0) < 1e-4
+    assert products.STORED[dtype] < products.element_tolerance(dtype, 8192, largest) < most
+    assert products.sum_tolerance("fp64", 8192, 8192, 4 * 8192.0) < products.sum_tolerance("fp32", 8192, 8192, 4 * 8192.0) < 1e-4
 
 
 def test_no_image_says_what_tf32_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,7 +198,7 @@ def test_outcomes(code: str, outcome: str) -> None:
     stated = {"n1": {"mig": "allowed", "gpu_count": 0 if code == "no_gpu_expected" else None}}
     found = one(failed("n1", code, outcome), stated=stated)
     wanted = "UNKNOWN"
-    if outcome == "error" and code in ("wrong_results", "gpu_lost", "ecc"):
+    if outcome == "error" and code in ("wrong_results", "not_trained", "gpu_lost", "ecc"):
         wanted = "FAIL"
     if outcome == "not_applicable" and code in ("single_gpu", "mig_enabled", "no_gpu_expected"):
         wanted = "SKIPPED"

@@ -1,0 +1,33 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a workload prints: lines of JSON, among whatever its libraries print.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import typing as t
+
+
+def read(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
+    """The objects, and the other lines that say anything."""
+    records, rest = [], []
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if isinstance(record, dict):
+            records.append(record)
+        elif line.strip():
+            rest.append(line.strip())
+    return records, rest
+
+
+def numbers(*values: t.Any) -> bool:
+    """Whether all of them are numbers; infinity is none."""
+    return all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in values)

@@ -1,0 +1,341 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Matrix products and a small training on every GPU of a node, whose bits must be the same on all of them.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, jsonlines, majority, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.nccl import fields
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products, training
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import train as workload
+
+# Read at import: a detached probe outlives the archive that Ansible runs it from.
+TEXT = packing.packed(products, training, workload)
+SOURCE = f"SOURCE = {TEXT!r}\nexec(compile(SOURCE, 'train.py', 'exec'))\n"
+# What the head of the workload needs, besides its own deadline, to end its processes and to say so.
+MARGIN_S = 5.0
+# What PyTorch calls the devices of each kind of accelerator.
+BACKENDS = {"nvidia": "cuda", "ascend": "npu"}
+
+Record = t.Dict[str, t.Any]
+
+
+def probe(params: Record, node: Node) -> t.Iterator[Record]:
+    """Per check {"check": "compute", "variant": "mode=alone shape=8192x8192x8192 type=bf16"}, {"check": "train", "variant":
+    "mode=alone steps=60"} or {"check": "burn_in", "variant": "minutes=30"} one observation of the node and one of each GPU."""
+    checks = [(c["check"], c["variant"]) for c in params["checks"]]
+    seen = gpu.snapshot(node, params["nvidia_smi"])
+    kind = seen.get("kind", "nvidia")
+    refusal = gpu.refusal(seen, params["gpu_count"], "training", params["mig"], kind)
+    simulated = bool(seen.get("simulated"))
+    if refusal:
+        outcome, code, reason = refusal
+        about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
+        for check, variant in checks:
+            yield observation.failed(check, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=about)
+        return
+    if params["gpus"] > len(seen["gpus"]):
+        reason = f"{params['gpus']} GPUs were asked for and {len(seen['gpus'])} are here"
+        for check, variant in checks:
+            yield observation.failed(check, "gpu_count", reason, variant=variant, simulated=simulated)
+        return
+    used = seen["gpus"][: params["gpus"] or None]
+    orders = [_order(check, fields(variant), params) for check, variant in checks]
+    minutes = sum(order.get("minutes", 0) for order in orders)
+    timeout = min(params["test_timeout"] + 60 * minutes, node.remaining())
+    order = {
+        "devices": [str(g["uuid"] if kind == "nvidia" else g["index"]) for g in used],
+        "kind": BACKENDS[kind] if params["device"] == "auto" else params["device"], "checks": orders,
+        "deadline": max(1.0, timeout - MARGIN_S), "silence": params["silence_timeout"],
+        **{name: params[name] for name in ("seconds", "warmup_seconds", "seed", "width", "batch")},
+    }  # fmt: skip
+    # The workload travels on standard input; its name in the command line is what a person would type.
+    argv = [node.python(params["python"]), "-", json.dumps(order)]
+    with Window(node, seen, params["nvidia_smi"]) as window:
+        result = node.run(argv, timeout=timeout, stdin=SOURCE, env=params["env"], merge=False, contained=True)
+    said = Said(result, used)
+    on_cpu = any(record.get("device_kind") == "cpu" for record in said.of(kind="ready"))
+    common = {
+        "command": argv, "evidence": window.evidence(), "tool_version": said.library,
+        # What the CPU computes in a GPU's place says nothing of the GPU.
+        "simulated": simulated or on_cpu or observation.SIMULATED_MARK in result.out,
+    }  # fmt: skip
+    whole = said.whole(params, timeout)
+    rulings = Rulings(said, used, orders)
+    for number, (check, variant) in enumerate(checks):
+        context = _context(orders[number], used, said, params)
+        if on_cpu:
+            context["comparable"] = False
+        mine = {**common, "variant": variant, "context": context, **said.when(kind="time", check=number)}
+        if whole:
+            outcome, code, reason = whole
+            yield observation.failed(check, code, reason, outcome, raw=result.raw, **mine)
+        else:
+            yield from _observations(check, number, said, used, rulings, mine, result.raw if number == 0 else result.out)
+
+
+def default_checks(params: Record) -> list[dict[str, str]]:
+    """The checks of a call that names none."""
+    found = [
+        {"check": "compute", "variant": observation.variant(mode=mode, shape=params["shape"], type=dtype)}
+        for dtype in params["types"]
+        for mode in params["modes"]
+    ]
+    found += [{"check": "train", "variant": observation.variant(mode=mode, steps=params["steps"])} for mode in params["modes"]]
+    if params["minutes"]:
+        found.append({"check": "burn_in", "variant": observation.variant(minutes=params["minutes"])})
+    return found
+
+
+def _order(check: str, keys: dict[str, str], params: Record) -> Record:
+    """What the workload is asked for a check."""
+    mode = keys.get("mode", "together")
+    if check == "compute":
+        return {"do": "compute", "mode": mode, "dtype": keys["type"], "shape": [int(n) for n in keys["shape"].split("x")]}
+    if check == "burn_in":
+        return {"do": "burn", "mode": "together", "minutes": float(keys["minutes"]), "steps": params["steps"]}
+    return {"do": "train", "mode": mode, "steps": int(keys["steps"])}
+
+
+def _context(order: Record, used: list[Record], said: Said, params: Record) -> Record:
+    training_of = {"shape": f"{params['batch']}x{params['width']}", "steps": order.get("steps")}
+    product = {"type": order.get("dtype"), "shape": "x".join(map(str, order.get("shape", ())))}
+    names = sorted({g["name"] or "unknown" for g in used})
+    return {
+        "gpu": names[0] if len(names) == 1 else "mixed: " + ", ".join(names),
+        "gpus": len(used),
+        "gpu_uuids": [g["uuid"] for g in used],
+        "library": said.library,
+        "backend": "torch",
+        "mode": order["mode"],
+        **(product if order["do"] == "compute" else training_of),
+    }
+
+
+class Said:
+    """What the workload printed, by check and GPU."""
+
+    def __init__(self, result: t.Any, used: list[Record]) -> None:
+        self.result = result
+        self.used = used
+        self.records, self.rest = jsonlines.read(result.out)
+        self.library = next((str(r["library"]) for r in self.of(kind="ready") if r.get("library")), None)
+
+    def of(self, **wanted: t.Any) -> list[Record]:
+        return [r for r in self.records if all(r.get(name) == value for name, value in wanted.items())]
+
+    def fault(self, number: int, device: int) -> Record | None:
+        """What ended a GPU's process, in this check or before it."""
+        found = [r for r in self.of(kind="fault", device=device) if r.get("check") is None or r["check"] <= number]
+        return found[0] if found else None
+
+    def when(self, **of: t.Any) -> Record:
+        """When a check, or one GPU of it, ran; nothing where its times are no times."""
+        for record in self.of(**of):
+            after, took, whole = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
+            if jsonlines.numbers(after, took) and 0 <= after <= whole and 0 <= took <= whole:
+                return {"started_at": observation.utc(self.result.started_at + after), "duration_s": round(took, 3)}
+        return {}
+
+    def whole(self, params: Record, timeout: float) -> tuple[str, str, str] | None:
+        """Why there is nothing to be had of any check, as (outcome, reason code, reason)."""
+        result = self.result
+        if result.missing:
+            return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set train_python"
+        if result.timed_out:
+            return "timeout", "timeout", f"the training did not end within {timeout:.0f} s"
+        if result.rc != 0:
+            words = " ".join((result.err.split() or self.rest)[-40:])
+            return "error", "tool_failed", f"the workload ended with status {result.rc}: {words}"
+        if not self.of(kind="end"):
+            return "error", "incomplete_output", "the workload's output is cut: its last line is missing"
+        # What every process says in the same words is no GPU's own.
+        early = [r for r in self.of(kind="fault", check=None) if isinstance(r.get("device"), int)]
+        if len({r["device"] for r in early}) == len(self.used) and len({r.get("reason") for r in early}) == 1:
+            code, reason = _coded(early[0])
+            hint = "; set train_python" if code == "torch_missing" else ""
+            return "timeout" if code == "timeout" else "error", code, f"{reason}{hint}"
+        return None
+
+
+def _coded(record: Record) -> tuple[str, str]:
+    code = str(record.get("code"))
+    return code if code in reasons.ALL else "tool_failed", str(record.get("reason"))
+
+
+class Rulings:
+    """Of each check whose bits are not those of the others: the same work on the same kind of GPU, whether alone or together."""
+
+    def __init__(self, said: Said, used: list[Record], orders: list[Record]) -> None:
+        self.bits: dict[int, dict[str, set[str]]] = {}
+        self._of: dict[int, list[majority.Ruling]] = {}
+        for number, order in enumerate(orders):
+            alike = [other for other, one in enumerate(orders) if {**one, "mode": ""} == {**order, "mode": ""}]
+            found = self._of[number] = []
+            for name in sorted({g["name"] or "" for g in used}):
+                bits: dict[str, list[str]] = {}
+                here: dict[str, set[str]] = {}
+                for device, g in enumerate(used):
+                    if (g["name"] or "") == name:
+                        results = [r for other in alike for r in said.of(kind="result", check=other, device=device)]
+                        own = [bit for r in results for bit in _bits(r)]
+                        if own:
+                            bits[_who(g)] = own
+                        here[_who(g)] = {bit for r in said.of(kind="result", check=number, device=device) for bit in _bits(r)}
+                if bits:
+                    found.append(self._here(majority.ruling(bits), here))
+
+    @staticmethod
+    def _here(one: majority.Ruling, here: dict[str, set[str]]) -> majority.Ruling:
+        """Convicted is a GPU in the check in which its bits are not those of the others that are not convicted."""
+        if one.unresolved:
+            differ = len({bit for found in here.values() for bit in found}) > 1
+            return one if differ else majority.Ruling({}, None)
+        right = {bit for name, found in here.items() if name not in one.odd for bit in found}
+        return majority.Ruling({name: why for name, why in one.odd.items() if here[name] - right}, None)
+
+    def odd(self, number: int, g: Record) -> str | None:
+        """Why a GPU is convicted in a check."""
+        name = _who(g)
+        return next((f"{name} {one.odd[name]}" for one in self._of[number] if name in one.odd), None)
+
+    def unresolved(self, number: int) -> str | None:
+        return next((one.unresolved for one in self._of[number] if one.unresolved), None)
+
+
+def _who(g: Record) -> str:
+    return f"{gpu.word(g)} {g['index']}"
+
+
+def _bits(record: Record) -> list[str]:
+    """The fingerprints of a result; laps of a burn-in that were not as its first one are another."""
+    found = [str(record.get("fingerprint"))]
+    return [*found, *(["another lap"] if record.get("wrong") and record.get("laps") else [])]
+
+
+def _observations(
+    check: str, number: int, said: Said, used: list[Record], rulings: Rulings, common: Record, raw: str
+) -> t.Iterator[Record]:
+    """The node's own and those of its GPUs, of which each has its result or why it has none."""
+    parts, tflops = [], []
+    for device, g in enumerate(used):
+        about = {
+            **common, **said.when(kind="result", check=number, device=device), "evidence": {}, "part": f"gpu/{g['uuid']}",
+            "context": {**common["context"], "gpu_uuids": [g["uuid"]], "gpu": g["name"]},
+        }  # fmt: skip
+        found = said.of(kind="result", check=number, device=device)
+        odd = rulings.odd(number, g)
+        problem = _problem(check, number, device, g, said, found)
+        if odd and (problem is None or problem[1] not in reasons.FATAL):
+            problem = "error", "wrong_results", odd + _laps(found[0])
+        if problem:
+            outcome, code, reason = problem
+            parts.append(observation.failed(check, code, reason, outcome, **about))
+            continue
+        about["context"].update(_shown(found[0]))
+        metrics = {"tflops": {"value": found[0]["tflops"], "unit": "TFLOPS"}}
+        minutes = said.of(kind="minute", check=number, device=device)
+        series = [{name: r.get(name) for name in ("minute", "seconds", "tflops", "laps", "wrong")} for r in minutes]
+        if series:
+            about["context"]["series_units"] = {"seconds": "s", "tflops": "TFLOPS"}
+        parts.append(observation.measured(check, metrics=metrics, series=series, **about))
+        tflops.append(float(found[0]["tflops"]))
+    unresolved = rulings.unresolved(number)
+    members = [f"gpu/{g['uuid']}" for g in used]
+    if unresolved:
+        yield observation.failed(check, "unresolved", f"the GPUs do not compute the same: {unresolved}", members=members, raw=raw, **common)
+    else:
+        metrics = {}
+        if len(tflops) == len(used):
+            metrics = {
+                "tflops": {"value": min(tflops), "unit": "TFLOPS"},
+                "spread": {"value": 100.0 * (max(tflops) - min(tflops)) / max(tflops), "unit": "percent"},
+            }
+        yield observation.measured(check, members=members, metrics=metrics, raw=raw, **common)
+    yield from parts
+
+
+def _laps(record: Record) -> str:
+    """Of a burn-in how many laps were not as the first one, and when that began."""
+    if not record.get("wrong") or not record.get("laps"):
+        return ""
+    first = record.get("first_wrong_s")
+    when = f", the first of them after {first:.0f} s" if jsonlines.numbers(first) else ""
+    return f": {record['wrong']} of {record['laps']} laps of the same training gave another loss{when}"
+
+
+def _shown(record: Record) -> Record:
+    """What of a result is worth being kept beside its number."""
+    names = ("start", "end", "steps", "step_ms", "laps", "slowest_lap_s", "fingerprint", "error", "tolerance", "iterations")
+    return {name: record[name] for name in names if record.get(name) is not None}
+
+
+def _problem(
+    check: str, number: int, device: int, g: Record, said: Said, found: list[Record]
+) -> tuple[str, str, str] | None:
+    """Why a GPU has no usable result, as (outcome, reason code, reason)."""
+    who = _who(g)
+    # A result that came before it ended stands.
+    fault = None if found else said.fault(number, device)
+    if fault:
+        code, reason = _coded(fault)
+        before = "" if fault.get("check") in (None, number) else "before this check, "
+        begun = said.of(kind="minute", check=number, device=device)
+        after = f" after {begun[-1].get('minute')} minutes" if begun else ""
+        return "timeout" if code == "timeout" else "error", code, f"{who}: {before}{reason}{after}"
+    unsupported = said.of(kind="unsupported", check=number, device=device)
+    if unsupported:
+        return "error", "unsupported", f"{who}: {unsupported[0].get('reason')}"
+    if len(found) != 1:
+        return "error", "bad_output", f"the workload printed {len(found)} results for {who}"
+    record = found[0]
+    if not jsonlines.numbers(record.get("tflops")) or not record["tflops"] > 0 or not isinstance(record.get("fingerprint"), str):
+        shown = f"tflops {record.get('tflops')}, fingerprint {record.get('fingerprint')}"
+        return "error", "bad_output", f"the workload printed {shown} for {who}"
+    return {"compute": _product, "train": _trained, "burn_in": _burned}[check](who, record)
+
+
+def _product(who: str, record: Record) -> tuple[str, str, str] | None:
+    if not jsonlines.numbers(record.get("tolerance"), record.get("wrong"), record.get("iterations")) or not record["iterations"] > 0:
+        return "error", "bad_output", f"the workload does not say how it checked the products of {who}"
+    if not jsonlines.numbers(record.get("error")):
+        return "error", "wrong_results", f"{who} computed a product with values that are not finite"
+    if not record["error"] <= record["tolerance"]:
+        return (
+            "error", "wrong_results",
+            f"{who} computed a wrong product: relative error {record['error']:.2g}, at most {record['tolerance']:.2g}",
+        )  # fmt: skip
+    if record["wrong"]:
+        return "error", "wrong_results", f"{who}: {record['wrong']} of {record['iterations']} times the same product gave other values"
+    return None
+
+
+def _trained(who: str, record: Record) -> tuple[str, str, str] | None:
+    losses = record.get("losses")
+    if not isinstance(losses, list) or len(losses) != record.get("steps") or len(losses) < 2:
+        return "error", "bad_output", f"the workload printed no loss for each step of {who}"
+    wrong = next((step for step, loss in enumerate(losses) if not jsonlines.numbers(loss)), None)
+    if wrong is not None:
+        return "error", "not_trained", f"{who}: the loss of step {wrong + 1} of {len(losses)} is not finite"
+    if not jsonlines.numbers(record.get("start"), record.get("end")):
+        return "error", "bad_output", f"the workload does not say where the loss of {who} began and ended"
+    if not record["end"] < training.LEARNT * record["start"]:
+        said = f"{who}: the loss went from {record['start']:.4g} to {record['end']:.4g} in {len(losses)} steps"
+        return "error", "not_trained", f"{said}, expected less than {training.LEARNT} of its start"
+    return None
+
+
+def _burned(who: str, record: Record) -> tuple[str, str, str] | None:
+    laps, wrong = record.get("laps", 0), record.get("wrong")
+    if not jsonlines.numbers(laps, wrong) or laps < 2:
+        return "error", "bad_output", f"the workload printed laps {laps}, wrong {wrong} for {who}"
+    return None

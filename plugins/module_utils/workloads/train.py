@@ -1,0 +1,334 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Matrix products and a small training on every GPU of a node, alone and all together: the workload of the `train` stage.
+
+Runs under the node's Python, behind products.py and training.py (workloads/packing.py), with the order as its argument:
+
+    {"devices": ["GPU-..."] or ["0"], "kind": "cuda"|"npu"|"cpu",
+     "checks": [{"do": "compute", "mode": "alone"|"together", "dtype": "bf16", "shape": [m, n, k]},
+                {"do": "train", "mode": "alone"|"together", "steps": 60},
+                {"do": "burn", "mode": "together", "steps": 60, "minutes": 30}],
+     "seconds": 2, "warmup_seconds": 1, "seed": 1, "width": 2048, "batch": 4096, "silence": 120, "deadline": 300}
+
+This process is the head and touches no GPU. Each GPU has a process of its own, which sees no other: what one does to itself, dying,
+hanging, or breaking its context, leaves the others alone. It says something after every few steps; the head ends one that has been
+silent for too long. Prints lines of JSON: what each process says, with the number of its check and of its GPU, a `fault` for each GPU
+that could not go on, and one last `end`.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+
+if "TorchProduct" not in globals():  # else they stand above: workloads/packing.py
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.products import BEGAN, Torch, finite, measure, say
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import Training, curve, deterministic, learnt
+
+Record = t.Dict[str, t.Any]
+
+# This whole text, which the head hands on to the processes of the GPUs: whoever runs it from memory has set it.
+SOURCE: str = globals().get("SOURCE", "")
+BOOT = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())), 'train.py', 'exec'))"
+PR_SET_PDEATHSIG = 1
+# The variable that lets a process see one device only.
+VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
+# A sign of life after so many steps; the first ones, which load libraries, are not timed.
+STEPS_PER_PULSE = 10
+FIRST_STEPS = 5
+MINUTE = 60.0
+# How long PyTorch may need to be imported, at least: from a file system over the network, by all processes at once.
+START_S = 120.0
+# What is kept of what a process says for people.
+WORDS = 2000
+
+
+# The process of a GPU --------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """Does what the head asks for, on the one GPU that it sees."""
+
+    def __init__(self, wanted: Record) -> None:
+        self.wanted = wanted
+        self.backend = Torch(wanted["kind"])
+        self.torch = self.backend.torch
+        # The draws on the CPU are the same for all GPUs: nothing of them may depend on how threads share the work.
+        self.torch.set_num_threads(1)
+        deterministic(self.torch)
+        self.place = self.torch.device("cpu" if self.backend.kind == "cpu" else f"{self.backend.kind}:0")
+
+    def settle(self) -> None:
+        self.backend.api.synchronize(0)
+
+    def compute(self, order: Record) -> None:
+        check = {name: order[name] for name in ("dtype", "shape", "mode")}
+        measure(self.backend, {**check, "mode": "alone"}, self.wanted["seconds"], self.wanted["warmup_seconds"])
+
+    def begun(self) -> Training:
+        return Training(self.torch, self.place, self.wanted["seed"], width=self.wanted["width"], batch=self.wanted["batch"])
+
+    def flops(self, training: Training) -> float:
+        """Operations of a step: two for each weight and sample on the way there, four on the way back."""
+        weights = sum(int(p.numel()) for p in training.net.parameters() if p.dim() == 2)
+        return 6.0 * float(self.wanted["batch"]) * weights
+
+    def lap(self, training: Training, steps: int) -> t.Tuple[t.List[float], float, int]:
+        """The losses of some steps, and the time of the last so many of them."""
+        losses, untimed = [], min(FIRST_STEPS, steps - 1)
+        self.backend.torch.backends.cuda.matmul.allow_tf32 = True
+        clock = time.perf_counter()
+        for number in range(steps):
+            if number == untimed:
+                self.settle()
+                clock = time.perf_counter()
+            losses.append(training.step(number))
+            if (number + 1) % STEPS_PER_PULSE == 0:
+                self.settle()
+                say(kind="pulse")
+        self.settle()
+        took = time.perf_counter() - clock
+        return [float(loss) for loss in losses], took, steps - untimed
+
+    def train(self, order: Record) -> None:
+        began = time.monotonic()
+        training = self.begun()
+        losses, took, timed = self.lap(training, order["steps"])
+        parameters, gradients = training.digests()
+        start, end = learnt(losses)
+        say(
+            kind="result",
+            steps=len(losses),
+            losses=[finite(loss) for loss in losses],
+            start=finite(start),
+            end=finite(end),
+            fingerprint=f"{curve(losses)}-{parameters:x}-{gradients:x}",
+            step_ms=took / timed * 1e3,
+            tflops=self.flops(training) * timed / took / 1e12,
+            took_s=time.monotonic() - began,
+        )
+
+    def burn(self, order: Record) -> None:
+        """The same laps of training again and again: each must be as the first one, bit for bit."""
+        began = time.monotonic()
+        training, steps = self.begun(), order["steps"]
+        start = [parameter.detach().clone() for parameter in training.net.parameters()]
+        fresh = copy.deepcopy(training.optimiser.state_dict())
+        end = time.monotonic() + order["minutes"] * MINUTE
+        first, wrong, first_wrong, laps = "", 0, None, 0
+        minute_began, minutes, steps_of_minute, slowest = time.monotonic(), 0, 0, 0.0
+        flops = self.flops(training)
+        while time.monotonic() < end or laps < 2:
+            lap_began = time.monotonic()
+            with self.torch.no_grad():
+                for parameter, value in zip(training.net.parameters(), start):
+                    parameter.copy_(value)
+            training.optimiser.load_state_dict(copy.deepcopy(fresh))
+            losses, _took, _timed = self.lap(training, steps)
+            fingerprint = curve(losses)
+            first = first or fingerprint
+            laps, steps_of_minute = laps + 1, steps_of_minute + steps
+            slowest = max(slowest, time.monotonic() - lap_began)
+            if fingerprint != first:
+                wrong += 1
+                if first_wrong is None:
+                    first_wrong = time.monotonic() - began
+                    say(kind="wrong", lap=laps, after_s=first_wrong)
+            passed = time.monotonic() - minute_began
+            if passed >= MINUTE or time.monotonic() >= end:
+                minutes += 1
+                say(kind="minute", minute=minutes, seconds=passed, tflops=flops * steps_of_minute / passed / 1e12, laps=laps, wrong=wrong)
+                minute_began, steps_of_minute = time.monotonic(), 0
+        took = time.monotonic() - began
+        say(
+            kind="result",
+            steps=steps,
+            laps=laps,
+            wrong=wrong,
+            first_wrong_s=first_wrong,
+            slowest_lap_s=slowest,
+            fingerprint=first,
+            tflops=flops * steps * laps / took / 1e12,
+            took_s=took,
+        )
+
+
+def fault_of(error: BaseException) -> Record:
+    """What went wrong with a GPU, by a code and in words."""
+    words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    code = "cuda_failed"
+    if isinstance(error, ImportError):
+        code, words = "torch_missing", f"{sys.executable} cannot import PyTorch: {words}"
+    elif "out of memory" in words.lower():
+        code = "out_of_memory"
+    elif "uncorrectable ecc" in words.lower():
+        code = "ecc"
+    return {"code": code, "reason": words}
+
+
+def worker(wanted: Record) -> int:
+    # Nobody is left to end a process that hangs on a GPU where its head was killed.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    say(kind="pulse")
+    try:
+        mine = Worker(wanted)
+        say(kind="ready", library=mine.backend.library, torch=mine.torch.__version__, device_kind=mine.backend.kind)
+        for line in sys.stdin.buffer:
+            order = json.loads(line)
+            getattr(mine, order["do"])(order)
+            say(kind="done")
+    except Exception as error:
+        say(kind="fault", **fault_of(error))
+        return 1
+    return 0
+
+
+# The head --------------------------------------------------------------------------------------------------------------
+
+
+class Device:
+    """The process of one GPU, as the head sees it."""
+
+    def __init__(self, wanted: Record, number: int, name: str) -> None:
+        env = dict(os.environ, LOCAL_RANK=str(number), CUBLAS_WORKSPACE_CONFIG=":4096:8")
+        if wanted["kind"] in VISIBLE:
+            env[VISIBLE[wanted["kind"]]] = name
+        argv = [sys.executable, "-c", BOOT, json.dumps({**wanted, "worker": number})]
+        pipe = subprocess.PIPE
+        self.number = number
+        self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+        self.check: int | None = None
+        self.busy = True  # until it says that it is ready
+        self.alive = True
+        self.seen = time.monotonic()
+        self.kept = b""
+        self.words = b""
+        self.tell(b"%d\n%s" % (len(SOURCE.encode()), SOURCE.encode()))
+
+    def tell(self, data: bytes) -> None:
+        try:
+            assert self.process.stdin
+            self.process.stdin.write(data)
+            self.process.stdin.flush()
+        except OSError:
+            pass  # it has died, which its output tells
+
+    def ask(self, number: int, order: Record) -> None:
+        self.check, self.busy, self.seen = number, True, time.monotonic()
+        self.tell(json.dumps(order).encode() + b"\n")
+
+    def hear(self, data: bytes) -> None:
+        """What it says, with which GPU and which check it is about."""
+        self.seen = time.monotonic()
+        *lines, self.kept = (self.kept + data).split(b"\n")
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict):
+                self.words = (self.words + line + b"\n")[-WORDS:]
+                continue
+            kind = record.get("kind")
+            if kind in ("ready", "done"):
+                self.busy = False
+            if kind == "fault":
+                self.alive = self.busy = False
+            if kind == "result":  # its clock began when its process did
+                record["after_s"] = max(0.0, self.seen - BEGAN - float(record["took_s"]))
+            if kind not in ("pulse", "done"):
+                say(**{**record, "check": self.check, "device": self.number})
+
+    def ended(self) -> None:
+        """It ended by itself, and had something to do."""
+        status = self.process.wait()
+        if not self.alive:
+            return
+        words = " ".join(self.words.decode("utf-8", "replace").split())[-300:]
+        how = f"was killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"
+        self.lost("tool_failed", f"its process {how}{': ' + words if words else ''}")
+
+    def lost(self, code: str, reason: str) -> None:
+        self.alive = self.busy = False
+        say(kind="fault", code=code, reason=reason, check=self.check, device=self.number)
+        self.process.kill()
+
+
+class Head:
+    def __init__(self, wanted: Record) -> None:
+        self.wanted = wanted
+        self.end = time.monotonic() + wanted["deadline"]
+        self.selector = selectors.DefaultSelector()
+        self.devices = [Device(wanted, number, name) for number, name in enumerate(wanted["devices"])]
+        for device in self.devices:
+            for stream in (device.process.stdout, device.process.stderr):
+                assert stream
+                os.set_blocking(stream.fileno(), False)
+                self.selector.register(stream, selectors.EVENT_READ, device)
+
+    def wait(self, devices: t.Sequence[Device]) -> None:
+        """Until all of them are done, or lost."""
+        while any(device.busy for device in devices):
+            for key, _events in self.selector.select(0.2):
+                device = key.data
+                data = os.read(key.fd, 1 << 16)
+                if not data:
+                    self.selector.unregister(key.fileobj)
+                    if key.fileobj is device.process.stdout:
+                        device.ended()
+                elif key.fileobj is device.process.stdout:
+                    device.hear(data)
+                else:
+                    device.words = (device.words + data)[-WORDS:]
+            now = time.monotonic()
+            for device in devices:
+                patience = self.wanted["silence"] if device.check is not None else max(self.wanted["silence"], START_S)
+                if device.busy and now - device.seen > patience:
+                    device.lost("timeout", f"its process said nothing for {patience:.0f} s and was ended")
+                elif device.busy and now > self.end:
+                    device.lost("timeout", f"its process did not end within {self.wanted['deadline']:.0f} s and was ended")
+
+    def run(self) -> None:
+        self.wait(self.devices)
+        for number, order in enumerate(self.wanted["checks"]):
+            began = time.monotonic()
+            devices = [device for device in self.devices if device.alive]
+            for group in [devices] if order["mode"] == "together" else [[device] for device in devices]:
+                for device in group:
+                    device.ask(number, order)
+                self.wait(group)
+            say(kind="time", check=number, after_s=began - BEGAN, took_s=time.monotonic() - began)
+        say(kind="end")
+
+    def close(self) -> None:
+        for device in self.devices:
+            device.process.kill()
+        for device in self.devices:
+            device.process.wait()
+
+
+def main() -> int:
+    wanted = json.loads(sys.argv[1])
+    # cuBLAS computes FP32 as TF32, or TF32 as FP32, where an image or a login says so: neither is what is measured here.
+    os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
+    if "worker" in wanted:
+        return worker(wanted)
+    head = Head(wanted)
+    try:
+        head.run()
+    finally:
+        head.close()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

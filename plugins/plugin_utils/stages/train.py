@@ -1,0 +1,36 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage `train`: matrix products and a small training on every GPU of every node, with the same bits on all of them.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
+
+LEAST_STEPS = 20
+
+
+class Train(Stage):
+    name = "train"
+    role = "gpufleet.acceptance.train"
+    primary = ("tflops",)
+    # They are about what is right; how fast it is counts among siblings and neighbours, and where somebody expects a number.
+    conditions = frozenset({"compute", "train", "burn_in"})
+    devices = True
+
+    def problem(self, settings: Record) -> str | None:
+        if settings["train_steps"] < LEAST_STEPS:
+            return f"train_steps: found {settings['train_steps']}, expected at least {LEAST_STEPS}: in fewer steps no loss falls for sure"
+        least = settings["train_test_timeout"] + 60 * settings["train_minutes"]
+        if settings["train_timeout"] <= least:
+            return (
+                f"train_timeout: found {settings['train_timeout']:g}, expected more than {least:g}: "
+                "train_test_timeout and the minutes of train_minutes"
+            )
+        return None
+
+
+STAGE = Train()
