@@ -149,7 +149,7 @@ class Agents(Launcher):
         return 1
 
     def commands(self, entry: Entry, seats: t.Sequence[Seat], each: int, argv: list[str], env: dict[str, str]) -> list[Command]:
-        port = self.port + entry.number % MEETING_PORTS
+        port = self.port + (entry.number - 1) % MEETING_PORTS
         meeting = {"MASTER_ADDR": seats[0].address, "MASTER_PORT": str(port), "NNODES": str(len(seats)), "NPROC_PER_NODE": str(each)}
         made = []
         for rank, seat in enumerate(seats):
@@ -157,6 +157,8 @@ class Agents(Launcher):
             own = {**told, **{f"PET_{name}": value for name, value in told.items()}, **env}
             if entry.token:
                 own[session.MARK] = entry.token
+            if entry.scratch:
+                own["TMPDIR"] = entry.scratch
             if seat.local:
                 made.append(Command(argv, own, seat.name))
             else:
@@ -187,7 +189,8 @@ def own_address(seats: t.Sequence[Seat]) -> str:
 
 class Job:
     """One launch. After run(): `rc` (of the first of its programs that failed), `out`, `err`, `timed_out`, `missing`, `started_at`,
-    `duration_s`; `timeout` is shorter than `asked` where the probe's own deadline came first."""
+    `duration_s`, `ends`: {node: status} of its programs in the order in which they ended by themselves; `timeout` is shorter than `asked`
+    where the probe's own deadline came first."""
 
     def __init__(self, commands: list[Command], seats: t.Sequence[t.Any], ranks: int, timeout: float, path: str) -> None:
         self.commands = commands
@@ -200,6 +203,7 @@ class Job:
         self.dropped = 0  # bytes of either beyond the limit
         self.timed_out = False
         self.missing: str | None = None
+        self.ends: dict[str, int] = {}
         self.started_at = time.time()
         self.duration_s = 0.0
         self._began = 0.0
@@ -254,6 +258,9 @@ class Job:
             return True
         now = time.monotonic()
         ends = [_status(child) for child in self._children]
+        for command, status in zip(self.commands, ends):
+            if status is not None:
+                self.ends.setdefault(command.name, status)
         if self.rc is None and any(ends):
             self.rc, self._end = next(status for status in ends if status), min(self._end, now + END_S)
         left = None in ends

@@ -66,16 +66,22 @@ class Launch(t.NamedTuple):
 class Head:
     """Measures a group from one of its nodes. `here` is what that node says of itself, None where `members` says it all."""
 
+    # Whose variables people are told of.
+    stage = "nccl_fabric"
+
     def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
         self.params = params
         self.node = node
         self.group = group.Group(params, node, here)
         self.env = {str(name): str(value) for name, value in params["env"].items()}
-        self.launcher: launching.Launcher = launching.Mpi(params["mpirun"], params["mpi_args"], "nccl_fabric_mpirun")
+        self.launcher = self._launcher()
         self.warnings: list[str] = []
         self.nccl_version: str | None = None
         # Whether the cause of what the last check gave was searched.
         self.searched = False
+
+    def _launcher(self) -> launching.Launcher:
+        return launching.Mpi(self.params["mpirun"], self.params["mpi_args"], "nccl_fabric_mpirun")
 
     def measure(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
         """Gather the group, measure each check over it, and search where one fails."""
@@ -189,7 +195,7 @@ class Head:
         if wanted == "all" and len(set(counts.values())) > 1:
             few = min(counts, key=lambda name: counts[name])
             many = max(counts, key=lambda name: counts[name])
-            return "gpu_count", f"{few} has {counts[few]} GPUs and {many} {counts[many]}: set nccl_fabric_gpus, or make two groups of them"
+            return "gpu_count", f"{few} has {counts[few]} GPUs and {many} {counts[many]}: set {self.stage}_gpus, or make two groups of them"
         short = [name for name, count in counts.items() if wanted != "all" and count < int(wanted)]
         if short:
             return "gpu_count", f"{wanted} GPUs of each node were asked for, {short[0]} has {counts[short[0]]}"

@@ -47,7 +47,7 @@ Verdict = dict[str, t.Any]
 Compared = list[tuple[Expectation, bands.Reading]] | None
 
 # Findings of a health check that are only worth a look.
-MILD_FINDINGS = ("foreign_process", "firmware", "floating_image", "settings_differ")
+MILD_FINDINGS = ("foreign_process", "firmware", "floating_image", "settings_differ", "not_repeatable")
 
 
 @dataclasses.dataclass

@@ -24,9 +24,9 @@ Record = t.Dict[str, t.Any]
 LOCALISE = "localise"
 
 
-def convicted(deciding: t.Mapping[Key, Record]) -> t.Iterator[Blame]:
+def convicted(stage: str, deciding: t.Mapping[Key, Record]) -> t.Iterator[Blame]:
     """Whom the search behind a slow group convicts, with the group; where it left something open, nobody explains the group."""
-    mine = {key: record for key, record in deciding.items() if key.stage == NcclFabric.name}
+    mine = {key: record for key, record in deciding.items() if key.stage == stage}
     searched: dict[tuple[str, str], list[Key]] = {}
     groups: dict[tuple[str, str], list[Key]] = {}
     for key, record in mine.items():
@@ -69,7 +69,7 @@ class NcclFabric(grouping.Grouped):
     def opinions(
         self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
-        return convicted(deciding)
+        return convicted(self.name, deciding)
 
 
 STAGE = NcclFabric()

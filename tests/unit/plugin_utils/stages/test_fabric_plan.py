@@ -256,6 +256,6 @@ def test_a_slow_group_stands_under_whom_the_search_convicts(acting: Run, settled
         part = {"kind": "group", "id": "nccl_fabric/part-2", "members": ["gpu-02", "gpu-03"]}
         seen.append(observation.failed("localise", "unresolved", "open", variant=variant, subject=part))
     deciding = {key_of(record): record for record in (completer.complete(one) for one in seen)}
-    (blame,) = nccl_fabric.convicted(deciding)
+    (blame,) = nccl_fabric.convicted("nccl_fabric", deciding)
     assert blame.culprit == "gpu-04" and blame.said == "bad between nodes: it misses the floor with two partners"
     assert {key.subject for key in blame.explains} == ({"nccl_fabric"} if settled else set())

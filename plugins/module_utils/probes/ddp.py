@@ -1,0 +1,484 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Training over the nodes of a group with PyTorch: torchrun on every node, started by the group's head.
+
+One launch gives all checks of a group. Where the ranks themselves say who is to blame, that is a finding; where the group is slow, or
+nobody knows, its parts are measured by the search of nccl_fabric (probes/fabric.py), with the same workload.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import typing as t
+import uuid
+import zlib
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, membership, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp as reading
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, training
+
+Observation = t.Dict[str, t.Any]
+# Read at import: a detached probe outlives the archive that Ansible runs it from.
+SOURCE = packing.packed(training, workload)
+# The workload travels in its own command line: there is no file of ours on a node, and standard input is the leash.
+BOOT = (
+    "import base64,sys,zlib;SOURCE=zlib.decompress(base64.b64decode(sys.argv.pop(1))).decode();"
+    "exec(compile(SOURCE,'ddp.py','exec'),{'__name__':'__main__','SOURCE':SOURCE})"
+)
+# What is checked besides the bandwidth of collectives, and the part of the workload that does it.
+PARTS = {"collectives": "collectives", "training": "training", "pace": "pace"}
+TYPES = {"float": "float32", "double": "float64", "half": "float16"}
+# Between the smallest and the largest size of a sweep.
+FACTOR = 4
+
+
+def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
+    """On the head one observation per check of the group, and one per finding; on every node its own as a member."""
+    yield from membership.take_part(params, node, lambda here, checks: Trainer(params, node, here).measure(checks))
+
+
+def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
+    """The checks of a call that names none."""
+    made = checks_of(params["ops"], params["gpus"], params["sizes"], params["type"], params["backend"])
+    return [{"check": check, "variant": variant} for check, variant in made]
+
+
+def checks_of(ops: t.Iterable[str], gpus: str, sizes: str, type_: str, backend: str) -> list[tuple[str, str]]:
+    common = observation.variant(backend=backend, gpus=gpus)
+    rows = [(op, observation.variant(backend=backend, gpus=gpus, sizes=sizes, type=type_)) for op in ops]
+    return [("collectives", common), *rows, ("training", common), ("pace", common)]
+
+
+class Trainer(fabric.Head):
+    """Measures a group from one of its nodes."""
+
+    stage = "ddp"
+
+    def _launcher(self) -> launching.Launcher:
+        return launching.Agents(self.params["port"])
+
+    def measure(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
+        """Gather the group, launch once, and say what came of each check; then who is to blame for what failed."""
+        if not checks:
+            return
+        with self.group:
+            self.group.gather(self.params["join_timeout"])  # also where nothing can be launched: the members wait
+            refusal = self.launcher.found(self.node)
+            if refusal:
+                yield from (self._failed(check, *refusal) for check in checks)
+                return
+            for keys in dict.fromkeys(self._common(check) for check in checks):
+                yield from self._measured([check for check in checks if self._common(check) == keys])
+
+    def _common(self, check: dict[str, str]) -> tuple[str, str]:
+        keys = nccl.fields(check["variant"])
+        return keys.get("backend", "nccl"), keys.get("gpus", "all")
+
+    def _measured(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
+        """Checks with the same GPUs and backend: one launch."""
+        seats, absent = self.group.present(), self.group.absent()
+        if len(seats) < 2:
+            said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
+            refusal: tuple[str, str] | None = ("member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {said}")
+        else:
+            keys = nccl.fields(checks[0]["variant"])
+            refusal = self._agree(seats, keys)
+        if refusal:
+            yield from (self._failed(check, *refusal) for check in checks)
+            return
+        slots = self._slots(seats, keys)
+        job = self.launch_of(checks, seats, slots, self.params["test_timeout"])
+        launching.run([job], self.node, 1)
+        told = Told(self, job)
+        with contextlib.suppress(OSError):
+            self._results(told)
+        for check in checks:
+            yield self._observed_of(check, told, seats, slots, absent)
+        findings = told.findings(checks[0])
+        yield from findings
+        if not findings:
+            yield from self._searched(checks, told, seats, slots)
+
+    # The launch ------------------------------------------------------------------------------------------------------
+
+    def order(self, checks: t.Sequence[dict[str, str]], seats: list[group.Seat]) -> dict[str, t.Any]:
+        """What each rank is told to do for these checks."""
+        params = self.params
+        keys = nccl.fields(checks[0]["variant"])
+        rows = [(check["check"], nccl.fields(check["variant"])) for check in checks if check["check"] not in PARTS]
+        sizes = sorted({size for _op, of in rows for size in self._steps(seats, of)})
+        parts = [PARTS[check["check"]] for check in checks if check["check"] in PARTS]
+        wanted = [part for part in ("collectives", "bandwidth", "training", "pace") if part in parts or (part == "bandwidth" and rows)]
+        kinds = {of.get("type", "float") for _op, of in rows}
+        kind = kinds.pop() if kinds else "float"
+        given = ("rounds", "elements", "iterations", "warmup", "steps", "seed", "width", "batch", "straggler_percent", "collective_timeout")
+        return {
+            **{name: params[name] for name in (*given, "join_timeout")},
+            "backend": keys.get("backend", "nccl"),
+            "parts": wanted,
+            "ops": params["collectives"],
+            "types": params["types"],
+            "bandwidth_ops": list(dict.fromkeys(op for op, _of in rows)),
+            "bandwidth_type": TYPES.get(kind, kind),
+            "sizes": sizes,
+            "fill_seconds": params["fill_seconds"],
+        }
+
+    def _steps(self, seats: list[group.Seat], keys: dict[str, str]) -> list[int]:
+        smallest, largest = (nccl.size(word) for word in self._sizes(seats, keys))
+        found = [smallest]
+        while found[-1] < largest:
+            found.append(min(largest, found[-1] * FACTOR))
+        return found
+
+    def launch_of(
+        self, checks: t.Sequence[dict[str, str]], seats: list[group.Seat], slots: t.Sequence[int], timeout: float
+    ) -> launching.Job:
+        """A launch over `slots` of each of `seats`, the head first, where it is one of them."""
+        local = next((i for i, seat in enumerate(seats) if seat.local), 0)
+        seats = [*seats[local:], *seats[:local]]
+        mixed = any("NCCL_SOCKET_IFNAME" in (seat.nccl or {}) for seat in seats)
+        order = {
+            "role": "agent",
+            "id": uuid.uuid4().hex[:16],
+            "nodes": [seat.name for seat in seats],
+            "addresses": [seat.address for seat in seats],
+            "rendezvous": self.params["rendezvous"],
+            "join_timeout": self.params["join_timeout"],
+            "socket_interface": not mixed,
+            "order": self.order(checks, seats),
+        }
+        source = base64.b64encode(zlib.compress(SOURCE.encode(), 9)).decode()
+        argv = [self.params["python"] or "python3", "-c", BOOT, source, json.dumps(order)]
+        env = dict(self.env)
+        if list(slots) != list(range(len(seats[0].gpus))):
+            visible = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
+        if self.node.contained:
+            argv = self.node.container_argv(argv, env, "")
+        return self.group.job(self.launcher, seats, len(slots), argv, env, timeout, ranks=len(seats) * len(slots))
+
+    def _job(
+        self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
+    ) -> launching.Job:
+        """A launch of the search: values checked, and one size."""
+        asked = {**keys, "sizes": ":".join(sizes)}
+        checks = [{"check": "collectives", "variant": ""}, {"check": op, "variant": observation.variant(**asked)}]
+        return self.launch_of(checks, seats, slots, timeout)
+
+    def _read(self, job: launching.Job) -> fabric.Launch:
+        """What a launch gave, in the form in which the search wants it."""
+        told = Told(self, job)
+        read = table(told.found, None)
+        wrong = told.wrong()
+        if wrong:
+            return fabric.Launch("error", "wrong_results", wrong[0], read, job)
+        if told.cause:
+            outcome = "timeout" if told.cause.code in ("timeout", "rank_hung") else "error"
+            return fabric.Launch(outcome, told.cause.code, told.cause.reason, read, job)
+        return fabric.Launch("measured", None, None, read, job)
+
+    # What came of it -------------------------------------------------------------------------------------------------
+
+    def _observed_of(
+        self, check: dict[str, str], told: Told, seats: list[group.Seat], slots: list[int], absent: dict[str, tuple[str, str]]
+    ) -> Observation:
+        keys = nccl.fields(check["variant"])
+        common: dict[str, t.Any] = {
+            "variant": check["variant"],
+            "subject": self._subject(),
+            "command": told.command(),
+            "duration_s": told.job.duration_s,
+            "started_at": observation.utc(told.job.started_at),
+            "raw": told.job.raw,
+            "tool_version": told.found["version"],
+            "simulated": self.group.simulated,
+            "context": {**self._context(check["check"], keys, seats, slots), **told.context(), "backend": keys.get("backend", "nccl")},
+        }
+        code, reason, more = told.of(check["check"])
+        common["context"].update(more.pop("context", {}))
+        common.update(more)
+        if absent:
+            there = len(self.group.seats) - len(absent)
+            without = "; ".join(f"{name}: {why}" for name, (_code, why) in absent.items())
+            rest = f"; the other {there} were measured" if not code else ""
+            said = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{rest}: {without}"
+            return observation.failed(check["check"], "member", said[:2000], **common)
+        if code:
+            outcome = "timeout" if code in ("timeout", "rank_hung") else "error"
+            return observation.failed(check["check"], code, reason[:2000], outcome, **common)
+        return observation.measured(check["check"], **common)
+
+    def _searched(
+        self, checks: list[dict[str, str]], told: Told, seats: list[group.Seat], slots: list[int]
+    ) -> t.Iterator[Observation]:
+        """Parts of the group are measured where it is slow, or fails and does not say whose fault it is."""
+        if not self.params["localise"] or len(seats) < 3:
+            return
+        for check in checks:
+            if check["check"] in PARTS:
+                continue
+            keys = nccl.fields(check["variant"])
+            launch = self._read(told.job)._replace(read=table(told.found, check["check"]))
+            floors = fabric.Floors(self.params["floors"], check["check"], self._context(check["check"], keys, seats, slots))
+            missed = floors.missed(launch) if launch.read["rows"] else None
+            why = "slow" if missed else launch.code if launch.outcome != "measured" else None
+            if why in SEARCHED:
+                size = missed or floors.size(self._steps(seats, keys)[-1])
+                yield from fabric.Search(self, check, seats, slots, size, floors, launch).findings()
+                if why != "slow":
+                    return
+
+    def _results(self, told: Told) -> None:
+        """The files that other tools look for, where a folder for them is given."""
+        folder = self.params["results_dir"]
+        if not folder:
+            return
+        os.makedirs(folder, exist_ok=True)
+        for name, content in told.files().items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as target:
+                json.dump(content, target, indent=2)
+
+
+# After these the parts of a group are measured.
+SEARCHED = (*fabric.SEARCHED, "cuda_failed", "partner", "rank_died", "rank_hung")
+
+
+class Told:
+    """What a launch has said: of each check, and of whose fault it is."""
+
+    def __init__(self, head: Trainer, job: launching.Job) -> None:
+        self.head = head
+        self.job = job
+        self.found = reading.parse(job.out)
+        self.cause = self._cause()
+
+    def _cause(self) -> reading.Cause | None:
+        job = self.job
+        if job.missing:
+            return reading.Cause("tool_missing", f"{job.argv[0]}: {job.missing}")
+        found = reading.cause(self.found, job.ends, job.err, job.ranks)
+        if job.timed_out and (found is None or found.code == "incomplete_output"):
+            hung = f"; {found.reason}" if found else ""
+            return reading.Cause("timeout", f"the group did not end within {job.timeout:.0f} s and was ended{hung}")
+        if found is None:
+            problem = self._covered()
+            if problem:
+                return reading.Cause("rank_mismatch", problem)
+            return reading.Cause("tool_failed", f"torchrun ended with status {job.rc}: {_last(job.err)}") if job.rc else None
+        if found.code in ("incomplete_output", "partner", "lost_node"):
+            said = self.head.launcher.complaint(f"{job.out}\n{job.err}", self.head.group.names())
+            gone = self.head.group.gone([seat for seat in job.seats if not seat.local])
+            if said:
+                return reading.Cause(*said)
+            if gone:
+                return reading.Cause("lost_node", f"{', '.join(gone)} went away while the group ran: {found.reason}")
+            if found.code == "incomplete_output" and job.rc:
+                silent = [seat.name for seat in job.seats if seat.name not in self.found["nodes"]]
+                which = f" of {', '.join(silent[:4])}" if silent else ""
+                return reading.Cause("tool_failed", f"the agent{which} ended with status {job.rc}: {_last(job.err)}")
+        return found
+
+    def _covered(self) -> str | None:
+        """Whether every asked node has its ranks, and nobody else has."""
+        each = self.job.ranks // len(self.job.seats)
+        counts: dict[str, int] = {}
+        for about in self.found["ranks"].values():
+            counts[about["node"]] = counts.get(about["node"], 0) + 1
+        wanted = {seat.name: each for seat in self.job.seats}
+        if counts == wanted:
+            return None
+        shown = ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))
+        return f"each of {len(wanted)} nodes should have {each} ranks, there were {shown or 'none'}"
+
+    def command(self) -> list[str]:
+        """The command line as a person would have it, of the first node."""
+        each = self.job.ranks // len(self.job.seats)
+        python = self.head.params["python"] or "python3"
+        return [python, "-m", "torch.distributed.run", f"--nnodes={len(self.job.seats)}", f"--nproc_per_node={each}", "ddp.py"]
+
+    def context(self) -> dict[str, t.Any]:
+        ranks = {str(rank): f"{about['node']} {about['local']}" for rank, about in sorted(self.found["ranks"].items())}
+        versions = {name: about.get("torch") for name, about in self.found["nodes"].items()}
+        nccl_version = next((about.get("nccl") for about in self.found["nodes"].values() if about.get("nccl")), None)
+        interfaces = {name: about.get("interface") for name, about in self.found["nodes"].items()}
+        known = {"ranks": ranks, "torch": versions, "nccl_version": nccl_version, "interfaces": interfaces}
+        return {**known, "launcher": self.head.launcher.version}
+
+    def wrong(self) -> tuple[str, tuple[int, ...]] | None:
+        return reading.wrong(self.found)
+
+    def of(self, check: str) -> tuple[str, str, dict[str, t.Any]]:
+        """(reason code or nothing, reason, more of the observation) of one check."""
+        if check == "collectives":
+            return self._collectives()
+        if check == "training":
+            return self._training()
+        if check == "pace":
+            return self._pace()
+        return self._bandwidth(check)
+
+    def _failed(self, part: str) -> tuple[str, str, dict[str, t.Any]]:
+        if self.cause:
+            return self.cause.code, self.cause.reason, {}
+        return "incomplete_output", f"the group ended well and said nothing of {part}", {}
+
+    def _collectives(self) -> tuple[str, str, dict[str, t.Any]]:
+        wrong = self.wrong()
+        rows = [{key: one[key] for key in ("op", "type", "elements", "wrong")} for one in self.found["checked"] if not one["unsupported"]]
+        lacks = sorted({f"{one['op']} {one['type']}" for one in self.found["checked"] if one["unsupported"]})
+        more = {"series": rows, "context": {"not_of_the_backend": lacks}}
+        if wrong:
+            return "wrong_results", wrong[0], more
+        asked = len(self.head.params["collectives"]) * len(self.head.params["types"])
+        if len(self.found["checked"]) < asked or not rows:
+            return self._failed("values of collectives")
+        return "", "", more
+
+    def _bandwidth(self, op: str) -> tuple[str, str, dict[str, t.Any]]:
+        read = table(self.found, op)
+        if any(one["op"] == op for one in self.found["unsupported"]):
+            return "unsupported", f"the backend does not have {op}", {}
+        if not read["rows"] or self.cause:
+            return self._failed(f"the bandwidth of {op}")
+        rows = [{"size": row["size"], **row["in_place"]} for row in read["rows"]]
+        return "", "", {"series": rows, "metrics": {"busbw": {"value": read["peak_busbw"]["value"], "unit": "GB/s"}}}
+
+    def _training(self) -> tuple[str, str, dict[str, t.Any]]:
+        one = self.found["training"]
+        if one is None:
+            return self._failed("the training")
+        more: dict[str, t.Any] = {"context": {"training": {key: one.get(key) for key in TRAINED}}}
+        if not one["identical"]:
+            who = "; ".join(self.name(rank) for rank in one["odd"] if isinstance(rank, int))
+            said = f"after step {one.get('differs_at')} of {one['steps']} the ranks' parameters or gradients are not the same bits"
+            return "wrong_results", said + (f": those of {who} are others" if who else ""), more
+        if not one["finite"]:
+            who = ", ".join(self.name(rank) for rank in one.get("not_finite") or [] if isinstance(rank, int))
+            return "not_trained", f"the loss was not finite on {who}", more
+        ratio = one.get("ratio")
+        if not isinstance(ratio, (int, float)) or not ratio < one["limit"]:
+            return "not_trained", f"after {one['steps']} steps the loss was {ratio} of its start, expected less than {one['limit']}", more
+        if not one["repeatable"]:
+            who = ", ".join(self.name(rank) for rank in one.get("other_again") or [] if isinstance(rank, int))
+            text = f"the same training with seed {one.get('seed')} gave other bits the second time on {who}"
+            more["context"]["findings"] = [{"code": "not_repeatable", "text": text}]
+        return "", "", more
+
+    def _pace(self) -> tuple[str, str, dict[str, t.Any]]:
+        paces = self.found["pace"]
+        if len(paces) != self.job.ranks or self.cause:
+            return self._failed("the pace of ranks")
+        keys = ("rank", "node", "compute_ms", "step_ms", "communication_ms", "slower_percent")
+        return "", "", {"series": [{key: one.get(key) for key in keys} for _rank, one in sorted(paces.items())]}
+
+    # Findings --------------------------------------------------------------------------------------------------------
+
+    def name(self, rank: int) -> str:
+        return f"rank {rank} ({self.gpu(rank)[1]})"
+
+    def gpu(self, rank: int) -> tuple[str, str]:
+        """(node, id of the GPU's subject) of a rank."""
+        about = self.found["ranks"].get(rank, {})
+        seat = next((seat for seat in self.job.seats if seat.name == about.get("node")), None)
+        if seat is None:
+            return "", f"rank {rank}"
+        local = about["local"]
+        known = about.get("uuid") or (seat.gpus[local] if local < len(seat.gpus) else f"slot-{local}")
+        return seat.name, f"{seat.name}/gpu/{known}"
+
+    def findings(self, check: dict[str, str]) -> list[Observation]:
+        """Of whom the ranks themselves say that they are to blame: convicted where values or times say so; a rank that died or hung is
+        named, and what it was that ended it is not known."""
+        blamed: dict[int, tuple[str, str, str]] = {}
+        one = self.found["training"] or {}
+        for rank in [rank for rank in one.get("odd") or [] if isinstance(rank, int)]:
+            said = f"after step {one.get('differs_at')} its parameters or gradients are others than all others'"
+            blamed[rank] = ("training", "wrong_results", said)
+        for rank, pace in self.found["pace"].items():
+            if pace["straggler"] and not self.cause:
+                slower = f"{pace['slower_percent']:.0f} % more than the median of the group"
+                said = f"computing takes {pace['compute_ms']:.2f} ms of a step, {slower}"
+                blamed[rank] = ("pace", "straggler", said)
+        wrong = self.wrong()
+        for rank in wrong[1] if wrong else ():
+            blamed[rank] = ("collectives", "wrong_results", f"what it sent, or got, was wrong: {wrong[0] if wrong else ''}")
+        made = [self._told(check, rank, *why, True) for rank, why in sorted(blamed.items()) if self.gpu(rank)[0]]
+        if self.cause and not made and self.cause.code in ("rank_died", "rank_hung", "out_of_memory"):
+            why = ("training", self.cause.code, self.cause.reason)
+            made = [self._told(check, rank, *why, False) for rank in self.cause.ranks if self.gpu(rank)[0]]
+        return made
+
+    def _told(self, check: dict[str, str], rank: int, op: str, code: str, text: str, sure: bool) -> Observation:
+        node, gpu = self.gpu(rank)
+        keys = nccl.fields(check["variant"])
+        fields: dict[str, t.Any] = {
+            "variant": observation.variant(op=op, backend=keys.get("backend"), gpus=keys.get("gpus")),
+            "subject": {"kind": "gpu", "id": gpu, "members": [node]},
+            "simulated": self.head.group.simulated,
+            "started_at": observation.utc(self.job.started_at),
+            "duration_s": self.job.duration_s,
+            "context": {"rank": rank, "confidence": "convicted" if sure else "unresolved"},
+        }
+        reason = f"gpu {gpu}: rank {rank}: {text}"[:2000]
+        if not sure:
+            return observation.failed("localise", code, reason, **fields)
+        fields["context"]["findings"] = [{"code": code, "text": reason}]
+        return observation.measured("localise", **fields)
+
+    # Files -----------------------------------------------------------------------------------------------------------
+
+    def files(self) -> dict[str, t.Any]:
+        """By the names, and with the keys, that acceptance images use."""
+        one = self.found["training"] or {}
+        wrong = self.wrong()
+        ok = self.cause is None and wrong is None
+        first: dict[str, t.Any] = next(iter(self.found["nodes"].values()), {})
+        why = self.cause.reason if self.cause else wrong[0] if wrong else None
+        given = self.head.params
+        tests = {"world": self.job.ranks, "iters": given["rounds"], "numel": given["elements"], "time": round(self.job.duration_s, 3)}
+        trained = {"world": self.job.ranks, "steps": one.get("steps"), "loss_start": one.get("first"), "loss_end": one.get("last")}
+        improved = self._training()[0] == ""
+        env = {"cuda_available": bool(first.get("devices")), "cuda_device_count": first.get("devices", 0), "torch": first.get("torch")}
+        said = {"stdout": self.job.out[-65536:], "stderr": self.job.err[-65536:]}
+        summary = {"env": env, "ddp_tests": {"returncode": 0 if ok else 3, **said}, "ddp_train": {"returncode": 0 if improved else 3}}
+        return {
+            "ddp_tests_result.json": {**tests, "ok": ok, "reason": why},
+            "ddp_training_result.json": {**trained, "improved": improved},
+            "summary.json": summary,
+        }
+
+
+TRAINED = ("steps", "first", "last", "ratio", "limit", "identical", "repeatable", "curve", "seed")
+
+
+def table(found: dict[str, t.Any], op: str | None) -> dict[str, t.Any]:
+    """Rows of a bandwidth in the form of the parser of nccl-tests."""
+    rows = [
+        {
+            "size": one["size"], "count": None, "type": one.get("type"), "redop": None, "root": None, "out_of_place": None,
+            "in_place": {key: one[key] for key in ("time_us", "algbw", "busbw")},
+        }
+        for one in found["rows"]
+        if op in (None, one["op"])
+    ]  # fmt: skip
+    peak = max(rows, key=lambda row: row["in_place"]["busbw"], default=None)
+    read: dict[str, t.Any] = {"rows": rows}
+    if peak:
+        read["peak_busbw"] = {"value": peak["in_place"]["busbw"], "size": peak["size"]}
+    return read
+
+
+def _last(text: str) -> str:
+    """The last words of a traceback, or of whatever else it is."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return " ".join(" ".join(lines[-6:]).split())[-500:] or "without a word"

@@ -1,0 +1,1135 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Training over nodes with PyTorch: the workload of the stage `ddp`.
+
+    torchrun --nproc_per_node 2 ddp.py '{"parts": ["collectives", "bandwidth", "training", "pace"]}'    a rank
+    NODE_RANK=0 ... python ddp.py '{"role": "agent", "nodes": ["gpu-01", "gpu-02"], ...}'               a node's agent, which runs torchrun
+
+Runs with PyTorch 1.13 to 2.x over NCCL, gloo or HCCL. Prints lines of JSON, each with a `kind`, and lines for people that begin with
+[ENV], [COMPUTE], [TRAIN], [DDP] or [RESULT].
+
+Agents meet before torchrun does, at the address and port of its rendezvous, and say what they are: torchrun waits for minutes for a node
+that does not come and does not say which it was, for ever where somebody else has its port, and runs happily where versions or numbers
+of nodes differ. The first node answers all of them with `go`, or with why not.
+
+Ranks say what they are through the store, too, before they say anything by a collective. From then on each has a pulse, a thread that
+says which operation it is in, the how manieth that is and for how long; it ends its rank where an operation takes too long, or where the
+agent is gone, which torchrun itself does not notice.
+
+    collectives   fresh tensors each round, values that are exact in their type, every element compared
+    bandwidth     busbw as nccl-tests defines it, many operations in flight, by the device's own clock
+    training      steps of DistributedDataParallel: loss, and every rank's parameters and gradients after each step, bit for bit; twice
+    pace          time per step and rank, and how much of it is computing
+
+This workload is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import inspect
+import json
+import math
+import os
+import random
+import re
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import typing as t
+import warnings
+
+if "Training" not in globals():  # else it stands above: workloads/packing.py
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import (
+        LEARNT,
+        Clock,
+        Training,
+        curve,
+        deterministic,
+        learnt,
+    )
+
+Record = t.Dict[str, t.Any]
+
+DEFAULTS: Record = {
+    "backend": "nccl",
+    "parts": ["collectives", "bandwidth", "training", "pace"],
+    "ops": ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"],
+    "types": ["int32", "int64", "float32", "float64", "float16", "bfloat16"],
+    "elements": 1 << 20,
+    "rounds": 3,
+    "bandwidth_ops": ["all_reduce"],
+    "bandwidth_type": "float32",
+    "sizes": [8 << 20, 64 << 20, 256 << 20, 1 << 30],
+    "iterations": 20,
+    "warmup": 5,
+    "blocks": 3,
+    "fill_seconds": 0.3,
+    "ways": ["plain"],
+    "steps": 30,
+    "width": 1024,
+    "batch": 512,
+    "seed": 1,
+    "pace_steps": 20,
+    "straggler_percent": 10.0,
+    "join_timeout": 120.0,
+    "collective_timeout": 60.0,
+    "beat": 2.0,
+}
+# Its own text, which agents hand on to their ranks: whoever runs it from memory has set it.
+SOURCE: str = globals().get("SOURCE", "")
+# Where a test plants a fault into ranks and agents: nobody else sets it, and whatever is printed then is marked.
+PLANTED = "GPUFLEET_PLANTED_FAULT"
+MARK = "simulated by gpufleet.acceptance"
+LINE = 60000
+# What a rank says that lost another one: it is not the cause.
+LOST = ("connection closed", "connection reset", "broken pipe", "connection refused", "remote process exited", "unhandled system error")
+# Largest whole number up to which every one is exact.
+EXACT = {"int32": 2**31 - 1, "int64": 2**63 - 1, "float32": 2**24, "float64": 2**53, "float16": 2**11, "bfloat16": 2**8}
+# A row's busbw over its algbw, of n ranks (nccl-tests, doc/PERFORMANCE.md).
+FACTORS: t.Dict[str, t.Callable[[int], float]] = {
+    "all_reduce": lambda n: 2.0 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1.0) / n,
+    "reduce_scatter": lambda n: (n - 1.0) / n,
+    "broadcast": lambda n: 1.0,
+    "all_to_all": lambda n: (n - 1.0) / n,
+}
+
+
+def put(text: str) -> None:
+    """One line in one write: ranks share a pipe."""
+    os.write(1, text.encode() + b"\n")
+
+
+def say(**record: t.Any) -> None:
+    put(json.dumps(record, separators=(",", ":")))
+
+
+class Refused(Exception):
+    """It cannot go on: a reason code and a sentence."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+# A node's agent --------------------------------------------------------------------------------------------------------
+
+
+class Agent:
+    """Says what its node is, meets the others, and runs torchrun.
+
+    Order: {"role": "agent", "id", "nodes": names by NODE_RANK, "addresses": the same of their own, "rendezvous": "c10d" or "static",
+    "join_timeout", "socket_interface": whether NCCL is told the interface too, "order": what each rank is told}.
+    MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE are in its environment.
+    """
+
+    def __init__(self, order: Record) -> None:
+        self.order = order
+        self.of_ranks: Record = {**DEFAULTS, **order["order"]}
+        self.number = int(os.environ["NODE_RANK"])
+        self.nodes: t.List[str] = order["nodes"]
+        self.name = self.nodes[self.number] if self.number < len(self.nodes) else socket.gethostname()
+        self.master = os.environ["MASTER_ADDR"]
+        self.port = int(os.environ["MASTER_PORT"])
+        self.each = int(os.environ["NPROC_PER_NODE"])
+        self.about: Record = {}
+
+    def run(self) -> int:
+        signal.signal(signal.SIGTERM, lambda *_about: sys.exit(143))
+        with tempfile.TemporaryDirectory(prefix="gpufleet-ddp-") as scratch, _swept(scratch):
+            self._interface()
+            self.about = self.describe()
+            self._break()
+            say(kind="node", **self.about)
+            self._log()
+            try:
+                Meeting(self.order, self.about, self.number, self.master, self.port).attend()
+            except Refused as refused:
+                say(kind="fault", node=self.name, code=refused.code, reason=str(refused))
+                put(f"[RESULT] {self.name}: {refused}")
+                return 1
+            return self._torchrun(scratch)
+
+    def _break(self) -> None:
+        """What a test wants to happen to a node."""
+        planted = json.loads(os.environ.get(PLANTED, "{}"))
+        if planted.get("node") != self.name:
+            return
+        put(f"# a fault is planted: {MARK}")
+        if planted["kind"] == "absent":
+            time.sleep(1e6)
+        elif planted["kind"] == "version":
+            self.about["torch"] = "0.4.1"
+        elif planted["kind"] == "nnodes":
+            self.about["nnodes"] += 1
+
+    def describe(self) -> Record:
+        about: Record = {
+            "id": self.order["id"],
+            "node": self.name,
+            "node_rank": self.number,
+            "nnodes": int(os.environ["NNODES"]),
+            "nproc": self.each,
+            "nodes": len(self.nodes),
+            "hostname": socket.gethostname(),
+            "python": sys.version.split()[0],
+            "backend": self.of_ranks["backend"],
+            "interface": os.environ.get("GLOO_SOCKET_IFNAME", ""),
+            "problem": None,
+        }
+        if self.number >= len(self.nodes):
+            about["problem"] = ["rank_mismatch", f"it was given NODE_RANK {self.number} of {len(self.nodes)} nodes"]
+            return about
+        try:
+            import torch
+        except (ImportError, OSError) as error:  # OSError: a library of it that does not load
+            about["problem"] = ["torch_missing", f"{sys.executable} cannot import PyTorch: {error}"[:400]]
+            return about
+        about.update(torch=torch.__version__, cuda=torch.version.cuda or "")
+        if not torch.distributed.is_available():
+            about["problem"] = ["torch_missing", f"torch {torch.__version__} is built without torch.distributed"]
+        elif about["backend"] == "nccl":
+            about.update(_cuda(torch, self.each))
+        elif about["backend"] == "hccl":
+            about.update(_npu(torch, self.each))
+        return about
+
+    def _log(self) -> None:
+        a = self.about
+        words = f"torch {a.get('torch', 'missing')}, CUDA {a.get('cuda') or 'none'}, NCCL {a.get('nccl') or 'none'}"
+        more = f"{a.get('devices', 0)} devices, {a['nproc']} ranks, interface {a['interface'] or 'not known'}"
+        put(f"[ENV] {self.name}: Python {a['python']}, {words}, {more}")
+
+    def _interface(self) -> None:
+        """gloo, and NCCL where nobody has told it, speak where the nodes find one another."""
+        own = self.order["addresses"][self.number] if self.number < len(self.order["addresses"]) else ""
+        name = interface_of(own)
+        if name:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            if self.order.get("socket_interface"):
+                os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+
+    def _torchrun(self, scratch: str) -> int:
+        from torch.distributed import run
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+        script, order = os.path.join(scratch, "ddp.py"), os.path.join(scratch, "order.json")
+        with open(script, "w", encoding="utf-8") as target:
+            target.write(SOURCE or _own_text())
+        with open(order, "w", encoding="utf-8") as target:
+            told = {"join_timeout": self.order["join_timeout"], "node": self.name, "nnodes": len(self.nodes)}
+            json.dump({**self.of_ranks, **told}, target)
+        for name in [name for name in os.environ if name.startswith("PET_")]:
+            del os.environ[name]  # torchrun would read its options there, too
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ["TMPDIR"] = tempfile.tempdir = scratch
+        _mend(run)
+        wait = int(self.order["join_timeout"])
+        argv = [f"--nnodes={len(self.nodes)}", f"--nproc_per_node={self.each}", "--max_restarts=0", "--monitor_interval=0.5"]
+        argv.append(f"--log_dir={os.path.join(scratch, 'logs')}")
+        known = {word for action in run.get_args_parser()._actions for word in action.option_strings}
+        if self.order["rendezvous"] == "c10d":
+            where = f"[{self.master}]" if ":" in self.master else self.master
+            # Which agent keeps the store is known; torchrun would compare names of hosts.
+            conf = f"is_host={'true' if self.number == 0 else 'false'},join_timeout={wait},read_timeout={wait},timeout={wait}"
+            argv += ["--rdzv_backend=c10d", f"--rdzv_endpoint={where}:{self.port}", f"--rdzv_id={self.order['id']}", f"--rdzv_conf={conf}"]
+            if "--local_addr" in known:
+                argv.append(f"--local_addr={self.order['addresses'][self.number]}")
+        else:
+            argv += [f"--node_rank={self.number}", f"--master_addr={self.master}", f"--master_port={self.port}"]
+            argv.append(f"--rdzv_conf=timeout={wait}")
+        try:
+            run.run(run.parse_args([*argv, script, order]))
+        except ChildFailedError as failed:
+            for rank, failure in failed.failures.items():
+                say(kind="ended", node=self.name, rank=rank, local=failure.local_rank, exitcode=failure.exitcode)
+            return 1
+        except Exception as error:
+            say(kind="fault", node=self.name, by="torchrun", code=_code_of(error, "rendezvous"), reason=f"{self.name}: {_words(error)}")
+            return 1
+        say(kind="agent", node=self.name)
+        return 0
+
+
+@contextlib.contextmanager
+def _swept(folder: str) -> t.Iterator[None]:
+    """Somebody removes the folder where this process is killed: torchrun waits for minutes at its end, deaf to signals that ask."""
+    argv = ["sh", "-c", 'cat >/dev/null; rm -rf "$1"', "sh", folder]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
+        yield
+
+
+def _own_text() -> str:
+    with open(__file__, encoding="utf-8") as source:
+        return source.read()
+
+
+def _mend(run: t.Any) -> None:
+    """torch 1.13 under Python 3.11 takes its own default for the redirection of output for nothing."""
+    std = getattr(run, "Std", None)
+    if std is not None and std.from_str("0") is None:
+        theirs = std.from_str
+        std.from_str = classmethod(lambda cls, text: cls(0) if text == "0" else theirs(text))
+
+
+def _cuda(torch: t.Any, wanted: int) -> Record:
+    """What of NCCL and CUDA this node has, and why it cannot take part."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        there = torch.cuda.is_available()
+        count = torch.cuda.device_count()
+    said = " ".join(str(one.message) for one in heard)
+    found: Record = {"devices": count, "nccl": ""}
+    with contextlib.suppress(Exception):
+        version = torch.cuda.nccl.version()
+        found["nccl"] = ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    shown = "" if visible is None else f", CUDA_VISIBLE_DEVICES is {visible!r}"
+    if not torch.version.cuda:
+        found["problem"] = ["torch_missing", f"torch {torch.__version__} is built without CUDA"]
+    elif "too old" in said:
+        number = re.search(r"found version (\d+)", said)
+        driver = f" for CUDA {int(number.group(1)) // 1000}.{int(number.group(1)) % 1000 // 10}" if number else ""
+        built = f"torch {torch.__version__} is built for CUDA {torch.version.cuda}"
+        found["problem"] = ["driver_too_old", f"{built}, newer than the driver{driver}"]
+    elif not there or not count:
+        nodes = [name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+|dxg", name)]
+        where = f"{len(nodes)} device files of GPUs in /dev" if nodes else "no device file of a GPU in /dev"
+        found["problem"] = ["gpu_invisible", f"torch sees no GPU: {where}{shown}{'; ' + said if said else ''}"[:500]]
+    elif count < wanted:
+        found["problem"] = ["gpu_invisible", f"{wanted} ranks were asked for and torch sees {count} GPUs{shown}"]
+    return found
+
+
+def _npu(torch: t.Any, wanted: int) -> Record:
+    try:
+        import torch_npu
+
+        count = torch.npu.device_count()
+    except (ImportError, OSError, AttributeError, RuntimeError) as error:
+        return {"problem": ["torch_missing", f"torch_npu cannot be used: {error}"[:400]]}
+    found: Record = {"devices": count, "torch_npu": getattr(torch_npu, "__version__", "")}
+    if count < wanted:
+        found["problem"] = ["gpu_invisible", f"{wanted} ranks were asked for and torch_npu sees {count} devices"]
+    return found
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this address; empty where none has."""
+    import array
+    import fcntl
+
+    if ":" in address:
+        with contextlib.suppress(OSError, ValueError):
+            wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+            with open("/proc/net/if_inet6", encoding="ascii") as source:
+                return next((row[-1] for row in map(str.split, source) if row[0] == wanted), "")
+        return ""
+    room = array.array("B", bytes(256 * 40))
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        wanted_v4 = socket.inet_aton(socket.gethostbyname(address)) if address else b""
+        request = struct.pack("iL", len(room), room.buffer_info()[0])
+        used = struct.unpack("iL", fcntl.ioctl(asked.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
+        entries = room.tobytes()[:used]
+        for at in range(0, used, 40):
+            if entries[at + 20 : at + 24] == wanted_v4:
+                return entries[at : at + 16].split(b"\0")[0].decode().partition(":")[0]
+    return ""
+
+
+# The meeting of the agents ---------------------------------------------------------------------------------------------
+
+
+class Meeting:
+    """Every agent tells the first one what it is, and is told to go on, or why not."""
+
+    # What must be the same on all nodes, with its name for people.
+    ALIKE = (("torch", "PyTorch"), ("nccl", "NCCL"), ("cuda", "the CUDA of PyTorch"), ("nnodes", "--nnodes"), ("nproc", "--nproc_per_node"),
+             ("torch_npu", "torch_npu"), ("backend", "the backend"))  # fmt: skip
+
+    def __init__(self, order: Record, about: Record, number: int, address: str, port: int) -> None:
+        self.order = order
+        self.about = about
+        self.number = number
+        self.address = address
+        self.port = port
+        self.until = time.monotonic() + order["join_timeout"]
+
+    def attend(self) -> None:
+        """Refused where this group cannot train."""
+        answer = self._receive() if self.number == 0 else self._visit()
+        if answer:
+            raise Refused(*answer)
+
+    def left(self) -> float:
+        return float(max(0.1, self.until - time.monotonic()))
+
+    def _receive(self) -> t.List[str] | None:
+        guests: t.Dict[str, t.Tuple[socket.socket, Record]] = {}
+        try:
+            door = _door(self.port)
+        except OSError as error:
+            return ["port_in_use", f"port {self.port} of the first node cannot be had: {error.strerror}: set ddp_port, or end what has it"]
+        with door, contextlib.ExitStack() as open_ones:
+            ill = bool(self.about["problem"])  # then nobody has to be waited for
+            while not ill and len(guests) < len(self.order["nodes"]) - 1 and time.monotonic() < self.until:
+                door.settimeout(self.left())
+                try:
+                    guest, _where = door.accept()
+                except OSError:
+                    break
+                open_ones.callback(guest.close)
+                guest.settimeout(5)
+                told = _read_line(guest)
+                if told and told.get("id") == self.order["id"]:  # a stranger, else
+                    guests[str(told.get("node_rank"))] = (guest, told)
+                    ill = bool(told.get("problem"))
+            everybody = [self.about, *(told for _guest, told in guests.values())]
+            missing = [name for name in self.order["nodes"] if name not in {one["node"] for one in everybody}]
+            refusal = self.compare(everybody, missing)
+            words = json.dumps({"refused": refusal, "id": self.order["id"]}).encode() + b"\n"
+            for guest, _told in guests.values():
+                with contextlib.suppress(OSError):
+                    guest.sendall(words)
+            for guest, _told in guests.values():  # they go first: whose side closes first keeps the port for a while
+                with contextlib.suppress(OSError):
+                    guest.recv(1)
+        return refusal
+
+    def compare(self, everybody: t.List[Record], missing: t.List[str]) -> t.List[str] | None:
+        """Why these nodes cannot train together."""
+        problems = [(one["problem"], one["node"]) for one in everybody if one.get("problem")]
+        if problems:
+            codes = [problem[0] for problem, _node in problems]
+            return [codes[0], "; ".join(f"{node}: {problem[1]}" for problem, node in problems[:4])]
+        if missing:
+            wait = self.order["join_timeout"]
+            words = f"{', '.join(missing[:8])} did not come to the rendezvous at {self.address} port {self.port} within {wait:.0f} s"
+            return ["rendezvous", f"{words}; {len(everybody)} of {len(self.order['nodes'])} nodes did"]
+        for key, name in self.ALIKE:
+            values: t.Dict[str, t.List[str]] = {}
+            for one in everybody:
+                values.setdefault(str(one.get(key) or "missing"), []).append(one["node"])
+            if len(values) > 1:
+                shown = ", ".join(f"{value} on {', '.join(of[:4])}" for value, of in sorted(values.items(), key=lambda one: len(one[1])))
+                return ["rank_mismatch" if name.startswith("--") else "versions_differ", f"{name} is {shown}: it must be one on all nodes"]
+        wrong = [one for one in everybody if one["nnodes"] != len(self.order["nodes"])]
+        if wrong:
+            return ["rank_mismatch", f"--nnodes is {wrong[0]['nnodes']} and {len(self.order['nodes'])} nodes take part"]
+        return None
+
+    def _visit(self) -> t.List[str]:
+        said = "nobody tried"
+        code = "unreachable"
+        while time.monotonic() < self.until:
+            try:
+                with socket.create_connection((self.address, self.port), timeout=min(3.0, self.left())) as link:
+                    link.sendall(json.dumps(self.about).encode() + b"\n")
+                    link.settimeout(self.left() + 5)
+                    answer = _read_line(link)
+                if answer is not None and answer.get("id") == self.order["id"]:
+                    return t.cast("t.List[str]", answer["refused"])
+                code, said = "port_in_use", f"what answers on port {self.port} of {self.address} is not the first node of this group"
+            except socket.gaierror as error:
+                code, said = "name_resolution", f"the name {self.address} of the first node does not resolve here: {error.strerror}"
+            except OSError as error:
+                where = f"port {self.port} of the first node, {self.address},"
+                code, said = "unreachable", f"{where} cannot be reached: {error.strerror or error}"
+            time.sleep(0.2)
+        return [code, f"{self.about['node']}: {said}"]
+
+
+def _door(port: int) -> socket.socket:
+    """A listening socket for both families; OSError where anybody else has the port of either."""
+    family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
+    try:
+        door = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:  # a kernel without IPv6
+        family, door = socket.AF_INET, socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        door.bind(("", port))
+        door.listen(1024)
+    except OSError:
+        door.close()
+        raise
+    return door
+
+
+def _read_line(link: socket.socket) -> Record | None:
+    """A line of JSON, None for anything else."""
+    got = b""
+    try:
+        while not got.endswith(b"\n") and len(got) < LINE:
+            piece = link.recv(4096)
+            if not piece:
+                break
+            got += piece
+        found = json.loads(got)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+# The pulse of a rank ---------------------------------------------------------------------------------------------------
+
+
+class Pulse(threading.Thread):
+    """Says what its rank is doing, and ends it where that takes too long or where its agent is gone."""
+
+    def __init__(self, rank: int, node: str, order: Record) -> None:
+        super().__init__(daemon=True)
+        self.rank = rank
+        self.node = node
+        self.beat = order["beat"]
+        self.limit = order["collective_timeout"]
+        self.own = order["join_timeout"]
+        self.agent = os.getppid()
+        self.number = 0
+        self.name_of = "start"
+        self.since = time.monotonic()
+        self.within = self.own
+        self.quiet = False
+
+    def doing(self, what: str, within: float | None = None) -> None:
+        """From here on the rank is in this operation, for so many seconds at most."""
+        self.number, self.since, self.within = self.number + 1, time.monotonic(), within or self.limit
+        self.name_of = what
+
+    def run(self) -> None:
+        spoke = time.monotonic()
+        while not self.quiet:
+            time.sleep(min(0.5, self.beat))
+            now = time.monotonic()
+            if os.getppid() != self.agent:
+                self._end("agent_lost", "the agent that had started it is gone")
+            # The watchdog of NCCL, and gloo, speak at their timeout; this is what ends a rank of which they do not.
+            if now - self.since > self.within + 5:
+                self._end("timeout", f"it was in {self.name_of} (operation {self.number}) for {now - self.since:.0f} s")
+            if now - spoke >= self.beat:
+                spoke = now
+                say(kind="at", rank=self.rank, node=self.node, op=self.name_of, seq=self.number, busy=round(now - self.since, 1))
+
+    def _end(self, code: str, reason: str) -> None:
+        if self.quiet:
+            return
+        say(kind="fault", rank=self.rank, node=self.node, code=code, reason=reason, op=self.name_of, seq=self.number)
+        os._exit(4)
+
+
+# A rank ----------------------------------------------------------------------------------------------------------------
+
+
+class Rank:
+    """One process of the group, on one device."""
+
+    def __init__(self, order: Record) -> None:
+        self.order = order
+        self.rank, self.world, self.local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        self.node = order.get("node") or socket.gethostname()
+        self.first = self.rank == 0
+        self.planted: Record = json.loads(os.environ.get(PLANTED, "{}"))
+        self.pulse = Pulse(self.rank, self.node, order)
+        self.wrong = 0
+        self.asked = 0
+
+    def run(self) -> None:
+        self.pulse.start()
+        self.pulse.doing("import torch", self.order["join_timeout"])
+        import torch
+        import torch.distributed as dist
+
+        self.torch, self.dist = torch, dist
+        torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
+        deterministic(torch)
+        self._join()
+        if self.planted:
+            put(f"# a fault is planted: {MARK}")
+        for part in self.order["parts"]:
+            getattr(self, part)()
+        self._leave()
+
+    # Coming and going ------------------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        backend = self.order["backend"]
+        self.pulse.doing("rendezvous of the ranks", self.order["join_timeout"])
+        patience = datetime.timedelta(seconds=self.order["join_timeout"])
+        store, _rank, _world = next(self.dist.rendezvous("env://", timeout=patience))
+        store.set_timeout(patience)
+        self.store = self.dist.PrefixStore("gpufleet", store)
+        if backend == "nccl":
+            self.torch.cuda.set_device(self.local)
+            self.device = self.torch.device("cuda", self.local)
+        elif backend == "hccl":
+            import torch_npu  # noqa: F401
+
+            self.torch.npu.set_device(self.local)
+            self.device = self.torch.device("npu", self.local)
+        else:
+            self.device = self.torch.device("cpu")
+        about = self.describe()
+        say(kind="rank", **about)
+        self._agree(about)
+        self.pulse.doing("init_process_group", self.order["join_timeout"])
+        options: Record = {"timeout": datetime.timedelta(seconds=self.order["collective_timeout"])}
+        if backend == "nccl" and "device_id" in inspect.signature(self.dist.init_process_group).parameters:
+            options["device_id"] = self.device  # connects now, not in the middle of the first operation
+        self.dist.init_process_group(backend, store=self.dist.PrefixStore("group", store), rank=self.rank, world_size=self.world, **options)
+        self.clock = Clock(self.torch, self.device)
+
+    def describe(self) -> Record:
+        about: Record = {
+            "rank": self.rank,
+            "world": self.world,
+            "node": self.node,
+            "local": self.local,
+            "nnodes": self.order.get("nnodes"),
+            "pid": os.getpid(),
+            "torch": self.torch.__version__,
+            "nccl": "",
+            "backend": self.order["backend"],
+            "device": str(self.device),
+            "uuid": "",
+        }
+        if self.device.type == "cuda":
+            with contextlib.suppress(Exception):
+                about["nccl"] = ".".join(map(str, self.torch.cuda.nccl.version()))
+            of = self.torch.cuda.get_device_properties(self.device)
+            about["device"] = of.name
+            uuid = getattr(of, "uuid", None)
+            about["uuid"] = f"GPU-{uuid}" if uuid else ""
+        return about
+
+    def _agree(self, about: Record) -> None:
+        """Ranks of different sizes of tensors pass all the same, with status 0, and other things are found after a long wait."""
+        self.pulse.doing("comparison of the ranks", self.order["join_timeout"])
+        elements = self.order["elements"]
+        if self._plant("size"):
+            elements += 1
+        same = {key: about[key] for key in ("world", "nnodes", "torch", "nccl", "backend")}
+        asked = ("parts", "ops", "types", "rounds", "bandwidth_ops", "sizes", "steps", "seed", "width", "batch")
+        same["what is measured"] = {**{key: self.order[key] for key in asked}, "elements of a tensor": elements}
+        every = self.collect("about", {"node": self.node, "local": self.local, **same})
+        refusal = ""
+        if every:
+            for key in same:
+                values: t.Dict[str, t.List[str]] = {}
+                for rank, one in enumerate(every):
+                    values.setdefault(json.dumps(one[key], sort_keys=True), []).append(f"rank {rank} on {one['node']}")
+                if len(values) > 1:
+                    said = _differ(values)
+                    refusal = f"{key} differs between ranks: {said}"
+                    break
+            self.store.set("agreed", refusal or "yes")
+        answer = self.store.get("agreed").decode()
+        if answer != "yes":
+            raise Refused("rank_mismatch", answer)
+
+    def _leave(self) -> None:
+        """Whoever keeps the store stays until all are done."""
+        self.pulse.doing("end")
+        say(kind="end", rank=self.rank, node=self.node, wrong=self.wrong)
+        if self.collect("done", self.wrong) is not None:
+            self.store.set("bye", "yes")
+        self.store.get("bye")
+        self.pulse.quiet = True
+        with contextlib.suppress(Exception):
+            self.dist.destroy_process_group()
+
+    def collect(self, name: str, value: t.Any) -> t.List[t.Any] | None:
+        """What every rank says, on the first one; None elsewhere. By the store, which no broken collective reaches."""
+        self.asked += 1
+        key = f"{name}/{self.asked}"
+        self.store.set(f"{key}/{self.rank}", json.dumps(value))
+        if not self.first:
+            return None
+        found, missing = [], []
+        until = time.monotonic() + (self.order["join_timeout"] if name == "about" else self.order["collective_timeout"])
+        for rank in range(self.world):
+            try:
+                self.store.wait([f"{key}/{rank}"], datetime.timedelta(seconds=max(0.05, until - time.monotonic())))
+            except Exception:
+                missing.append(rank)
+                continue
+            found.append(json.loads(self.store.get(f"{key}/{rank}")))
+        if missing:
+            raise Refused("timeout", f"rank {', '.join(map(str, missing[:8]))} did not come to {self.pulse.name_of}")
+        return found
+
+    def tell(self, name: str, value: t.Any = None) -> t.Any:
+        """What the first rank says, on all of them."""
+        self.asked += 1
+        if self.first:
+            self.store.set(f"{name}/{self.asked}", json.dumps(value))
+        return json.loads(self.store.get(f"{name}/{self.asked}"))
+
+    # Planted faults --------------------------------------------------------------------------------------------------
+
+    def _plant(self, kind: str, where: str = "") -> bool:
+        """Whether this rank is to be broken in this way here."""
+        p = self.planted
+        return bool(p) and p["kind"] == kind and p.get("rank") == self.rank and p.get("at", where) == where
+
+    def _break(self, where: str) -> None:
+        """What a test wants to happen to a rank at the beginning of an operation."""
+        p = self.planted
+        if p.get("rank") != self.rank or p.get("at", "all_reduce") != where:
+            return
+        kind = p["kind"]
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif kind == "hang":
+            time.sleep(1e6)
+        elif kind == "raise":
+            raise RuntimeError("planted: this rank raises")
+        elif kind == "exit":
+            os._exit(3)
+        elif kind == "memory":
+            self.torch.empty(1 << 55, dtype=self.torch.uint8, device=self.device)
+        elif kind == "agent":
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(1e6)
+
+    # Collectives -----------------------------------------------------------------------------------------------------
+
+    def collectives(self) -> None:
+        """Every operation on fresh tensors, in every type, compared element by element."""
+        for op in self.order["ops"]:
+            for kind in self.order["types"]:
+                problem = self._checked(op, kind)
+                every = self.collect("checked", problem)
+                if every is not None:
+                    self._say_checked(op, kind, every)
+
+    def _checked(self, op: str, kind: str) -> Record:
+        """How a rank found an operation: {"wrong": how many elements, "from": {rank: how many of what it sent}, "example"}."""
+        found: Record = {"wrong": 0, "of": 0, "from": {}, "example": "", "unsupported": ""}
+        for number in range(self.order["rounds"]):
+            self._break(op)
+            self.pulse.doing(f"{op} {kind}")
+            try:
+                got, expected, senders = self._once(op, kind, number)
+            except (RuntimeError, ValueError, NotImplementedError) as error:
+                if not _unsupported(error):
+                    raise
+                found["unsupported"] = _words(error)[:200]
+                return found
+            differ = got != expected
+            count = int(differ.sum().item())
+            found["of"] += got.numel()
+            if count:
+                at = int(differ.view(-1).to(self.torch.uint8).argmax().item())
+                found["wrong"] += count
+                found["example"] = f"element {at} is {got.view(-1)[at].item()}, expected {expected.view(-1)[at].item()}"
+                for sender, of in enumerate(differ.view(len(senders), -1)):
+                    bad = int(of.sum().item())
+                    if bad and senders[sender] >= 0:
+                        found["from"][senders[sender]] = found["from"].get(senders[sender], 0) + bad
+        self.wrong += found["wrong"]
+        return found
+
+    def _once(self, op: str, kind: str, number: int) -> t.Tuple[t.Any, t.Any, t.List[int]]:
+        """(what came, what should have come, who sent each part of it; -1: all of them)."""
+        dist, n, me = self.dist, self.world, self.rank
+        pattern = Pattern(self.torch, self.device, kind, n, number)
+        each = max(16, self.order["elements"] // (n if op in ("all_gather", "reduce_scatter", "all_to_all") else 1))
+        own = pattern.own(each, me)
+        if self._plant("wrong", op) and number == 0:
+            own[each // 2] += 1
+        if op == "all_reduce":
+            dist.all_reduce(own)
+            return own, pattern.sums(each), [-1]
+        if op == "broadcast":
+            root = number % n
+            dist.broadcast(own, root)
+            return own, pattern.own(each, root), [root]
+        expected = [pattern.own(each, sender) for sender in range(n)]
+        if op == "all_gather":
+            parts = [self.torch.full_like(own, 1) for _unused in range(n)]
+            if self.device.type == "cpu":
+                dist.all_gather(parts, own)
+                whole = self.torch.cat(parts)
+            else:
+                whole = self.torch.cat(parts)
+                _of(dist, "all_gather_into_tensor", "_all_gather_base")(whole, own)
+            return whole, self.torch.cat(expected), list(range(n))
+        if op == "reduce_scatter":
+            sent = self.torch.cat([pattern.own(each, me, shift=part) for part in range(n)])
+            if self._plant("wrong", op) and number == 0:
+                sent[0] += 1
+            out = self.torch.full_like(own, 1)
+            _of(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(out, sent)
+            return out, pattern.sums(each, shift=me), [-1]
+        sent = self.torch.cat([pattern.own(each, me, shift=5 * to) for to in range(n)])
+        if self._plant("wrong", op) and number == 0:
+            sent[0] += 1
+        got = self.torch.full_like(sent, 1)
+        dist.all_to_all_single(got, sent)
+        return got, self.torch.cat([pattern.own(each, sender, shift=5 * me) for sender in range(n)]), list(range(n))
+
+    def _say_checked(self, op: str, kind: str, every: t.List[Record]) -> None:
+        bad = [rank for rank, one in enumerate(every) if one["wrong"]]
+        senders: t.Dict[str, int] = {}
+        for one in every:
+            for sender, count in one["from"].items():
+                senders[sender] = senders.get(sender, 0) + count
+        unsupported = next((one["unsupported"] for one in every if one["unsupported"]), "")
+        example = f"rank {bad[0]}: {every[bad[0]]['example']}" if bad else ""
+        wrong = sum(one["wrong"] for one in every)
+        say(kind="checked", op=op, type=kind, elements=sum(one["of"] for one in every), wrong=wrong, ranks=bad[:64], senders=senders,
+            example=example, unsupported=unsupported)  # fmt: skip
+        if unsupported:
+            put(f"[DDP] {op} {kind}: {self.order['backend']} does not have it")
+        elif wrong:
+            put(f"[DDP] {op} {kind}: {wrong} WRONG values on ranks {bad[:16]}: {example}")
+        else:
+            put(f"[DDP] {op} {kind}: {every[0]['of']} values on each of {self.world} ranks, all right")
+
+    # Bandwidth -------------------------------------------------------------------------------------------------------
+
+    def bandwidth(self) -> None:
+        for op in self.order["bandwidth_ops"]:
+            for size in self.order["sizes"]:
+                for way in self.order["ways"]:
+                    self._row(op, size, way)
+
+    def _row(self, op: str, size: int, way: str) -> None:
+        self._break(f"bandwidth {op}")
+        self.pulse.doing(f"{op} of {size} bytes")
+        kind = getattr(self.torch, self.order["bandwidth_type"])
+        with Memory(self.torch, self.dist, self.device, way == "registered") as memory:
+            call, real = self._call(op, size, kind, memory)
+            agreed = self.collect("memory", memory.ready())
+            if not self.tell("memory", all(agreed) if agreed is not None else None):
+                if self.first:
+                    say(kind="unsupported", op=op, size=size, way=way)
+                return
+            try:
+                warm = self._queue(call, self.order["warmup"])
+            except (RuntimeError, NotImplementedError) as error:
+                if not _unsupported(error):
+                    raise
+                if self.first:
+                    say(kind="unsupported", op=op, size=size, way=way)
+                return
+            # What follows lasts long enough for clocks and queues to settle; how many that are is one number for all ranks.
+            count = self.order["iterations"]
+            per = warm / max(1, self.order["warmup"])
+            count = self.tell("count", max(count, min(500, int(self.order["fill_seconds"] / max(per, 1e-7)))))
+            blocks = []
+            self._queue(call, count if self.order["fill_seconds"] else 0)
+            for _unused in range(self.order["blocks"]):
+                self.pulse.doing(f"{op} of {size} bytes", self.order["collective_timeout"] + 3 * per * count)
+                self.dist.barrier()
+                self.clock.settle()
+                blocks.append(self._queue(call, count) / count)
+            every = self.collect("row", statistics.median(blocks))
+            if every is not None:
+                mean = sum(every) / len(every)  # of all ranks, as nccl-tests has it
+                algbw = real / mean / 1e9
+                busbw = algbw * FACTORS[op](self.world)
+                row = {"op": op, "size": real, "type": self.order["bandwidth_type"], "way": way, "iterations": count * self.order["blocks"]}
+                times = {"time_us": mean * 1e6, "slowest_us": max(every) * 1e6, "fastest_us": min(every) * 1e6}
+                say(kind="bandwidth", **row, **times, algbw=algbw, busbw=busbw)
+                put(f"[DDP] {op} {real} bytes: {mean * 1e6:.1f} us, busbw {busbw:.2f} GB/s" + (f" ({way})" if way != "plain" else ""))
+
+    def _call(self, op: str, size: int, kind: t.Any, memory: Memory) -> t.Tuple[t.Any, int]:
+        """What starts the operation once, and its size in bytes as nccl-tests counts it."""
+        dist, n = self.dist, self.world
+        width = self.torch.empty((), dtype=kind).element_size()
+        count = max(n, size // width // n * n) if op in ("all_gather", "reduce_scatter", "all_to_all") else max(1, size // width)
+        whole = memory.new(count, kind)
+        real = count * width
+        if op == "all_reduce":
+            return lambda: dist.all_reduce(whole, async_op=True), real
+        if op == "broadcast":
+            return lambda: dist.broadcast(whole, 0, async_op=True), real
+        if op == "all_to_all":
+            other = memory.new(count, kind)
+            return lambda: dist.all_to_all_single(other, whole, async_op=True), real
+        part = memory.new(count // n, kind)
+        if op == "reduce_scatter":
+            return lambda: _of(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(part, whole, async_op=True), real
+        if self.device.type == "cpu":
+            parts = list(whole.view(n, -1))
+            return lambda: dist.all_gather(parts, part, async_op=True), real
+        return lambda: _of(dist, "all_gather_into_tensor", "_all_gather_base")(whole, part, async_op=True), real
+
+    def _queue(self, call: t.Callable[[], t.Any], count: int) -> float:
+        """Seconds that so many of them take, all of them in flight."""
+        if not count:
+            return 0.0
+        self.clock.settle()
+        marks = [self.torch.cuda.Event(enable_timing=True) for _unused in range(2)] if self.clock.events else []
+        began = time.perf_counter()
+        if marks:
+            marks[0].record()
+        for work in [call() for _unused in range(count)]:
+            work.wait()
+        if marks:
+            marks[1].record()
+        self.clock.settle()
+        return float(marks[0].elapsed_time(marks[1]) / 1e3) if marks else time.perf_counter() - began
+
+    # Training --------------------------------------------------------------------------------------------------------
+
+    def training(self) -> None:
+        """The same training twice: what ranks have after each step must be the same bits, and so must both runs of one rank."""
+        runs = [self._train(), self._train()]
+        losses, digests = runs[0]
+        again = curve(losses) == curve(runs[1][0]) and digests == runs[1][1]
+        every = self.collect("training", {"losses": losses, "digests": digests, "again": again})
+        if every is None:
+            return
+        start, end = ([learnt(one["losses"])[at] for one in every] for at in (0, 1))
+        differ = next((step for step in range(len(digests)) if len({tuple(one["digests"][step]) for one in every}) > 1), None)
+        odd: t.List[int] = []
+        if differ is not None:
+            seen = [tuple(one["digests"][differ]) for one in every]
+            usual = max(set(seen), key=seen.count)
+            odd = [rank for rank, one in enumerate(seen) if one != usual]
+            odd = odd if len(odd) * 2 < len(seen) else []  # of two halves neither is the odd one
+        finite = all(abs(loss) < 1e30 for one in every for loss in one["losses"])
+        first, last = sum(start) / len(start), sum(end) / len(end)
+        said: Record = {
+            "steps": len(losses), "first": first if finite else None, "last": last if finite else None,
+            "ratio": last / first if finite and first else None, "limit": LEARNT, "finite": finite,
+            "not_finite": [rank for rank, one in enumerate(every) if not all(abs(loss) < 1e30 for loss in one["losses"])][:16],
+            "identical": differ is None, "differs_at": differ, "odd": odd[:16], "repeatable": all(one["again"] for one in every),
+            "other_again": [rank for rank, one in enumerate(every) if not one["again"]][:16],
+            "curve": curve([loss for one in every for loss in one["losses"]]), "seed": self.order["seed"],
+        }  # fmt: skip
+        say(kind="training", **said)
+        words = f"loss {first:.4f} to {last:.4f}" if finite else f"loss not finite on ranks {said['not_finite']}"
+        same = "the same bits on all ranks" if differ is None else f"ranks differ after step {differ}" + (f": {odd[:16]}" if odd else "")
+        twice = "the same again" if said["repeatable"] else "not the same when it was repeated"
+        put(f"[TRAIN] {len(losses)} steps: {words}, {same}, {twice}")
+
+    def _train(self) -> t.Tuple[t.List[float], t.List[t.List[int]]]:
+        training = self._model()
+        losses, digests = [], []
+        for number in range(self.order["steps"]):
+            self._break("training")
+            self.pulse.doing(f"training step {number}")
+            if self._plant("nan", "") and number == 2:
+                with self.torch.no_grad():
+                    training.net[0].weight[0, 0] = float("nan")
+            losses.append(training.step(number))
+            if self._plant("diverge", "") and number == 3:
+                with self.torch.no_grad():
+                    training.net[0].weight[0, 0] += 1e-3
+            digests.append(list(training.digests()))
+        found = [float(loss.item()) for loss in losses]
+        return [loss if math.isfinite(loss) else 1e38 for loss in found], digests  # JSON knows no infinity
+
+    def _model(self) -> t.Any:
+        self.pulse.doing("model")
+        of_device = [self.local] if self.device.type != "cpu" else None
+        parallel = self.torch.nn.parallel.DistributedDataParallel
+        return Training(
+            self.torch, self.device, self.order["seed"], self.rank, self.order["width"], self.order["batch"],
+            wrap=lambda net: parallel(net, device_ids=of_device),
+        )  # fmt: skip
+
+    # Pace ------------------------------------------------------------------------------------------------------------
+
+    def pace(self) -> None:
+        """Whole steps wait for one another, so a slow rank is slow in what it does alone."""
+        training = self._model()
+        count = self.order["pace_steps"]
+        again = 3 if self._plant("slow", "") else 1
+
+        def alone(number: int) -> None:
+            for _unused in range(again):
+                training.compute(number)
+
+        def whole(number: int) -> None:
+            for _unused in range(again - 1):
+                training.compute(number)
+            training.step(number)
+
+        self.pulse.doing("computing of steps")
+        self.clock.times(alone, max(2, count // 4))
+        self.dist.barrier()  # all compute at the same time, as they do in training
+        compute = self.clock.typical(self.clock.times(alone, count, own=True))
+        self.pulse.doing("whole steps")
+        self.dist.barrier()
+        step = self.clock.typical(self.clock.times(whole, count))
+        own = {"compute_ms": compute, "step_ms": step, "communication_ms": max(0.0, step - compute), "node": self.node, "local": self.local}
+        own["uuid"] = self.describe()["uuid"]
+        every = self.collect("pace", own)
+        if every is None:
+            return
+        # Of two the faster one: it shows what can be had.
+        usual = statistics.median_low([one["compute_ms"] for one in every])
+        for rank, one in enumerate(every):
+            slower = (one["compute_ms"] / usual - 1) * 100
+            say(kind="pace", rank=rank, **one, slower_percent=slower, straggler=slower > self.order["straggler_percent"])
+            slow = f", {slower:.0f} % slower than the median: STRAGGLER" if slower > self.order["straggler_percent"] else ""
+            put(f"[COMPUTE] rank {rank} on {one['node']}: computing {one['compute_ms']:.2f} ms of {one['step_ms']:.2f} ms a step{slow}")
+
+
+class Memory:
+    """Tensors of the usual allocator or, `registered`, of a pool that NCCL knows: GPUs then reach into one another's tensors instead of
+    copying through buffers between them, as the threads of one process do. PyTorch has it from 2.5 on."""
+
+    def __init__(self, torch: t.Any, dist: t.Any, device: t.Any, registered: bool) -> None:
+        self.torch = torch
+        self.device = device
+        self.registered = registered
+        self.pool: t.Any = None
+        self.backend: t.Any = None
+        if registered:
+            with contextlib.suppress(Exception):
+                self.backend = dist.distributed_c10d._get_default_group()._get_backend(device)
+                self.pool = torch.cuda.MemPool(self.backend.mem_allocator)
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def new(self, count: int, kind: t.Any) -> t.Any:
+        if self.pool is None:
+            return self.torch.ones(count, dtype=kind, device=self.device)
+        with self.torch.cuda.use_mem_pool(self.pool):
+            return self.torch.ones(count, dtype=kind, device=self.device)
+
+    def ready(self) -> bool:
+        """Whether what was made is what was wanted."""
+        if not self.registered:
+            return True
+        try:
+            self.backend.register_mem_pool(self.pool)
+        except Exception:
+            self.pool = None
+        return self.pool is not None
+
+    def __exit__(self, *_exception: object) -> None:
+        if self.pool is not None:
+            with contextlib.suppress(Exception):
+                self.backend.deregister_mem_pool(self.pool)
+
+
+class Pattern:
+    """Values of one round that are exact in their type, as are all their sums, in whatever order they are added.
+
+    Element i of rank r is small((3 i + 7 round + shift + r) mod period), times what the type has room for: ranks and rounds differ, and a
+    contribution that is lost, doubled or somebody else's changes the sum.
+    """
+
+    def __init__(self, torch: t.Any, device: t.Any, kind: str, world: int, number: int) -> None:
+        self.torch = torch
+        self.device = device
+        self.kind = getattr(torch, kind)
+        self.world = world
+        self.number = number
+        most = EXACT[kind] // world
+        self.period = 13 if most or world // 13 < EXACT[kind] else world // EXACT[kind] + 2
+        # Where there are more ranks than the type can count, few of them have anything to add to an element.
+        self.small = [x % max(2, min(self.period, most + 1)) if most else int(x == 0) for x in range(self.period)]
+        largest = max(sum(self.small[(c + r) % self.period] for r in range(world)) for c in range(self.period))
+        self.scale = max(1, EXACT[kind] // largest)
+
+    def _index(self, count: int, shift: int) -> t.Any:
+        return (self.torch.arange(count, device=self.device) * 3 + 7 * self.number + shift) % self.period
+
+    def _table(self, values: list[int]) -> t.Any:
+        return self.torch.tensor(values, device=self.device, dtype=self.torch.int64).to(self.kind)
+
+    def own(self, count: int, rank: int, shift: int = 0) -> t.Any:
+        return self._table([self.small[(c + rank) % self.period] * self.scale for c in range(self.period)])[self._index(count, shift)]
+
+    def sum_of(self, c: int) -> int:
+        """What the ranks have together in an element of class c."""
+        return sum(self.small[(c + rank) % self.period] for rank in range(self.world)) * self.scale
+
+    def sums(self, count: int, shift: int = 0) -> t.Any:
+        return self._table([self.sum_of(c) for c in range(self.period)])[self._index(count, shift)]
+
+
+def _of(dist: t.Any, *names: str) -> t.Any:
+    """The first of these functions that this PyTorch has."""
+    return next(getattr(dist, name) for name in names if hasattr(dist, name))
+
+
+def _unsupported(error: BaseException) -> bool:
+    said = str(error).lower()
+    return isinstance(error, NotImplementedError) or "not support" in said or "no support" in said or "invalid scalar type" in said
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
+
+
+def _differ(values: t.Dict[str, t.List[str]]) -> str:
+    """What differs, without what is the same: the values are JSON."""
+    found = [json.loads(value) for value in values]
+    if all(isinstance(one, dict) for one in found):
+        keys = [key for key in found[0] if len({json.dumps(one.get(key)) for one in found}) > 1]
+        texts = [", ".join(f"{key} {one.get(key)}" for key in keys) for one in found]
+    else:
+        texts = [str(one) for one in found]
+    return "; ".join(f"{text[:200]} on {', '.join(ranks[:4])}" for text, ranks in zip(texts, values.values()))
+
+
+def _code_of(error: BaseException, otherwise: str) -> str:
+    said = f"{type(error).__name__} {error}".lower()
+    if isinstance(error, Refused):
+        return error.code
+    if "outofmemory" in said or "out of memory" in said or "can't allocate memory" in said or isinstance(error, MemoryError):
+        return "out_of_memory"
+    if "rendezvous" in said and "timeout" in said:
+        return "rendezvous"
+    if "timed out" in said or "timeout" in said:
+        return "timeout"
+    if any(word in said for word in LOST):
+        return "partner"
+    if "cuda" in said or "nccl" in said:
+        return "cuda_failed"
+    return otherwise
+
+
+def rank_main(order: Record) -> int:
+    rank = Rank({**DEFAULTS, **order})
+    try:
+        rank.run()
+    except Exception as error:
+        rank.pulse.quiet = True
+        said = str(error) if isinstance(error, Refused) else _words(error)
+        say(kind="fault", rank=rank.rank, node=rank.node, code=_code_of(error, "tool_failed"), reason=said, op=rank.pulse.name_of,
+            seq=rank.pulse.number)  # fmt: skip
+        put(f"[RESULT] rank {rank.rank} on {rank.node}: {said}")
+        # Threads of NCCL, gloo and the store may wait for others: nothing of them is worth waiting for.
+        os._exit(1)
+    if rank.first:
+        put(f"[RESULT] {'every value was right' if not rank.wrong else 'WRONG values'} on rank 0 of {rank.world}")
+    return 0
+
+
+def main() -> int:
+    text = sys.argv[1] if len(sys.argv) > 1 else "{}"
+    if not text.lstrip().startswith("{"):
+        with open(text, encoding="utf-8") as source:
+            text = source.read()
+    order = json.loads(text)
+    random.seed(order.get("seed", 1))
+    if order.get("role") == "agent":
+        return Agent(order).run()
+    return rank_main(order)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage `ddp`: training over groups of nodes with PyTorch.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.launching import MEETING_PORTS
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, nccl_fabric, sweep
+
+Record = t.Dict[str, t.Any]
+
+
+class Ddp(grouping.Grouped):
+    name = "ddp"
+    role = "gpufleet.acceptance.ddp"
+    # Whether values are right, whether the group learns, and who holds it back: no numbers are expected of these.
+    conditions = grouping.Grouped.conditions | set(ddp.PARTS) | {nccl_fabric.LOCALISE}
+    primary = ("busbw",)
+    floor = ("busbw", "GB/s")
+
+    def problem(self, settings: Record) -> str | None:
+        port, last = settings["ddp_port"], 65536 - MEETING_PORTS
+        if not 1024 <= port <= last:
+            return f"ddp_port: found {port}, expected 1024 to {last}: each further launch takes the next port"
+        return sweep.problem("ddp_sizes", [settings["ddp_sizes"]])
+
+    def checks(self, wanted: Record) -> list[tuple[str, str]]:
+        rest = wanted["ddp_sizes"], wanted["ddp_type"], wanted["ddp_backend"]
+        return [check for gpus in wanted["ddp_gpus"] for check in ddp.checks_of(wanted["ddp_ops"], gpus, *rest)]
+
+    def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
+        """The leaf switches of the members, for the search."""
+        return {"topology": {node: known[node]["ddp_leaf"] for node in members if known[node].get("ddp_leaf")}}
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
+        return nccl_fabric.convicted(self.name, deciding)
+
+
+STAGE = Ddp()

@@ -1,0 +1,172 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Stage ddp over sshd hosts: real torchrun and real PyTorch over gloo, two nodes with two ranks each, and faults that are planted."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+import typing as t
+
+import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.ddp import MARK, PLANTED
+from ansible_collections.gpufleet.acceptance.plugins.modules.ddp import OPTIONS
+from rigs import common, pytorch
+from rigs.fleet.fleet import Fleet
+from rigs.simulated import nodes
+
+pytestmark = pytest.mark.fleet
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Small enough for four ranks on two cores, beside other tests. A CPU's pace scatters.
+SMALL = {
+    "backend": "gloo", "python": pytorch.PYTHON, "elements": 4096, "rounds": 1, "types": ["int64", "float32"], "sizes": "64K:256K",
+    "collectives": ["all_reduce", "all_gather", "broadcast", "all_to_all"], "iterations": 3, "warmup": 1, "fill_seconds": 0.0, "steps": 12,
+    "width": 32, "batch": 32, "straggler_percent": 100.0,
+}  # fmt: skip
+CHECKS = ("collectives", "all_reduce", "training", "pace")
+Observation = t.Dict[str, t.Any]
+
+
+@pytest.fixture(scope="module")
+def fleet(rig_fleet: Fleet) -> Fleet:
+    common.need_packages(pytorch.PACKAGES)
+    rig_fleet.up(2)
+    for host in rig_fleet.hosts:  # a resolver that is not there costs ten seconds for each connection
+        rig_fleet.inside(host, "sh", "-c", "echo nameserver 127.0.0.1 > /etc/resolv.conf")
+    return rig_fleet
+
+
+def train(fleet: Fleet, planted: dict[str, t.Any] | None = None, **options: t.Any) -> list[Observation]:
+    """What the head of a group says that reaches its nodes by SSH: this test is the head."""
+    members = [{"name": host, "address": fleet.address(host), "hostname": host, "gpus": 2} for host in fleet.hosts]
+    env = {PLANTED: json.dumps(planted)} if planted else {}
+    wanted = {**SMALL, "members": members, "ssh_args": ["-F", str(fleet.ssh_config)], "env": env, "join_timeout": 40.0, "localise": False,
+              "collective_timeout": 12.0, **options}  # fmt: skip
+    validated = ArgumentSpecValidator(OPTIONS).validate(wanted)
+    assert not validated.error_messages, validated.error_messages
+    params = validated.validated_parameters
+    params["checks"] = ddp.default_checks(params)
+    return list(ddp.probe(params, Node(300)))
+
+
+def of(seen: list[Observation], check: str) -> Observation:
+    return next(one for one in seen if one["check"] == check)
+
+
+def nothing_left(fleet: Fleet, seconds: float = 60) -> None:
+    """No process of a group, and no file of one, on any host."""
+    until = time.monotonic() + seconds
+    while True:
+        running = [" ".join(argv)[:120] for host in fleet.hosts for argv in fleet.processes(host).values() if "sshd" not in argv[0]]
+        files = [line for host in fleet.hosts for line in fleet.inside(host, "find", "/tmp", "-mindepth", "1").split()]
+        if not running and not files:
+            return
+        assert time.monotonic() < until, (running, files)
+        time.sleep(0.3)
+
+
+@pytest.mark.parametrize("rendezvous", ["c10d", "static"])
+def test_a_healthy_group_trains(fleet: Fleet, rendezvous: str) -> None:
+    seen = train(fleet, rendezvous=rendezvous)
+    assert {one["check"]: one["outcome"] for one in seen} == dict.fromkeys(CHECKS, "measured"), seen
+    assert {(row["op"], row["wrong"]) for row in of(seen, "collectives")["series"]} == {(op, 0) for op in SMALL["collectives"]}
+    rows = of(seen, "all_reduce")["series"]
+    assert [row["size"] for row in rows] == [64 << 10, 256 << 10] and all(row["busbw"] > 0 for row in rows)
+    trained = of(seen, "training")["context"]["training"]
+    assert trained["identical"] and trained["repeatable"] and trained["ratio"] < 0.7 and not of(seen, "training")["simulated"]
+    pace = of(seen, "pace")["series"]
+    assert [row["rank"] for row in pace] == [0, 1, 2, 3] and {row["node"] for row in pace} == set(fleet.hosts)
+    assert all(f"[{tag}]" in of(seen, "training")["raw"] for tag in ("ENV", "COMPUTE", "TRAIN", "DDP", "RESULT"))
+    nothing_left(fleet)
+
+
+# What is planted, the reason's code, and what the reason has to name.
+FAULTS: list[tuple[dict[str, t.Any], str, list[str]]] = [
+    ({"kind": "kill", "rank": 3}, "rank_died", ["rank 3 on gpu-02", "signal 9"]),
+    ({"kind": "agent", "rank": 2}, "agent_lost", ["gpu-02"]),
+    ({"kind": "agent", "rank": 0}, "agent_lost", ["gpu-01"]),
+    ({"kind": "hang", "rank": 3}, "rank_hung", ["rank 3 on gpu-02", "all_reduce int64", "operation"]),
+    ({"kind": "stop", "rank": 1}, "rank_hung", ["rank 1 on gpu-01", "all_reduce int64"]),
+    ({"kind": "raise", "rank": 2}, "tool_failed", ["rank 2 on gpu-02", "this rank raises"]),
+    ({"kind": "memory", "rank": 1}, "out_of_memory", ["rank 1 on gpu-01"]),
+    ({"kind": "size", "rank": 3}, "rank_mismatch", ["elements of a tensor 4097 on rank 3 on gpu-02"]),
+    ({"kind": "absent", "node": "gpu-02"}, "rendezvous", ["gpu-02 did not come"]),
+    ({"kind": "version", "node": "gpu-02"}, "versions_differ", ["PyTorch is", "0.4.1 on gpu-02"]),
+    ({"kind": "nnodes", "node": "gpu-02"}, "rank_mismatch", ["--nnodes is", "3 on gpu-02"]),
+]
+
+
+@pytest.mark.parametrize(("planted", "code", "words"), FAULTS, ids=["-".join(map(str, fault[0].values())) for fault in FAULTS])
+def test_a_fault_is_named(fleet: Fleet, planted: dict[str, t.Any], code: str, words: list[str]) -> None:
+    few = {"join_timeout": 10.0} if planted["kind"] == "absent" else {}
+    seen = train(fleet, planted, sizes="64K:64K", steps=4, **few)
+    group = [one for one in seen if one["check"] != "localise"]
+    assert {(one["check"], one["reason_code"]) for one in group} == {(check, code) for check in CHECKS}, seen
+    reason = of(seen, "training")["reason"]
+    assert all(word in reason for word in words), reason
+    assert all(one["simulated"] for one in group if MARK in (one["raw"] or ""))
+    if code in ("rank_died", "rank_hung", "out_of_memory"):
+        assert [one["subject"]["id"].partition("/")[0] for one in seen if one["check"] == "localise"] == [words[0].rpartition(" ")[2]]
+    nothing_left(fleet)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_to_all"])
+def test_wrong_values_are_found_and_whose_they_are(fleet: Fleet, op: str) -> None:
+    seen = train(fleet, {"kind": "wrong", "rank": 2, "at": op}, sizes="64K:64K", steps=4)
+    assert of(seen, "collectives")["reason_code"] == "wrong_results" and op in of(seen, "collectives")["reason"]
+    if op == "all_to_all":  # of a sum nobody can tell who spoilt it
+        assert of(seen, "localise")["subject"]["id"] == "gpu-02/gpu/slot-0"
+
+
+def test_a_slow_rank_and_one_that_goes_its_own_way_are_named(fleet: Fleet) -> None:
+    slow = of(train(fleet, {"kind": "slow", "rank": 1}, sizes="64K:64K"), "localise")
+    assert slow["subject"]["id"] == "gpu-01/gpu/slot-1" and slow["context"]["findings"][0]["code"] == "straggler", slow
+    seen = train(fleet, {"kind": "diverge", "rank": 3}, sizes="64K:64K")
+    assert of(seen, "training")["reason_code"] == "wrong_results" and "after step 3" in of(seen, "training")["reason"]
+    assert of(seen, "localise")["subject"]["id"] == "gpu-02/gpu/slot-1", seen
+
+
+def test_a_port_that_somebody_has_is_named(fleet: Fleet) -> None:
+    first, *_others = fleet.hosts
+    holder = f"{pytorch.PYTHON} -c 'import socket, sys; s = socket.create_server((\"\", 29500)); print(1, flush=True); sys.stdin.read()'"
+    held = subprocess.Popen(["ssh", "-F", str(fleet.ssh_config), first, holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with held:
+        assert held.stdin and held.stdout and held.stdout.readline() == b"1\n"
+        seen = train(fleet, sizes="64K:64K", steps=4)
+        held.stdin.close()
+    assert {one["reason_code"] for one in seen} == {"port_in_use"} and "29500" in of(seen, "training")["reason"], seen
+
+
+def test_a_run_of_the_stage(fleet: Fleet, tmp_path: pathlib.Path) -> None:
+    for number, host in enumerate(fleet.hosts, 1):
+        nodes.planted(fleet.plant(host), number, gpus=2)
+    expected = {"id": "gloo", "match": {"stage": "ddp", "check": "all_reduce", "size": 256 << 10}, "metric": "busbw", "value": 0.0001,
+                "unit": "GB/s", "source": "test", "date": "2026-11", "confidence": "measured"}  # fmt: skip
+    variables = {
+        "acceptance_results_dir": str(tmp_path), "acceptance_stages": ["ddp"], "acceptance_simulated": True,
+        "acceptance_fabric_address": "{{ ansible_host }}", "acceptance_expectations": [expected], **nodes.tools_at("/opt/simulated/bin"),
+        **{f"ddp_{name}": value for name, value in SMALL.items()}, "ddp_results_dir": "/root/reports",
+    }  # fmt: skip
+    playbook = [str(ROOT / ".venv/bin/ansible-playbook"), "acceptance.yml", "-i", str(fleet.inventory), "-e", json.dumps(variables)]
+    done = subprocess.run(
+        playbook, cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "20"}, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, stdin=subprocess.DEVNULL, timeout=300,
+    )  # fmt: skip
+    plans = list(tmp_path.glob("*/plan.json"))
+    assert len(plans) == 1, done.stdout[-3000:]
+    folder = plans[0].parent
+    verdicts = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
+    assert done.returncode == 0 and {v["verdict"] for v in verdicts} == {"PASS"}, done.stdout[-3000:]
+    assert {v["check"] for v in verdicts} == {*CHECKS, "member"}
+    left = json.loads(fleet.inside(fleet.hosts[0], "cat", "/root/reports/ddp_tests_result.json"))
+    assert left["ok"] and left["world"] == 4
+    fleet.inside(fleet.hosts[0], "rm", "-r", "/root/reports")
+    nothing_left(fleet)
