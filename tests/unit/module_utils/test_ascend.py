@@ -117,7 +117,8 @@ def test_a_node_with_none_says_so(tmp_path: pathlib.Path) -> None:
 
 def test_a_node_with_two_kinds_says_so(tmp_path: pathlib.Path) -> None:
     node = machine(tmp_path)
-    seen = gpu.snapshot(node, str(tmp_path / "bin/nvidia-smi"))
+    nodes.planted(tmp_path / "other", 8)
+    seen = gpu.snapshot(node, str(tmp_path / "other/bin/nvidia-smi"))
     assert (seen["outcome"], seen["reason_code"], seen["gpus"]) == ("error", "unsupported", []) and "two kinds" in seen["reason"]
 
 
