@@ -104,6 +104,14 @@ class Browser:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
+    def press(self, key: str) -> None:
+        """A key that is pressed and let go."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27}
+        what = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+        text = {"text": "\r"} if key == "Enter" else {}
+        self._ask("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **what, **text)
+        self._ask("Input.dispatchKeyEvent", type="keyUp", **what)
+
     def picture(self, path: pathlib.Path, full: bool = False) -> None:
         clip = {}
         if full:

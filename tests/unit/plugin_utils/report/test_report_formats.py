@@ -69,7 +69,7 @@ def test_the_page_has_no_element_or_attribute_that_a_node_sent(hostile: dict[str
             if name in ("href", "src"):
                 assert value is not None
                 assert value.startswith("#") or value == "data:,", (tag, value)
-    assert sum(tag == "script" for tag, _ in elements.tags) == 2 + before.count('class="figure"')
+    assert sum(tag == "script" for tag, _ in elements.tags) == 3 + before.count('class="figure"')
     assert not UNSEEN.search(before + after)
 
 

@@ -160,7 +160,7 @@ def test_without_plotly_the_report_has_its_tables_and_says_what_to_install(monke
     text = page.render(made)
     assert "pip install plotly" in text
     assert "478" in text or "47" in text
-    assert "<script" not in text
+    assert 'id="library"' not in text and 'class="figure"' not in text
 
 
 def test_an_empty_run_has_a_report() -> None:
