@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import socket
@@ -175,6 +176,39 @@ def of(params: dict[str, t.Any], setting: str = "mpirun") -> Launcher:
     return Mpi(params["mpirun"], params["mpi_args"], setting)
 
 
+# Around every rank: how it ended, since a tool's output may not say which ranks there were, its status may be 0 whatever happened, and
+# mpirun of MPICH waits for ever for the others where one ends by itself. A rank that fails is killed by our hand, which mpirun sees.
+_WATCHED = (
+    '"$@" & p=$!; trap "kill -TERM $p 2>/dev/null" TERM INT; wait $p; r=$?; '
+    'n=${PMI_RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-?}}}; '
+    'printf "gpufleet: rank %s on %s ended with status %s.\\n" "$n" "$(uname -n)" $r >&2; '
+    "[ $r = 0 ] || { sleep 1; kill -KILL $$; }"
+)
+_ENDED = re.compile(r"gpufleet: rank (\d{1,7}|\?) on (\S{1,255}) ended with status (\d{1,3})\.\n?")
+
+
+# Lines of mpirun itself about ranks that ended.
+OF_MPIRUN = re.compile(r"^\s*(?:=|\[(?:proxy|mpiexec)\b|-{20,}|prterun|mpirun|Primary job|a non-zero exit|YOU CAN IGNORE)")
+
+
+class End(t.NamedTuple):
+    """How a rank ended by itself."""
+
+    rank: str
+    host: str
+    status: int
+
+
+def watched(argv: t.Sequence[str]) -> list[str]:
+    """A command line of ranks that say how they end."""
+    return ["/bin/sh", "-c", _WATCHED, "sh", *argv]
+
+
+def ends(text: str) -> tuple[list[End], str]:
+    """What watched ranks said in this error output, in the order in which they ended, and the text without it."""
+    return [End(rank, host.split(".")[0], int(status)) for rank, host, status in _ENDED.findall(text)], _ENDED.sub("", text)
+
+
 def own_address(seats: t.Sequence[Seat]) -> str:
     """The address by which this machine speaks with the first of these nodes that is another one; empty where none can be told."""
     for seat in seats:
@@ -227,10 +261,12 @@ class Job:
         return process.too_much(self.out, self.err, self.dropped, OUTPUT_LIMIT)
 
     def shown(self) -> list[str]:
-        """The command line for people: without the mark by which ranks are found."""
+        """The command line for people: without the mark by which ranks are found and what stands around them."""
         words: list[str] = []
         for word in self.argv:
-            if word.startswith(f"{session.MARK}=") and words[-1:] == ["-x"]:
+            if word == "sh" and words[-3:] == watched([])[:-1]:
+                del words[-3:]
+            elif word.startswith(f"{session.MARK}=") and words[-1:] == ["-x"]:
                 words.pop()
             elif words[-2:] == ["-genv", session.MARK]:
                 del words[-2:]

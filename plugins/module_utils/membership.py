@@ -18,6 +18,7 @@ import socket
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, member, nccl_settings, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest, rdma_ports
@@ -76,15 +77,18 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 }
 
 
-def take_part(params: dict[str, t.Any], node: Node, measure: Measure) -> t.Iterator[Observation]:
-    """What the head measures, then what this node saw as a member. `params`: OPTIONS, and "checks"."""
+def take_part(
+    params: dict[str, t.Any], node: Node, measure: Measure, what: str = "NCCL numbers", kind: str = "nvidia"
+) -> t.Iterator[Observation]:
+    """What the head measures, then what this node saw as a member. `params`: OPTIONS, and "checks". `what` is measured, on accelerators
+    of this `kind`."""
     checks = [check for check in params["checks"] if check["check"] != member.CHECK]
     asked = next((check for check in params["checks"] if check["check"] == member.CHECK), None)
     if not params["token"]:
         yield from measure(None, checks)
         return
     seen = gpu.snapshot(node, params["nvidia_smi"])
-    here = describe(seen, params, node)
+    here = describe(seen, params, node, what, kind)
     problem = None
     window = Window(node, seen, params["nvidia_smi"]) if not here["refused"] else None
     before = _counters(node, here)
@@ -107,14 +111,16 @@ def take_part(params: dict[str, t.Any], node: Node, measure: Measure) -> t.Itera
         yield _as_member(asked["variant"], here, problem, evidence)
 
 
-def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> dict[str, t.Any]:
+def describe(
+    seen: dict[str, t.Any], params: dict[str, t.Any], node: Node, what: str = "NCCL numbers", kind: str = "nvidia"
+) -> dict[str, t.Any]:
     """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports": those that are active, "down": the others,
     "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated", "identity", "nccl": settings that are its own}."""
     ports = [port for device in rdma_ports.read_devices(node) for port in device["ports"]]
     return {
         "hostname": socket.gethostname(),
         "gpu": gpu.model(seen) if seen["gpus"] else None,
-        "gpus": [g["uuid"] for g in seen["gpus"]],
+        "gpus": [g["uuid"] or g["bdf"] for g in seen["gpus"]],
         "memory_mib": min((g.get("memory_total_mib") or 0 for g in seen["gpus"]), default=0),
         "ports": [
             {
@@ -126,10 +132,10 @@ def describe(seen: dict[str, t.Any], params: dict[str, t.Any], node: Node) -> di
         ],
         "down": [{key: port[key] for key in ("device", "port")} for port in ports if port["state"] != "ACTIVE"],
         "nvlink_domain": gpu.nvlink_domain(seen),
-        "refused": gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"]),
+        "refused": gpu.refusal(seen, params["gpu_count"], what, params["mig"], kind),
         "simulated": bool(seen.get("simulated")),
         "identity": node.identity(),
-        "nccl": nccl_settings.of_machine(node, params["env"]),
+        "nccl": nccl_settings.of_machine(node, params["env"]) if kind == "nvidia" else ascend.settings(params["env"]),
     }
 
 

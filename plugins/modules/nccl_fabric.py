@@ -15,35 +15,8 @@ description:
   - Where the group misses the floor that O(floors) gives it, hangs or breaks, parts of it are measured, many at the same time, until
     it is known which node, GPU, path or switch is to blame.
   - A slow result is a result. The module fails only where it was called wrongly.
-extends_documentation_fragment: gpufleet.acceptance.probe
+extends_documentation_fragment: [gpufleet.acceptance.probe, gpufleet.acceptance.group]
 options:
-  members:
-    description: The nodes of the group in the order of its ring. Only the head has it.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      name:
-        description: The name by which the node is told.
-        type: str
-        required: true
-      address:
-        description: Where the head finds it.
-        type: str
-        required: true
-      hostname:
-        description: What it calls itself, as nccl-tests prints it. Asked of the node over SSH where it is not given.
-        type: str
-      gpus:
-        description: How many GPUs it has, where there is no O(token).
-        type: int
-      local:
-        description: Whether it is the head itself.
-        type: bool
-        default: false
-      problem:
-        description: Why it is known not to take part.
-        type: str
   group:
     description: What the group is called in the result.
     type: str
@@ -92,69 +65,15 @@ options:
     type: list
     elements: str
     default: []
-  env:
-    description: Environment variables for every rank, C(NCCL_ALGO) for example.
-    type: dict
-    default: {}
   layout:
     description: One rank for each GPU, or one process for each node with all its GPUs.
     type: str
     choices: [gpu, node]
     default: gpu
-  mpirun:
-    description: The launcher. Its kind and version are found out.
-    type: str
-    default: mpirun
-  mpi_args:
-    description: More arguments for the launcher, as it understands them.
-    type: list
-    elements: str
-    default: []
-  ssh_args:
-    description: More arguments for the ssh by which nodes are entered.
-    type: list
-    elements: str
-    default: []
-  gpu_count:
-    description: How many GPUs the node must have. A node with another number takes no part.
-    type: int
-  mig:
-    description:
-      - Whether GPUs may be partitioned by MIG. Where they may, a node on which it is on is skipped, since there are no whole GPUs to
-        measure. Where they may not, it is an error.
-    type: str
-    choices: [refused, allowed]
-    default: refused
-  nvidia_smi:
-    description: The nvidia-smi program.
-    type: str
-    default: nvidia-smi
   test_timeout:
     description: Deadline of one launch in seconds.
     type: float
     default: 600.0
-  join_timeout:
-    description: How many seconds head and members wait for one another.
-    type: float
-    default: 120.0
-  floors:
-    description: What the bus bandwidth should be, in GB/s, as O(floors[].match), O(floors[].value), O(floors[].rank).
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      match:
-        description: The keys that select it, among them C(size).
-        type: dict
-        required: true
-      value:
-        description: GB/s.
-        type: float
-        required: true
-      rank:
-        description: Of several that match, the one of the highest rank holds.
-        type: int
-        default: 0
   localise:
     description: Whether to search for the cause where the group misses its floor.
     type: bool
@@ -171,29 +90,6 @@ options:
     description: The leaf switch of each node, by name, as far as known.
     type: dict
     default: {}
-  token:
-    description: Set by the acceptance run. With it every node runs the module, and lets the head in.
-    type: str
-    default: ""
-  key:
-    description: Set by the acceptance run. An SSH key that is good for this group and its time only.
-    type: dict
-    suboptions:
-      public:
-        description: The public half, on a member.
-        type: str
-      private:
-        description: The private half, on the head.
-        type: str
-      from:
-        description: Addresses from which it is good.
-        type: list
-        elements: str
-        default: []
-      seconds:
-        description: How long it is good.
-        type: float
-        default: 0.0
 """
 
 EXAMPLES = r"""

@@ -266,6 +266,11 @@ def cann(node: Node) -> str | None:
     return None
 
 
+def settings(env: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """HCCL's settings that a machine has by itself, beside the `env` that a run gives it."""
+    return {name: value for name, value in os.environ.items() if name.startswith("HCCL_") and name not in env}
+
+
 def environment(node: Node) -> dict[str, str]:
     """What set_env.sh of the toolkit would have set for its libraries, where a tool is started without it."""
     own = os.environ.get("LD_LIBRARY_PATH", "")

@@ -68,6 +68,10 @@ class Head:
 
     # Whose variables people are told of.
     stage = "nccl_fabric"
+    # What the tool's output has once it has begun.
+    begins = "nThread"
+    # How many nodes make a group.
+    least = 2
 
     def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
         self.params = params
@@ -120,7 +124,7 @@ class Head:
         op, keys = check["check"], nccl.fields(check["variant"])
         seats = self.group.present()
         absent = self.group.absent()
-        if len(seats) < 2:
+        if len(seats) < self.least:
             said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
             yield self._failed(check, "member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {said}")
             return
@@ -180,7 +184,7 @@ class Head:
             check["check"], code, reason[:2000], variant=check["variant"], subject=self._subject(), simulated=self.group.simulated
         )
 
-    def _subject(self) -> dict[str, t.Any]:
+    def _subject(self) -> dict[str, t.Any] | None:
         return {"kind": "group", "id": self.params["group"], "members": [seat.name for seat in self.group.seats]}
 
     # What is asked for -----------------------------------------------------------------------------------------------
@@ -322,11 +326,14 @@ class Head:
         launching.run(jobs, self.node, self.params["parallel"])
         return [self._read(job) for job in jobs]
 
+    def _parse(self, job: launching.Job) -> dict[str, t.Any]:
+        return nccl_tests.parse(job.out, rc=0 if job.timed_out else job.rc or 0, expect_ranks=job.ranks)
+
     def _read(self, job: launching.Job) -> Launch:
         if job.missing:
             return Launch("error", "tool_missing", f"{job.argv[0]}: {job.missing}", {}, job)
         gone = self.group.gone([seat for seat in job.seats if not seat.local])
-        read = nccl_tests.parse(job.out, rc=0 if job.timed_out else job.rc or 0, expect_ranks=job.ranks)
+        read = self._parse(job)
         if job.timed_out and read["reason_code"] != "wrong_results":
             if read["outcome"] == "measured":  # the test was done, no node hung: nobody is to blame for what follows
                 reason = f"the table is whole, but mpirun did not end within {job.timeout:.0f} s: the MPI library hangs at its end"
@@ -348,7 +355,7 @@ class Head:
             code, reason = "lost_node", f"{', '.join(gone)} went away while the test ran: {reason}"
         elif job.dropped and code in ("bad_output", "incomplete_output"):
             code, reason = "incomplete_output", job.too_much
-        elif "nThread" not in job.out:
+        elif self.begins not in job.out:
             code, reason = "launch_failed", f"mpirun ended with status {job.rc} and no table: {' '.join(job.err.split())[-400:]}"
         return Launch("error", code, reason, read, job)
 

@@ -24,7 +24,7 @@ Record = t.Dict[str, t.Any]
 Stated = t.Mapping[str, t.Mapping[str, t.Any]]
 
 # Stages whose context tells of all GPUs of the node; a team's own may mean whatever it likes by the same words.
-_TELLING = ("stack", "nccl_node", "gemm", "nccl_fabric")
+_TELLING = ("stack", "nccl_node", "gemm", "nccl_fabric", "hccl_local", "hccl")
 _SOME_GPUS = re.compile(r"(?:^| )gpus=\d+(?: |$)")
 MEMBER = "member"
 SHOWN = 4
@@ -97,6 +97,7 @@ class Nodes:
             yield from _withdrawn(node, views)
             yield from _other_than_stated(node, views, stated)
         yield from self._fewer_than_neighbours(stated, rules)
+        measured = {node_of(key[3]) for key, attempts in records.items() if key[0] in _TELLING and attempts[-1]["outcome"] == "measured"}
         for key, attempts in records.items():
             last = attempts[-1]
             said = stated.get(last["target"]) or {}
@@ -107,6 +108,9 @@ class Nodes:
             elif rule == "no_gpu_expected" and said.get("gpu_count") != 0:
                 reason = "it was skipped as a machine without GPUs, and the inventory does not say that it is one: acceptance_gpu_count: 0"
                 yield key, Opinion("UNKNOWN", reason, "gpu_count")
+            elif rule == "other_accelerator" and node_of(key[3]) not in measured:
+                reason = "it was skipped as a test for other accelerators, and none for its own was done: add stack, or one of them"
+                yield key, Opinion("UNKNOWN", reason, "other_accelerator")
 
     def _fewer_than_neighbours(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Iterator[tuple[Key, Opinion]]:
         """Nodes with fewer GPUs than most others with the same GPU have; where the inventory says how many, that counts."""

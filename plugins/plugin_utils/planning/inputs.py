@@ -49,7 +49,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
                 sets.append(resolved)
             of[node] = sets.index(resolved)
             book.take(entry.get("waivers") or [], f"{host}: acceptance_node_vars: waivers", node, days)
-        on = values.get("rdma_leaf") or values.get("nccl_fabric_leaf") or {}
+        on = values.get("rdma_leaf") or values.get("nccl_fabric_leaf") or values.get("hccl_leaf") or {}
         leaf.update({str(node): str(name) for node, name in (on.items() if isinstance(on, dict) else [(host, on)]) if name})
         chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
         if any(chosen.values()):

@@ -56,15 +56,16 @@ class NcclFabric(grouping.Grouped):
     floor = ("busbw", "GB/s")
 
     def problem(self, settings: Record) -> str | None:
-        return sweep.problem("nccl_fabric_sizes", settings["nccl_fabric_sizes"])
+        return sweep.problem(f"{self.name}_sizes", settings[f"{self.name}_sizes"])
 
     def checks(self, wanted: Record) -> list[tuple[str, str]]:
-        axes = (wanted["nccl_fabric_ops"], wanted["nccl_fabric_gpus"], wanted["nccl_fabric_sizes"], wanted["nccl_fabric_types"])
+        axes = (wanted[f"{self.name}_{axis}"] for axis in ("ops", "gpus", "sizes", "types"))
         return [(op, variant(gpus=gpus, sizes=sizes, type=type_)) for op, gpus, sizes, type_ in itertools.product(*axes)]
 
     def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
         """The leaf switches of the members, for the search."""
-        return {"topology": {node: known[node]["nccl_fabric_leaf"] for node in members if known[node].get("nccl_fabric_leaf")}}
+        leaf = f"{self.name}_leaf"
+        return {"topology": {node: known[node][leaf] for node in members if known[node].get(leaf)}}
 
     def opinions(
         self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]

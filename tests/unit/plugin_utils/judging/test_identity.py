@@ -124,6 +124,13 @@ def test_a_machine_without_gpus_is_skipped_only_where_the_inventory_says_so() ->
     assert both(stack(gpus=0), seen, stated={"n1": {"gpu_count": 0}})[1] == ("SKIPPED", "no_gpu_expected")
 
 
+def test_a_test_for_others_is_skipped_only_where_something_of_the_node_was_measured() -> None:
+    seen = failed("n1", "other_accelerator", "not_applicable")
+    assert both(stack(), seen)[1] == ("SKIPPED", "other_accelerator")
+    alone = judge([item()], [seen])
+    assert not alone.accepted and (alone.planned[0]["verdict"], alone.planned[0]["reason_code"]) == ("UNKNOWN", "other_accelerator")
+
+
 @pytest.mark.parametrize(
     "other",
     [who(machine="b" * 32), who(of="y"), who(5, of="y"), who(None, "b" * 32), who(node_info="another"), who(machine="b" * 32, of="y")],

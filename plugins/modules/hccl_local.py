@@ -1,0 +1,186 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hccl_local
+short_description: Measure HCCL between the NPUs of one node with hccl_test
+version_added: 0.1.0
+author: The gpufleet.acceptance team (@gpufleet)
+description:
+  - Runs CANN's hccl_test with one rank for each NPU of this node, started by mpirun, and returns every row that was printed, with the bus
+    bandwidth that follows from it and the state of the NPUs before, during and after.
+  - A slow result is a result. The module fails only where it was called wrongly.
+extends_documentation_fragment: gpufleet.acceptance.probe
+options:
+  ops:
+    description: Collectives to measure, where O(checks) is not given.
+    type: list
+    elements: str
+    choices:
+      [all_gather, all_gatherv, all_reduce, alltoall, alltoallv, alltoallvc, broadcast, reduce, reduce_scatter, reduce_scatterv, scatter]
+    default: [all_reduce]
+  gpus:
+    description: How many NPUs of a node take part, V(all) or a number, where O(checks) is not given.
+    type: str
+    default: all
+  sizes:
+    description:
+      - Smallest and largest message, V(8K:64M) for example, where O(checks) is not given.
+      - V(auto) as largest is the largest power of two that fits, 16 GiB at most.
+    type: str
+    default: 8K:64M
+  type:
+    description: Data type, as hccl_test names it, where O(checks) is not given.
+    type: str
+    default: fp32
+  reduction:
+    description: What the collectives compute that compute anything.
+    type: str
+    choices: [sum, prod, max, min]
+    default: sum
+  factor:
+    description: Each message is this many times the one before.
+    type: int
+    default: 2
+  iterations:
+    description: Timed iterations per message size. V(0) leaves it to hccl_test.
+    type: int
+    default: 20
+  warmup:
+    description: Iterations before the clock starts. V(0) leaves it to hccl_test.
+    type: int
+    default: 5
+  binary_dir:
+    description: Folder of the hccl_test programs; empty to look them up in C(PATH).
+    type: str
+    default: ""
+  extra_args:
+    description: More arguments for hccl_test. With C(-c 0) nothing is checked, and the result is V(unchecked).
+    type: list
+    elements: str
+    default: []
+  test_timeout:
+    description: Deadline of one launch in seconds.
+    type: float
+    default: 600.0
+  env:
+    description: Environment variables for every rank.
+    type: dict
+    default: {}
+  mpirun:
+    description: The launcher. Its kind and version are found out.
+    type: str
+    default: mpirun
+  mpi_args:
+    description: More arguments for the launcher, as it understands them.
+    type: list
+    elements: str
+    default: []
+  gpu_count:
+    description: How many NPUs the node must have. A node with another number is an error. V(0) says that it has none.
+    type: int
+  nvidia_smi:
+    description: The nvidia-smi program, by which a node with GPUs of that kind is told from one with NPUs.
+    type: str
+    default: nvidia-smi
+"""
+
+EXAMPLES = r"""
+- name: Measure all-reduce between all NPUs
+  gpufleet.acceptance.hccl_local:
+    binary_dir: /usr/local/Ascend/ascend-toolkit/latest/tools/hccl_test/bin
+    mpirun: /usr/local/mpich/bin/mpirun
+  register: hccl
+"""
+
+RETURN = r"""
+observations:
+  description: What was measured, or why it was not; one entry per check of the group, one per finding of the search, one per member.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    check:
+      description: The collective, V(localise) for a finding, V(member) for the node's own part.
+      type: str
+    variant:
+      description: Settings of the check.
+      type: str
+    subject:
+      description: What it is about, as C(kind), C(id) and C(members).
+      type: dict
+    outcome:
+      description: V(measured), V(error), V(timeout), V(missing) or V(not_applicable).
+      type: str
+    reason_code:
+      description: Why it is not measured, from a closed list.
+      type: str
+    reason:
+      description: The same as a sentence a person can act on.
+      type: str
+    metrics:
+      description: Numbers with their units.
+      type: dict
+    series:
+      description: Rows of a sweep.
+      type: list
+      elements: dict
+    context:
+      description: The hardware and the settings that the numbers depend on; of a finding, the tests that speak for it.
+      type: dict
+    evidence:
+      description: What else changed on the node while the group ran.
+      type: dict
+    command:
+      description: The command line.
+      type: list
+      elements: str
+    raw_z:
+      description: The output, zlib and base64.
+      type: str
+state:
+  description: V(done), V(running), V(refused) or V(check_mode).
+  returned: always
+  type: str
+undone:
+  description: What an earlier session that was killed had left on the node and this one put right.
+  returned: when not in check mode
+  type: list
+  elements: str
+"""
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl, hccl_local
+
+# The file in probes/ that does the work on a node.
+PROBE = "hccl_local"
+OPTIONS = {
+    "checks": runner.CHECKS,
+    "ops": {"type": "list", "elements": "str", "choices": list(hccl.OPS), "default": ["all_reduce"]},
+    "gpus": {"type": "str", "default": "all"},
+    "sizes": {"type": "str", "default": "8K:64M"},
+    "type": {"type": "str", "default": "fp32"},
+    "reduction": {"type": "str", "choices": ["sum", "prod", "max", "min"], "default": "sum"},
+    "factor": {"type": "int", "default": 2},
+    "iterations": {"type": "int", "default": 20},
+    "warmup": {"type": "int", "default": 5},
+    "binary_dir": {"type": "str", "default": ""},
+    "extra_args": {"type": "list", "elements": "str", "default": []},
+    "test_timeout": {"type": "float", "default": 600.0},
+    "env": {"type": "dict", "default": {}},
+    "mpirun": {"type": "str", "default": "mpirun"},
+    "mpi_args": {"type": "list", "elements": "str", "default": []},
+    "gpu_count": {"type": "int"},
+    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+}
+
+
+def main() -> None:
+    runner.main(hccl_local.probe, OPTIONS, "hccl_local", default_checks=hccl_local.default_checks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the head of an HCCL group makes of what a launch printed, and what ranks say of themselves, by real shells."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, hccl
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+
+TABLE = (
+    "the minbytes is 33554432, maxbytes is 67108864, iters is 20, warmup_iters is 5\n"
+    "data_size(Bytes): |   aveg_time(us): | alg_bandwidth(GB/s): | check_result:\n"
+    "33554432          | 1315.10        | 25.51474             | success\n"
+    "67108864          | 2630.20        | 25.51474             | success\n"
+)
+PARAMS: dict[str, t.Any] = {
+    "env": {}, "mpirun": "mpirun", "mpi_args": [], "token": "", "key": None, "group": "hccl", "ssh_args": [], "members": [], "factor": 2,
+    "iterations": 20, "warmup": 5, "reduction": "sum", "extra_args": [], "binary_dir": "", "floors": [],
+}  # fmt: skip
+
+
+class Plain(launching.Launcher):
+    """Launches nothing around the ranks."""
+
+    def commands(self, entry: t.Any, seats: t.Any, each: int, argv: list[str], env: dict[str, str]) -> list[launching.Command]:
+        return [launching.Command(argv, env)]
+
+
+def said(*ends: tuple[int, str, int]) -> str:
+    return "".join(f"gpufleet: rank {rank} on {host} ended with status {status}.\n" for rank, host, status in ends)
+
+
+BEGUN = TABLE.partition("data")[0]
+ALL = said((0, "npu-01", 0), (1, "npu-01", 0), (2, "npu-02.example.com", 0), (3, "npu-02", 0))
+
+
+def read(out: str, err: str, rc: int = 0, timed_out: bool = False, op: str = "all_reduce") -> fabric.Launch:
+    head = hccl.Head(PARAMS, Node(60), None)
+    head.launcher.version = "Hydra 4.3.2"
+    seats = [group.Seat(f"node-{number}", f"10.0.0.{number}", hostname=f"npu-0{number}") for number in (1, 2)]
+    argv = ["mpirun", "-n", "4", *launching.watched([f"/opt/bin/{op}_test", "-p", "2"])]
+    job = launching.Job([launching.Command(argv, {})], seats, 4, 30, "")
+    job.out, job.err, job.rc, job.timed_out = out, err, rc, timed_out
+    return head._read(job)
+
+
+def test_a_whole_table_of_all_ranks() -> None:
+    launch = read(TABLE, ALL)
+    assert launch.outcome == "measured" and launch.busbw(67108864) == pytest.approx(25.51474 * 1.5)
+    assert launch.read["peak_busbw"]["unit"] == "GB/s"
+    assert launch.job.shown() == ["mpirun", "-n", "4", "/opt/bin/all_reduce_test", "-p", "2"]
+    assert read(TABLE, ALL, op="broadcast").busbw(67108864) == pytest.approx(25.51474)
+
+
+def test_units_of_1024_are_made_gb() -> None:
+    table = TABLE.replace("25.51474", "23.76245")
+    launch = read(table, ALL)
+    assert launch.outcome == "measured" and launch.busbw(67108864) == pytest.approx(25.51474 * 1.5, rel=1e-5)
+    assert launch.read["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "rc", "code", "words"),
+    [
+        (TABLE, said((0, "npu-01", 0), (1, "npu-01", 0)), 0, "rank_mismatch", "all 4 ranks ran on node-1"),
+        (TABLE, said((0, "npu-01", 0), (1, "npu-01", 0), (2, "npu-02", 0)), 0, "rank_mismatch", "each of 2 nodes should have 2 ranks"),
+        (TABLE, "", 0, "rank_mismatch", "none on node-1, node-2"),
+        (TABLE * 4, ALL, 0, "not_mpi", "several tables"),
+        (TABLE, said((2, "npu-02", 3)), 137, "rank_died", "rank 2 on node-2 ended with status 3"),
+        ("", said((2, "npu-02", 139)), 9, "rank_died", "rank 2 on node-2 was killed (status 139)"),
+        ("", "sh: 1: /opt/bin/all_reduce_test: not found\n" + said((3, "npu-02", 127)), 9, "tool_missing", "node-2 does not have"),
+        ("", said((3, "npu-02", 126)), 9, "tool_not_executable", "node-2 cannot execute"),
+        (TABLE.replace("success", "NULL"), ALL, 0, "unchecked", "not checked"),
+        (TABLE + "local rank_id 1, check result failed, 8192 | 1.0 | 1.0 | failed\n", ALL, 0, "wrong_results", "rank_id 1"),
+        (TABLE.rsplit("6710", 1)[0], ALL, 0, "incomplete_output", "end at 33554432"),
+        ("", "ssh: connect to host 10.0.0.2 port 22: Connection refused\n", 255, "unreachable", "10.0.0.2"),
+    ],
+)
+def test_what_is_no_measurement(out: str, err: str, rc: int, code: str, words: str) -> None:
+    launch = read(out, err, rc)
+    assert (launch.outcome, launch.code) == ("error", code) and words in str(launch.reason), launch.reason
+
+
+def test_ranks_that_left_are_named_where_the_others_wait() -> None:
+    launch = read(BEGUN, said((2, "npu-02", 0)), timed_out=True)
+    assert launch.code == "rank_died" and "2 on node-2" in str(launch.reason)
+    assert read(BEGUN, "", timed_out=True).code == "timeout"
+
+
+@pytest.mark.parametrize(("command", "status"), [("exit 0", 0), ("exit 3", -9), ("kill -SEGV $$", -9)])
+def test_a_rank_says_how_it_ended(command: str, status: int) -> None:
+    argv = launching.watched(["/bin/sh", "-c", command])
+    done = subprocess.run(argv, env={"PATH": "/usr/bin:/bin", "PMI_RANK": "5"}, capture_output=True, text=True, check=False)
+    ((rank, _host, said_status),), rest = launching.ends(done.stderr)
+    assert (rank, said_status, done.returncode) == ("5", {"exit 0": 0, "exit 3": 3}.get(command, 139), status) and "gpufleet" not in rest
+
+
+def test_a_missing_program_is_status_127(tmp_path: pathlib.Path) -> None:
+    done = subprocess.run(launching.watched([str(tmp_path / "none")]), capture_output=True, text=True, check=False)
+    (end,), rest = launching.ends(done.stderr)
+    assert end.status == 127 and "not found" in rest
+
+
+def test_operations_are_told_what_to_compute() -> None:
+    head = hccl.Head(PARAMS, Node(60), None)
+    seats = [group.Seat("a", "localhost", local=True, hostname="a", gpus=["x", "y", "z"])]
+    head.launcher = Plain()
+    for op in hccl.OPS:
+        words = head._job(op, {"type": "fp16"}, seats, [1, 2], ("8K", "64M"), 10).argv
+        assert ("-o" in words) == (op in hccl.REDUCING) and words[words.index("-p") + 1] == "2" and words[words.index("-d") + 1] == "fp16"
+
+
+def test_the_stage_brings_every_node_by_itself() -> None:
+    stages = registry.shipped()
+    assert stages["hccl"].before == ("hccl_local",) and stages["hccl"].floor == ("busbw", "GB/s")
+    assert not stages["hccl_local"].between and stages["hccl_local"].devices
