@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Proposes expectations from what a run measured."""
+"""Proposes expectations from what a run, or the accepted runs of some days, measured."""
 
 from __future__ import annotations
 
@@ -25,13 +25,9 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         args = self._task.args
         try:
-            run = Run.open(str(args["results_dir"]), str(args["run_id"]))
-            evidence = integrity.gather(run, run.plan())
-            if evidence.changed:
-                raise RunError(f"run {run.id} is not what was written: {evidence.changed[0]}")
-            found = baseline.propose(evidence.records, run.id, utc()[:10])
+            found, folder = self._proposed({name: str(value or "") for name, value in args.items()})
             text = found.text
-            path = pathlib.Path(str(args.get("file") or run.dir / "expectations.yml"))
+            path = pathlib.Path(str(args.get("file") or folder / "expectations.yml"))
             before = path.read_text(encoding="utf-8") if path.is_file() else ""
             if not self._task.check_mode:
                 write_atomically(path, text)
@@ -45,6 +41,25 @@ class ActionModule(ActionBase):
             "count": len(found.entries),
             "diff": {"before": before, "after": text, "before_header": str(path), "after_header": str(path)},
         }
+
+
+    @staticmethod
+    def _proposed(args: dict[str, str]) -> tuple[baseline.Proposal, pathlib.Path]:
+        """From one run or a range of them, and the folder that it is written to unless somebody says where."""
+        given = {name: args[name] for name in ("since", "until") if args.get(name)}
+        if args.get("run_id") and given:
+            raise RunError(f"found run_id {args['run_id']} and {' '.join(map(' '.join, given.items()))}, expected a run or a range of days")
+        if given:
+            from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import ranging, store
+
+            results = args["results_dir"]
+            with store.Store(store.url_of(results, args.get("url", ""))) as history:
+                return ranging.propose(history, results, args.get("since", ""), args.get("until", ""), utc()[:10]), pathlib.Path(results)
+        run = Run.open(args["results_dir"], args.get("run_id", ""))
+        evidence = integrity.gather(run, run.plan())
+        if evidence.changed:
+            raise RunError(f"run {run.id} is not what was written: {evidence.changed[0]}")
+        return baseline.propose(evidence.records, run.id, utc()[:10]), run.dir
 
 
 def said(found: baseline.Proposal, path: str) -> list[str]:

@@ -6,24 +6,32 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: baseline
-short_description: Propose expectations from what a run measured
+short_description: Propose expectations from what runs measured
 version_added: 0.1.0
 author: The gpufleet.acceptance team (@gpufleet)
 description:
-  - Writes a file of expectations from the median of identical nodes of a run. The file is ignored until somebody has read it
+  - Writes a file of expectations from the median of identical nodes of a run, or of all accepted runs of some days, of which each
+    node counts once, with its own median. The file is ignored until somebody has read it
     and removed its C(proposed).
   - Used by C(playbooks/baseline.yml). Runs on the controller and connects to no host.
+extends_documentation_fragment: gpufleet.acceptance.history
 options:
   run_id:
-    description: The run.
+    description: The run. Empty where O(since) or O(until) is given.
     type: str
-    required: true
-  results_dir:
-    description: Folder of all runs.
+    default: ""
+  since:
+    description:
+      - The first day of a range, as V(2026-08-01), or how long ago, as V(30d), V(8w), V(6m), V(1y). The runs of the range are those that
+        the history knows as accepted, what they measured is in their folders.
     type: str
-    required: true
+    default: ""
+  until:
+    description: The last day of a range, as O(since).
+    type: str
+    default: ""
   file:
-    description: Where to write; empty for C(expectations.yml) in the run's folder.
+    description: Where to write; empty for C(expectations.yml) in the folder of the run, of a range in that of all runs.
     type: str
     default: ""
 attributes:
@@ -39,6 +47,13 @@ EXAMPLES = r"""
 - name: Propose expectations
   gpufleet.acceptance.baseline:
     run_id: 20260101T000000Z-0a1b2c
+    results_dir: results
+  run_once: true
+
+- name: Propose expectations from the accepted runs of a month
+  gpufleet.acceptance.baseline:
+    since: 2026-08-01
+    until: 2026-08-31
     results_dir: results
   run_once: true
 """

@@ -118,7 +118,7 @@ class _Before:
         self.run, self.plan, self.loader, self.task_vars = run, plan, loader, task_vars
         self.notes: list[str] = []
 
-    def say(self, deciding: t.Mapping[Key, t.Any], numbers: t.Sequence[past.Number]) -> past.Told | None:
+    def say(self, deciding: t.Mapping[Key, t.Any], numbers: t.Iterable[past.Number]) -> past.Told | None:
         try:
             asked = _history(self.loader, self.task_vars)
             told = since.past(self.run.dir.parent, self.plan, deciding, numbers, asked.options) if asked else None

@@ -38,7 +38,7 @@ TOLD = frozenset((*regression.ALARMS, Kind.HICCUP, Kind.IMPROVEMENT))
 
 
 def told(
-    store: Store, plan: Record, deciding: t.Mapping[keys.Key, Record], numbers: t.Sequence[Number], seconds: float = SECONDS
+    store: Store, plan: Record, deciding: t.Mapping[keys.Key, Record], numbers: t.Iterable[Number], seconds: float = SECONDS
 ) -> Told:
     """What became of each number of a run."""
     end = time.monotonic() + seconds

@@ -168,8 +168,8 @@ def found_in_runs(store: Store, asked: Asked) -> t.Iterator[tuple[Record, list[R
                     yield _shown(run), found
 
 
-def since_when(text: str, today: datetime.date | None = None) -> str:
-    """2026-08-01, or 30d, 8w, 6m, 1y ago, as the day."""
+def since_when(text: str, today: datetime.date | None = None, name: str = "since") -> str:
+    """2026-08-01, or 30d, 8w, 6m, 1y ago, as the day; `name` is what was asked."""
     if not text:
         return ""
     ago = _AGO.fullmatch(text.strip())
@@ -179,7 +179,7 @@ def since_when(text: str, today: datetime.date | None = None) -> str:
     try:
         return datetime.date.fromisoformat(text.strip()).isoformat()
     except ValueError:
-        raise HistoryError(f"since: found {text!r}, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y") from None
+        raise HistoryError(f"{name}: found {text!r}, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y") from None
 
 
 def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int, Record]:

@@ -32,20 +32,21 @@ def past(
     results: pathlib.Path,
     plan: t.Mapping[str, t.Any],
     deciding: t.Mapping[Key, t.Any],
-    numbers: t.Sequence[Number],
+    numbers: t.Iterable[Number],
     options: Options,
     seconds: float = SECONDS,
 ) -> Told | None:
-    """What became of the numbers of a run since the runs before it, None where there were none. RunError where it cannot be said."""
+    """What became of the numbers of a run since the runs before it; None where nothing is to be said, RunError where it cannot be."""
 
-    def ask() -> Told:
+    def ask() -> Told | None:
         # Half a second of imports, which nobody pays who has no history.
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import past, store
 
         with store.Store(store.url_of(results, str(options["url"]))) as history:
-            return past.told(history, plan, deciding, numbers)
+            found = past.told(history, plan, deciding, numbers)
+        return found if found.compared or found.short or found.left_out else None
 
-    return _answered(ask, seconds) if _is_there(results, options) and numbers else None
+    return _answered(ask, seconds) if _is_there(results, options) else None
 
 
 def last_accepted(of: Judged, options: Options, seconds: float = SECONDS) -> dict[str, t.Any] | None:

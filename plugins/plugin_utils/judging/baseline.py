@@ -38,6 +38,17 @@ class Proposal(t.NamedTuple):
     left_out: list[str]
 
 
+class Source(t.NamedTuple):
+    """What a run measured. `who` says who a measurement's subject is, whatever it was called in that run."""
+
+    measurements: t.Iterable[t.Any]
+    who: t.Callable[[dict[str, t.Any]], str]
+
+
+# {entry as JSON: {kind of subject: {what was measured of whom: values, one of each run}}}
+Values = t.Dict[str, t.Dict[str, t.Dict[t.Tuple[str, str], t.List[float]]]]
+
+
 def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: int = bands.NEIGHBOURS) -> Proposal:
     """Expectations, one for each kind of hardware, check, metric and message size.
 
@@ -45,29 +56,45 @@ def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: in
     shows errors, and without nodes of which anything in the run is fatal (wrong results, a lost GPU, memory errors). Of groups of nodes
     there are seldom that many: one is enough, and what fewer than `minimum` of them say is `derived`. `date` is YYYY-MM-DD.
     """
+    return propose_of([Source(measurements, lambda m: str(m["subject"]["id"]))], lambda: f"run {run_id}", date, minimum)
+
+
+def propose_of(runs: t.Iterable[Source], said: t.Callable[[], str], date: str, minimum: int = bands.NEIGHBOURS) -> Proposal:
+    """Of several runs, which are one after the other looked at and then called what is `said`: what counts of each subject is the median of
+    its runs, so that a node that was measured often is still one."""
+    groups: Values = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
+    for run in runs:
+        _add(groups, run)
+    return _proposal(groups, said(), date, minimum)
+
+
+def _add(groups: Values, run: Source) -> None:
     latest: dict[t.Any, dict[str, t.Any]] = {}
     bad: set[tuple[str, str]] = set()
-    for m in sorted(filter(well_formed, measurements), key=lambda m: (m["attempt"], json.dumps(m, sort_keys=True))):
+    for m in sorted(filter(well_formed, run.measurements), key=lambda m: (m["attempt"], json.dumps(m, sort_keys=True))):
         if _is_fatal(m):
             bad.add(subjects.bearer(m["subject"]))
         if m["outcome"] == "measured":
             latest[m["stage"], m["check"], m["variant"], m["subject"]["id"]] = m
     # Where a search has found something in a group, what the group gave is no example.
     suspect = {(m["stage"], m["target"]) for m in latest.values() if m["context"].get("findings") and not m["metrics"]}
-    groups: dict[str, dict[str, list[float]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for m in latest.values():
         # A node that computes wrong values or loses its GPUs is no yardstick.
         concerned = {subjects.bearer(m["subject"]), *(("node", node) for node in subjects.nodes_of(m["subject"]))}
         searched = m["subject"]["kind"] == "group" and (m["stage"], m["target"]) in suspect
         if not m["evidence"].get("changes") and not concerned & bad and not searched:
             for entry, value in _numbers(m):
-                groups[json.dumps(entry, sort_keys=True)][m["subject"]["kind"]].append(value)
+                groups[json.dumps(entry, sort_keys=True)][m["subject"]["kind"]][run.who(m), m["variant"]].append(value)
+
+
+def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
     entries: dict[str, dict[str, t.Any]] = {}
     left_out = []
     for text, kinds in sorted(groups.items()):
         # A node's number is that of its slowest GPU; where there are the GPUs' own, they are what is typical.
         kind = "gpu" if "gpu" in kinds else max(kinds, key=lambda k: len(kinds[k]))
-        entry, values = json.loads(text), _without_outliers(kinds[kind], json.loads(text)["better"])
+        entry = json.loads(text)
+        values = _without_outliers([statistics.median(of_one) for of_one in kinds[kind].values()], entry["better"])
         simulated = entry.pop("simulated")
         name = _id(entry["match"], entries)
         if len(values) < (1 if kind == "group" else minimum):
@@ -82,7 +109,7 @@ def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: in
             "value": float(f"{statistics.median(values):.5g}"),
             "unit": entry["unit"],
             "better": entry["better"],
-            "source": f"{'SIMULATED ' if simulated else ''}run {run_id}: "
+            "source": f"{'SIMULATED ' if simulated else ''}{said}: "
             + (
                 f"what one {kind} gave, which nothing was compared with"
                 if len(values) == 1
@@ -97,7 +124,7 @@ def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: in
         else:
             entries[name] = whole
     head = [
-        f"# Proposed from run {run_id}. A fleet that is slow as a whole proposes slow values: compare with the shipped",
+        f"# Proposed from {said}. A fleet that is slow as a whole proposes slow values: compare with the shipped",
         "# tables and with what your hardware should give. Ignored until 'proposed: true' is removed; then name this",
         "# file in acceptance_expectation_files.",
         *(f"# Left out: {line}" for line in left_out),

@@ -60,4 +60,4 @@ class Told:
 
 
 # By what was measured (of each key the attempt that is judged) and its numbers; None where there is nothing to compare with.
-Past = t.Callable[[t.Mapping[Key, t.Any], t.Sequence[Number]], "Told | None"]
+Past = t.Callable[[t.Mapping[Key, t.Any], t.Iterable[Number]], "Told | None"]

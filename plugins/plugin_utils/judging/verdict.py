@@ -248,7 +248,7 @@ class _Court:
         for key, opinion in self._against_others(chosen):
             opinions[key].append(opinion)
         if self.before is not None and self.regression != "off":
-            self.told = self.before(self.deciding, list(self._numbers(chosen)))
+            self.told = self.before(self.deciding, self._numbers(chosen))
         if self.told:
             self.notes += self.told.left_out
             for change in self.told.changes:
@@ -357,12 +357,13 @@ class _Court:
                 if found:
                     yield key, _outlier(what, value, found, "below_siblings", "the median of its node's other GPUs")
 
-    def _numbers(self, chosen: dict[Key, list[tuple[Expectation, bands.Reading]]]) -> t.Iterator[past.Number]:
+    def _numbers(self, chosen: dict[Key, Compared]) -> t.Iterator[past.Number]:
         """Numbers to hold against earlier ones: those with an expectation for all sizes, and the one that stands for the check."""
         for key, record in self.deciding.items():
-            if record["outcome"] != "measured" or record["context"].get("comparable") is False or bands.impossible(record):
+            compared = chosen[key]
+            if record["outcome"] != "measured" or record["context"].get("comparable") is False or compared is None:
                 continue
-            better = {expectation.metric: expectation.better for expectation, found in chosen[key] if found.size is None}
+            better = {expectation.metric: expectation.better for expectation, found in compared if found.size is None}
             metric = primary(record)
             if metric is not None:
                 better.setdefault(metric, better_of(record["metrics"][metric]["unit"]))

@@ -1,0 +1,71 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The accepted runs of a range of days, for expectations that are proposed from them: the history says which, their folders what
+they measured.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import schema, searching
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identity import Identities, who
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+
+
+def propose(store: Store, results_dir: str, since: str, until: str, date: str) -> baseline.Proposal:
+    """Expectations from the accepted runs of these days, both of them included; empty is from the first, or to the last."""
+    names = _accepted(store, since, until)
+    used: list[str] = []
+    left_out: list[str] = []
+    found = baseline.propose_of(_measured(results_dir, names, used, left_out), lambda: _said(used), date)
+    if not used:
+        raise HistoryError(f"none of the {len(names)} accepted runs can be read: {left_out[0]}")
+    return found._replace(left_out=[*left_out, *found.left_out])
+
+
+def _said(runs: list[str]) -> str:
+    return f"{len(runs)} accepted runs, {runs[0]} to {runs[-1]}" if len(runs) > 1 else f"run {''.join(runs)}"
+
+
+def _accepted(store: Store, since: str, until: str) -> list[str]:
+    """The oldest first."""
+    first, last = searching.since_when(since), searching.since_when(until, name="until")
+    if first and last and first > last:
+        raise HistoryError(f"found since {since} and until {until}, expected a first day that is not after the last one")
+    run, judgement = schema.run, schema.judgement
+    asked = sa.select(run.c.name, run.c.planned_at, judgement.c.folder, judgement.c.accepted)
+    asked = asked.join(judgement, judgement.c.run_id == run.c.id).where(~run.c.pruned).order_by(run.c.name, judgement.c.folder)
+    with store.reading() as connection:
+        rows = [row for row in connection.execute(asked) if first <= row.planned_at[:10] <= (last or row.planned_at[:10])]
+    judged = {row.name: bool(row.accepted) for row in rows}  # of each the last, which holds
+    accepted = [name for name, good in judged.items() if good]
+    if not accepted:
+        given = " ".join(f"{name} {text}" for name, text in (("since", since), ("until", until)) if text)
+        there = f"{len(judged)} runs are there" if judged else "no run is there"
+        raise HistoryError(f"{given}: {there} in the history {store.where}, expected one that was accepted")
+    return accepted
+
+
+def _measured(results_dir: str, names: t.Iterable[str], used: list[str], left_out: list[str]) -> t.Iterator[baseline.Source]:
+    """One run after the other; those whose folder is gone or not what was written are named in `left_out`."""
+    for name in names:
+        try:
+            run = Run(results_dir, name)
+            evidence = integrity.gather(run, run.plan())
+            if evidence.changed:
+                raise RunError(f"it is not what was written: {evidence.changed[0]}")
+        except (RunError, OSError, ValueError) as error:
+            left_out.append(f"run {name}: {error}")
+            continue
+        used.append(name)
+        identities = Identities([m for m in evidence.records if well_formed(m)])
+        yield baseline.Source(evidence.records, lambda m, of=identities: of.of(who(m)))  # type: ignore[misc]
