@@ -65,7 +65,11 @@ class Worker:
         # The draws on the CPU are the same for all GPUs: nothing of them may depend on how threads share the work.
         self.torch.set_num_threads(1)
         deterministic(self.torch)
-        self.place = self.torch.device("cpu" if self.backend.kind == "cpu" else f"{self.backend.kind}:0")
+        place = self.torch.device("cpu" if self.backend.kind == "cpu" else f"{self.backend.kind}:0")
+        # Made once, since drawing it takes seconds on the CPU, by all processes at once.
+        self.training = Training(self.torch, place, wanted["seed"], width=wanted["width"], batch=wanted["batch"])
+        self.start = [parameter.detach().clone() for parameter in self.training.net.parameters()]
+        self.fresh = copy.deepcopy(self.training.optimiser.state_dict())
 
     def settle(self) -> None:
         self.backend.api.synchronize(0)
@@ -74,16 +78,18 @@ class Worker:
         check = {name: order[name] for name in ("dtype", "shape", "mode")}
         measure(self.backend, {**check, "mode": "alone"}, self.wanted["seconds"], self.wanted["warmup_seconds"])
 
-    def begun(self) -> Training:
-        return Training(self.torch, self.place, self.wanted["seed"], width=self.wanted["width"], batch=self.wanted["batch"])
-
-    def flops(self, training: Training) -> float:
+    @property
+    def flops(self) -> float:
         """Operations of a step: two for each weight and sample on the way there, four on the way back."""
-        weights = sum(int(p.numel()) for p in training.net.parameters() if p.dim() == 2)
+        weights = sum(int(p.numel()) for p in self.training.net.parameters() if p.dim() == 2)
         return 6.0 * float(self.wanted["batch"]) * weights
 
-    def lap(self, training: Training, steps: int) -> t.Tuple[t.List[float], float, int]:
-        """The losses of some steps, and the time of the last so many of them."""
+    def lap(self, steps: int) -> t.Tuple[t.List[float], float, int]:
+        """The losses of some steps from the start on, and the time of the last so many of them."""
+        with self.torch.no_grad():
+            for parameter, value in zip(self.training.net.parameters(), self.start):
+                parameter.copy_(value)
+        self.training.optimiser.load_state_dict(copy.deepcopy(self.fresh))
         losses, untimed = [], min(FIRST_STEPS, steps - 1)
         self.backend.torch.backends.cuda.matmul.allow_tf32 = True
         clock = time.perf_counter()
@@ -91,7 +97,7 @@ class Worker:
             if number == untimed:
                 self.settle()
                 clock = time.perf_counter()
-            losses.append(training.step(number))
+            losses.append(self.training.step(number))
             if (number + 1) % STEPS_PER_PULSE == 0:
                 self.settle()
                 say(kind="pulse")
@@ -101,9 +107,8 @@ class Worker:
 
     def train(self, order: Record) -> None:
         began = time.monotonic()
-        training = self.begun()
-        losses, took, timed = self.lap(training, order["steps"])
-        parameters, gradients = training.digests()
+        losses, took, timed = self.lap(order["steps"])
+        parameters, gradients = self.training.digests()
         start, end = learnt(losses)
         say(
             kind="result",
@@ -113,27 +118,20 @@ class Worker:
             end=finite(end),
             fingerprint=f"{curve(losses)}-{parameters:x}-{gradients:x}",
             step_ms=took / timed * 1e3,
-            tflops=self.flops(training) * timed / took / 1e12,
+            tflops=self.flops * timed / took / 1e12,
             took_s=time.monotonic() - began,
         )
 
     def burn(self, order: Record) -> None:
         """The same laps of training again and again: each must be as the first one, bit for bit."""
         began = time.monotonic()
-        training, steps = self.begun(), order["steps"]
-        start = [parameter.detach().clone() for parameter in training.net.parameters()]
-        fresh = copy.deepcopy(training.optimiser.state_dict())
+        steps, flops = order["steps"], self.flops
         end = time.monotonic() + order["minutes"] * MINUTE
         first, wrong, first_wrong, laps = "", 0, None, 0
         minute_began, minutes, steps_of_minute, slowest = time.monotonic(), 0, 0, 0.0
-        flops = self.flops(training)
         while time.monotonic() < end or laps < 2:
             lap_began = time.monotonic()
-            with self.torch.no_grad():
-                for parameter, value in zip(training.net.parameters(), start):
-                    parameter.copy_(value)
-            training.optimiser.load_state_dict(copy.deepcopy(fresh))
-            losses, _took, _timed = self.lap(training, steps)
+            losses, _took, _timed = self.lap(steps)
             fingerprint = curve(losses)
             first = first or fingerprint
             laps, steps_of_minute = laps + 1, steps_of_minute + steps
