@@ -15,9 +15,9 @@ description:
   - Used by the acceptance playbooks. Runs on the controller and connects to no host.
 options:
   mode:
-    description: Whether to begin a run or to go on with an old one.
+    description: Whether to begin a run, a quick test, whose stages measure in small, or to go on with an old one.
     type: str
-    choices: [run, resume]
+    choices: [run, quick, resume]
     default: run
   run_id:
     description: The run to go on with.

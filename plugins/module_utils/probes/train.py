@@ -35,7 +35,9 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
     seen = gpu.snapshot(node, params["nvidia_smi"])
     kind = seen.get("kind", "nvidia")
-    refusal = gpu.refusal(seen, params["gpu_count"], "training", params["mig"], kind)
+    # Who asks for some of the GPUs sees no others in a pod.
+    expected = params["gpu_count"] if params["gpu_count"] == 0 or not params["gpus"] else None
+    refusal = gpu.refusal(seen, expected, "training", params["mig"], kind)
     simulated = bool(seen.get("simulated"))
     if refusal:
         outcome, code, reason = refusal
@@ -85,14 +87,15 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
 
 def default_checks(params: Record) -> list[dict[str, str]]:
     """The checks of a call that names none."""
+    gpus = params["gpus"] or None
     found = [
-        {"check": "compute", "variant": observation.variant(mode=mode, shape=params["shape"], type=dtype)}
+        {"check": "compute", "variant": observation.variant(gpus=gpus, mode=mode, shape=params["shape"], type=dtype)}
         for dtype in params["types"]
         for mode in params["modes"]
     ]
-    found += [{"check": "train", "variant": observation.variant(mode=mode, steps=params["steps"])} for mode in params["modes"]]
+    found += [{"check": "train", "variant": observation.variant(gpus=gpus, mode=mode, steps=params["steps"])} for mode in params["modes"]]
     if params["minutes"]:
-        found.append({"check": "burn_in", "variant": observation.variant(minutes=params["minutes"])})
+        found.append({"check": "burn_in", "variant": observation.variant(gpus=gpus, minutes=params["minutes"])})
     return found
 
 

@@ -24,7 +24,7 @@ Record = t.Dict[str, t.Any]
 Stated = t.Mapping[str, t.Mapping[str, t.Any]]
 
 # Stages whose context tells of all GPUs of the node; a team's own may mean whatever it likes by the same words.
-_TELLING = ("stack", "nccl_node", "gemm", "nccl_fabric", "hccl_local", "hccl")
+_TELLING = ("stack", "nccl_node", "gemm", "train", "nccl_fabric", "hccl_local", "hccl")
 _SOME_GPUS = re.compile(r"(?:^| )gpus=\d+(?: |$)")
 MEMBER = "member"
 SHOWN = 4

@@ -651,7 +651,9 @@ class _Court:
             why += f", {len(self.warnings)} WARN of the run as a whole" if self.warnings else ""
             why += f", {mine['KNOWN_FAIL']} under a waiver" if mine["KNOWN_FAIL"] else ""
         if partial:
-            why += "; PARTIAL: this run left parts of the fleet or of the stages out"
+            quick = "a quick test is no acceptance" if self.plan.get("not_proven") else ""
+            parts = "this run left parts of the fleet or of the stages out" if self._left_out() or not quick else ""
+            why += f"; PARTIAL: {' and '.join(filter(None, (quick, parts)))}"
         done = sum(self._done(v) for v in planned)
         return Judgement(
             verdicts=everything,
@@ -680,6 +682,9 @@ class _Court:
             tables=self.tables,
             past=self.told,
         )
+
+    def _left_out(self) -> bool:
+        return bool(self.plan.get("left_out") or self.plan.get("skipped_stages"))
 
     def _done(self, verdict: Verdict) -> bool:
         record = self.deciding.get(key_of(verdict))

@@ -35,7 +35,9 @@ def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]], what: str
         # What reaching a node costs the controller: measured, 0.2 s of two cores per node and stage, before what the node does.
         reach = 0.1 * sum(len({i["target"] for i in plan["items"] if i["stage"] == s["name"]}) for s in plan["stages"])
         lines.append(f"  about {total + reach:.0f} s in all where nothing hangs")
-    if plan["partial"]:
+    if plan.get("not_proven"):
+        lines.append(f"PARTIAL: a quick test, which does not show {', '.join(plan['not_proven'])}")
+    if plan["left_out"] or plan["skipped_stages"]:
         lines.append(
             f"PARTIAL: left out {len(plan['left_out'])} hosts"
             + (f" ({', '.join(plan['left_out'][:10])})" if plan["left_out"] else "")

@@ -45,6 +45,8 @@ class Planner:
         self.manager = task_vars["hostvars"]._variable_manager
         self.hosts: list[str] = list(task_vars["ansible_play_hosts_all"])
         self.notes: list[str] = []
+        # Whether the stages measure in small.
+        self.quick = False
         # What a person at a terminal is asked before anything is measured.
         self.questions: list[str] = []
 
@@ -121,6 +123,7 @@ class Planner:
         for role in roles:
             scope.update(role.defaults)
         scope.update(variables)
+        scope.update(self._in_small(roles))
         templar = Templar(loader=self.loader, variables=scope)
         settled: dict[str, t.Any] = {}
         for role in roles:
@@ -156,6 +159,12 @@ class Planner:
                 name = f"{role.name}_checks"
                 settled[name] = checks(self._template(templar, host, name, scope[name]), f"{host}: {name}")
         return settled
+
+    def _in_small(self, roles: list[Interface]) -> dict[str, t.Any]:
+        """What the stages' variables are in a quick test, whatever the inventory says; who gives one by -e means it."""
+        given = self.manager.extra_vars
+        small = {f"{role.name}_{name}": value for role in roles for name, value in role.stage.quick.items()} if self.quick else {}
+        return {name: value for name, value in small.items() if name not in given}
 
     def _nodes(self, host: str, settings: dict[str, t.Any]) -> list[str]:
         """The nodes behind an inventory host. One that cannot say which they are is planned as a whole, so that it is UNKNOWN and not
@@ -203,12 +212,13 @@ class Planner:
             "schema": "plan/v1",
             "run_id": run_id,
             "created_at": utc(),
-            "mode": "run",
+            "mode": "quick" if self.quick else "run",
             "chained": True,
             "collection_version": collection.version(),
             "ansible_version": ansible_version,
             "python_version": platform.python_version(),
-            "partial": bool(left_out or skipped),
+            "partial": bool(left_out or skipped or self.quick),
+            "not_proven": [*(s.stage.not_proven for s in stages if s.stage.not_proven), NOTHING_BETWEEN] if self.quick else [],
             "left_out": left_out,
             "skipped_stages": skipped,
             "stages": [s.entry for s in stages],
@@ -228,6 +238,8 @@ class Planner:
             self.notes.append(f"stage {one.name}: not for {target}: {reason}")
         return reason is None
 
+
+NOTHING_BETWEEN = "what works between nodes"
 
 _OURS = (*reserved.OURS, "acceptance_mode")
 

@@ -69,6 +69,7 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
 
 def _made(args: Record, planner: Planner, controller: int, check: bool) -> Begun:
     run = Run(str(args["results_dir"]), new_run_id())
+    planner.quick = args["mode"] == "quick"
     written, stages, settings = planner.build(run.id, args["stages"])
     written["judging"] = inputs.judging_inputs(planner, settings)
     written["judging"]["notes"] += inputs.without_effect(written, settings)

@@ -183,6 +183,8 @@ def left_out(model: Model) -> str:
     """What a partial run left out, in words."""
     hosts, stages = model["left_out"], model["skipped_stages"]
     parts = []
+    if model["not_proven"]:
+        parts.append(f"a quick test, which does not show {', '.join(model['not_proven'])}")
     if hosts:
         parts.append(f"{len(hosts)} hosts left out: {', '.join(hosts[:50])}{' ...' if len(hosts) > 50 else ''}")
     if stages:

@@ -64,6 +64,7 @@ def build(
         "partial": bool(plan["partial"]),
         "left_out": plan["left_out"],
         "skipped_stages": plan["skipped_stages"],
+        "not_proven": list(plan.get("not_proven") or ()),
         "simulated": judgement.simulated,
         "counts": judgement.counts,
         "coverage": judgement.coverage,

@@ -78,6 +78,9 @@ class Stage:
     devices: bool = False
     # The variable that lets a pod of its own switch the CPU governor where its tests run in pods.
     guardian_switch: str = ""
+    # Its variables in a quick test, {name behind NAME_: value}, and what that does not show.
+    quick: t.Mapping[str, t.Any] = {}
+    not_proven: str = ""
     # Variables that it has besides those of its role, which may say them otherwise: {name behind NAME_: argument spec with a default}.
     variables: t.Mapping[str, Record] = {}
     # The code that runs on the nodes, where it is not a file of this collection's probes/: a path.
@@ -123,8 +126,8 @@ class Stage:
 
     def pods(self, settings: Record) -> Record:
         """What its pods are and have besides what all pods have: any of "host_root", "host_network", "capabilities", "annotations",
-        "limits" (extended resources), "patch" (as acceptance_kube_pod_patch), "on_gpu_nodes" (False where it runs on nodes without), and
-        "lacks", the reason code for a node without those resources."""
+        "limits" (extended resources), "devices" (how many of the node's, where not all), "patch" (as acceptance_kube_pod_patch),
+        "on_gpu_nodes" (False where it runs on nodes without), and "lacks", the reason code for a node without those resources."""
         return {}
 
     def own_ports(self, settings: Record) -> Record:

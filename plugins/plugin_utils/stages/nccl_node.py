@@ -17,6 +17,8 @@ class NcclNode(Stage):
     role = "gpufleet.acceptance.nccl_node"
     primary = ("busbw",)
     devices = True
+    quick = {"ops": ["all_reduce"], "types": ["float"], "gpus": ["all"], "sizes": ["1G:1G"], "test_timeout": 60, "timeout": 75}
+    not_proven = "bandwidth at other sizes than 1 GiB and by other operations than all_reduce"
 
     def problem(self, settings: Record) -> str | None:
         return sweep.problem("nccl_node_sizes", settings["nccl_node_sizes"])

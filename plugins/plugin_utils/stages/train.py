@@ -20,6 +20,14 @@ class Train(Stage):
     # They are about what is right; how fast it is counts among siblings and neighbours, and where somebody expects a number.
     conditions = frozenset({"compute", "train", "burn_in"})
     devices = True
+    quick = {
+        "types": ["bf16"], "shapes": ["4096x4096x4096"], "modes": ["together"], "seconds": 0.3, "warmup_seconds": 0.3, "steps": 30,
+        "width": 1024, "batch": 2048, "minutes": 0, "silence_timeout": 30, "test_timeout": 75, "timeout": 90,
+    }  # fmt: skip
+    not_proven = "what comes with heat and time, as each GPU computes for a few seconds"
+
+    def pods(self, settings: Record) -> Record:
+        return {"devices": settings["train_gpus"]} if settings["train_gpus"] else {}
 
     def problem(self, settings: Record) -> str | None:
         if settings["train_steps"] < LEAST_STEPS:

@@ -154,6 +154,7 @@ class StageOnCluster(StageOnTarget):
         able, refused = self._usable(client, names.values(), pods)
         self._record_all([(subject, _refused(*refused[name])) for subject, name in names.items() if name in refused])
         devices = asks_for_devices(self.description, self.settings)
+        some = self.description.pods(self.settings).get("devices")
         requests: dict[tuple[tuple[str, str], ...], dict[str, t.Any]] = {}
         asked = []
         for subject, name in names.items():
@@ -161,7 +162,7 @@ class StageOnCluster(StageOnTarget):
                 checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
                 if checks not in requests:
                     requests[checks] = self._request(checks, pods)
-                asked.append(Asked(name, requests[checks], able[name].devices if devices else 0))
+                asked.append(Asked(name, requests[checks], min(able[name].devices, some or able[name].devices) if devices else 0))
         return asked
 
     def _usable(
