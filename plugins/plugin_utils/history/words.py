@@ -12,6 +12,9 @@ import dataclasses
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, Change, Kind, Today
 
+# The first of a subject's places is what it is itself.
+PLURAL = {"node": "nodes", "gpu": "GPUs", "port": "ports", "path": "paths", "group": "groups"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Siblings:
@@ -68,7 +71,8 @@ def sentence(today: Today, change: Change, siblings: Siblings, wider: float = 1.
 
 def of_all(today: Today, change: Change) -> str:
     """Of a change that all subjects of a check share."""
-    who = f"all {len(change.members)} subjects"
+    what = PLURAL.get(today.places[0][0] if today.places else "", "subjects")
+    who = f"all {len(change.members)} {what}"
     if change.whose.kind not in ("", EVERYBODY):
         who += f", all on {change.whose.kind} {change.whose.name}"
     because = f" when {change.whose.fact} became {change.whose.value}" if change.whose.fact else ""

@@ -465,7 +465,7 @@ class _Court:
         if opinion.verdict == "PASS":
             opinion = opinion.but("WARN", past.REGRESSION, "; ".join(worse))
         else:
-            opinion = dataclasses.replace(opinion, findings=[*opinion.findings, *worse])
+            opinion = dataclasses.replace(opinion, reason="; ".join((opinion.reason, *worse)))  # whether it is new is asked first
         return dataclasses.replace(opinion, regressed=True)
 
     def _missing(self, key: Key, record: Record) -> list[str]:

@@ -91,12 +91,11 @@ def build(
 
 
 def _past(told: past.Told) -> Record:
-    """What became of numbers since earlier runs. What is a verdict stands there; all else is `said`, what concerns most first."""
+    """What became of numbers since earlier runs, in words what concerns most first."""
     changes = sorted(told.changes, key=lambda change: (bool(change.subject), PAST_ORDER.index(change.kind), change.key, change.metric))
     kinds: dict[str, list[str]] = {}
     for change in changes:
-        if not change.regression:
-            kinds.setdefault(change.kind if change.subject else "", []).append(change.sentence)
+        kinds.setdefault(change.kind if change.subject else "", []).append(change.sentence)
     said = []
     for sentences in kinds.values():
         more = len(sentences) - PAST_SAID

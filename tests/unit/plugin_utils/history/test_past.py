@@ -140,6 +140,7 @@ def test_what_became_worse_is_a_warning_with_one_sentence_and_nobody_elses(worse
     for name in ("report.html", "report.md"):
         text = (run.dir / name).read_text().replace("\\", "")
         assert "Against their own past" in text and "18 numbers held against their own past, 2 of them worse" in text
+        assert f"a {runs.uuid(2)} gemm bf16 65" in text
     assert regressed(worse) == {("a", "bf16")}
 
 
@@ -149,7 +150,7 @@ def test_a_failure_stays_one_and_the_exporter_knows_that_it_is_new(results: path
     one = verdicts(run)[GPU]
     assert not done["accepted"]
     assert (one["verdict"], one["reason_code"], one["regressed"]) == ("FAIL", "below_neighbours", True)
-    assert any("20.0 % below its own median" in line for line in one["findings"])
+    assert "; 540.3 TFLOPS, 20.0 % below its own median 675.8 of 12 runs" in one["reason"]
     assert regressed(results) == {("a", "bf16")}
     gone = fleet(15)
     gone["a"].silent = True
@@ -171,7 +172,7 @@ def test_what_everybody_did_is_nobodys_and_the_driver_is_named(results: pathlib.
     after(results, (13, 14), {"all": 0.97}, driver="590.2")
     run, done = now(results, fleet(15, {"all": 0.97}, driver="590.2"))
     assert {v["verdict"] for v in verdicts(run).values()} == {"PASS"} and done["accepted"]
-    assert "gemm bf16: all 12 subjects together went to 3." in words(done)
+    assert "gemm bf16: all 12 GPUs together went to 3." in words(done)
     assert "when driver became 590.2; nobody's own" in words(done)
     assert report(run)["past"]["said"][0].endswith("nobody's own")
     assert not regressed(results)
