@@ -15,6 +15,7 @@ import typing as t
 import pytest
 from harness.fleet_runs import ROOT, latest, read, run_folder
 from harness.kube_runs import KubeRuns
+from harness.namespace import roles
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import nodes
 
@@ -84,3 +85,56 @@ def test_pods_answer_with_their_numbers_while_they_work_and_say_so_in_their_logs
     runs.nothing_left()
 
 
+
+
+def test_what_holds_up_the_volumes_of_prometheus_is_named_and_stays(runs: KubeRuns) -> None:
+    """A claim of a class that is not there, one of an old class, and the volume of one that is gone."""
+    runs.permit(roles("storage"))
+    claims, volumes = f"/api/v1/namespaces/{runs.namespace}/persistentvolumeclaims", "/api/v1/persistentvolumes"
+    classes, old = "/apis/storage.k8s.io/v1/storageclasses", f"old-{runs.namespace}"
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+    def preflight(storage_class: str) -> tuple[int, str]:
+        arguments = ("-e", f"claims_namespace={runs.namespace}", "-e", f"storage_class={storage_class}")
+        done = runs.run(*arguments, playbook="playbooks/observability_preflight.yml")
+        return done.status, " ".join(done.output.split())
+
+    def claim(name: str, of: str) -> None:
+        runs.admin.post(claims, {"kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {**asked, "storageClassName": of}})
+
+    def phase(path: str) -> str:
+        return str(runs.admin.get(path).get("status", {}).get("phase"))
+
+    def becomes(path: str, wanted: str) -> None:
+        end = time.monotonic() + 60
+        while phase(path) != wanted:
+            assert time.monotonic() < end, (path, phase(path))
+            time.sleep(0.2)
+
+    runs.admin.post(classes, {"metadata": {"name": old}, "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "Immediate"})
+    try:
+        status, said = preflight(old)
+        assert (status, "is in the way" in said) == (0, True), said
+        for number in (1, 2):
+            spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp/none"}}
+            spec |= {"storageClassName": old, "persistentVolumeReclaimPolicy": "Retain"}
+            runs.admin.post(volumes, {"metadata": {"name": f"{old}-{number}"}, "spec": spec})
+            claim(f"data-{number}", old)
+            becomes(f"{claims}/data-{number}", "Bound")
+        left = runs.admin.get(f"{claims}/data-1")["spec"]["volumeName"]
+        runs.admin.delete(f"{claims}/data-1")
+        becomes(f"{volumes}/{left}", "Released")
+        claim("new", "csi-of-nobody")
+        status, said = preflight("csi-of-nobody")
+        assert status != 0
+        assert "StorageClass csi-of-nobody is not there" in said and old in said
+        assert f"claim data-2 (Bound, StorageClass {old}, volume" in said and "keeps its class" in said
+        assert "claim new (Pending, StorageClass csi-of-nobody, volume none)" in said
+        assert f"volume {left} (Released, Retain) was that of claim data-1" in said and "nothing was changed or deleted" in said
+        assert phase(f"{claims}/data-2") == "Bound" and phase(f"{volumes}/{left}") == "Released"
+    finally:
+        for name in ("data-1", "data-2", "new"):
+            runs.admin.delete(f"{claims}/{name}")
+        for number in (1, 2):
+            runs.admin.delete(f"{volumes}/{old}-{number}")
+        runs.admin.delete(f"{classes}/{old}")

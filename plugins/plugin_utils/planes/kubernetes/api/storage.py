@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What of a cluster's storage holds up an installation or upgrade of Prometheus. It reads and changes nothing.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+
+DEFAULT = "storageclass.kubernetes.io/is-default-class"
+OPERATOR = "/apis/monitoring.coreos.com/v1"
+NOT_FOUND = 404
+
+
+def blocking(client: Client, wanted: str, namespace: str) -> list[str]:
+    """One sentence for each thing in the way of claims of the class `wanted` in a namespace. KubeError where we may not look: nobody can
+    say then that nothing is in the way."""
+    classes = _listed(client, "/apis/storage.k8s.io/v1/storageclasses")
+    claims = _listed(client, cleanup.path("/api/v1", namespace, "persistentvolumeclaims"))
+    volumes = _listed(client, "/api/v1/persistentvolumes")
+    known = {one["metadata"]["name"] for one in classes}
+    found = [_missing(wanted, classes)] if wanted not in known else []
+    for resource, kind in (("prometheuses", "Prometheus"), ("alertmanagers", "Alertmanager")):
+        for one in _of_operator(client, resource, namespace):
+            asked = _class_of(((one["spec"].get("storage") or {}).get("volumeClaimTemplate") or {}).get("spec") or {})
+            if asked and asked not in known and asked != wanted:
+                found.append(f"{kind} {one['metadata']['name']} names StorageClass {asked}, which is not there")
+    found += [line for claim in claims if (line := _held_up(claim, known, wanted))]
+    return found + [line for volume in volumes if (line := _left(volume, namespace))]
+
+
+def _listed(client: Client, path: str) -> list[Object]:
+    return [item for page in client.pages(path) for item in page["items"]]
+
+
+def _of_operator(client: Client, resource: str, namespace: str) -> list[Object]:
+    """Objects of the Prometheus operator; none where it is not installed."""
+    try:
+        return _listed(client, cleanup.path(OPERATOR, namespace, resource))
+    except KubeError as error:
+        if error.status == NOT_FOUND:
+            return []
+        raise
+
+
+def _missing(wanted: str, classes: list[Object]) -> str:
+    names = [
+        one["metadata"]["name"] + (" (the default)" if (one["metadata"].get("annotations") or {}).get(DEFAULT) == "true" else "")
+        for one in classes
+    ]
+    there = f"there are {', '.join(sorted(names))}" if names else "there is none at all"
+    return f"StorageClass {wanted} is not there, and a claim of it stays Pending for ever; {there}"
+
+
+def _class_of(spec: t.Mapping[str, t.Any]) -> str:
+    return str(spec.get("storageClassName") or "")
+
+
+def _held_up(claim: Object, known: set[str], wanted: str) -> str:
+    """Why a claim is in the way."""
+    name, spec, phase = claim["metadata"]["name"], claim["spec"], (claim.get("status") or {}).get("phase") or "Pending"
+    of = _class_of(spec)
+    said = f"claim {name} ({phase}, StorageClass {of or 'none'}, volume {spec.get('volumeName') or 'none'})"
+    if claim["metadata"].get("deletionTimestamp"):
+        return f"{said} is being deleted and waits for whoever uses it"
+    if phase == "Lost":
+        return f"{said} has lost its volume: whatever mounts it does not start"
+    if of and of not in known:
+        return f"{said} is of a StorageClass that is not there" + ("" if phase == "Bound" else ", and waits for ever")
+    if phase != "Bound":
+        return f"{said} waits for a volume: kubectl describe pvc {name} has the events"
+    if of != wanted:
+        return f"{said} keeps its class: a StatefulSet of {wanted} takes it as it is, and an upgrade that changes the class is refused"
+    return ""
+
+
+def _left(volume: Object, namespace: str) -> str:
+    """Why a volume is in the way."""
+    claim, phase = volume["spec"].get("claimRef") or {}, (volume.get("status") or {}).get("phase") or ""
+    if claim.get("namespace") != namespace or phase not in ("Released", "Failed"):
+        return ""
+    keeps = volume["spec"].get("persistentVolumeReclaimPolicy") or "Retain"
+    said = f"volume {volume['metadata']['name']} ({phase}, {keeps}) was that of claim {claim.get('name')}"
+    return f"{said}, may hold its data, and is given to no new claim while that stands in it"
