@@ -232,6 +232,8 @@ class Job:
         self.ranks = ranks
         self.timeout = self.asked = timeout
         self.path = path
+        # Its command line as a person would have typed it, where it is another.
+        self.words: list[str] = []
         self.rc: int | None = None
         self.out = self.err = ""
         self.dropped = 0  # bytes of either beyond the limit
@@ -262,6 +264,8 @@ class Job:
 
     def shown(self) -> list[str]:
         """The command line for people: without the mark by which ranks are found and what stands around them."""
+        if self.words:
+            return self.words
         words: list[str] = []
         for word in self.argv:
             if word == "sh" and words[-3:] == watched([])[:-1]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nccl_fabric
-short_description: Measure NCCL between nodes with nccl-tests under mpirun
+short_description: Measure NCCL between nodes with nccl-tests under mpirun, or with PyTorch
 version_added: 0.1.0
 author: The gpufleet.acceptance team (@gpufleet)
 description:
@@ -52,6 +52,19 @@ options:
     description: Iterations before the clock starts. V(0) leaves it to nccl-tests.
     type: int
     default: 5
+  tool:
+    description: V(torch) measures with PyTorch, as the stage C(ddp) does, where nccl-tests or MPI is not installed; one rank for each GPU.
+    type: str
+    choices: [nccl-tests, torch]
+    default: nccl-tests
+  python:
+    description: With O(tool=torch) the interpreter that has PyTorch, the same path on every node. Empty for C(python3) in the C(PATH).
+    type: str
+    default: ""
+  port:
+    description: With O(tool=torch) the port where agents meet. Each further launch of a search takes the next one.
+    type: int
+    default: 29500
   binary_dir:
     description: Folder of the nccl-tests programs, the same on every node; empty to look them up in C(PATH).
     type: str
@@ -167,10 +180,10 @@ undone:
 """
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership, runner
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl, nccl_fabric
 
 # The file in probes/ that does the work on a node.
-PROBE = "fabric"
+PROBE = "nccl_fabric"
 OPTIONS = {
     **membership.OPTIONS,
     "checks": runner.CHECKS,
@@ -182,6 +195,9 @@ OPTIONS = {
     "factor": {"type": "int", "default": 2},
     "iterations": {"type": "int", "default": 20},
     "warmup": {"type": "int", "default": 5},
+    "tool": {"type": "str", "choices": ["nccl-tests", "torch"], "default": "nccl-tests"},
+    "python": {"type": "str", "default": ""},
+    "port": {"type": "int", "default": 29500},
     "binary_dir": {"type": "str", "default": ""},
     "binary_suffix": {"type": "str", "default": ""},
     "extra_args": {"type": "list", "elements": "str", "default": []},
@@ -195,7 +211,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    runner.main(fabric.probe, OPTIONS, "nccl_fabric", default_checks=nccl.default_checks)
+    runner.main(nccl_fabric.probe, OPTIONS, "nccl_fabric", default_checks=nccl.default_checks)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ import typing as t
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, nccl_fabric
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.ddp import MARK, PLANTED
 from ansible_collections.gpufleet.acceptance.plugins.modules.ddp import OPTIONS
+from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS as FABRIC
 from rigs import common, pytorch
 from rigs.fleet.fleet import Fleet
 from rigs.simulated import nodes
@@ -73,7 +74,7 @@ def nothing_left(fleet: Fleet, seconds: float = 60) -> None:
         time.sleep(0.3)
 
 
-@pytest.mark.parametrize("rendezvous", ["c10d", "static"])
+@pytest.mark.parametrize("rendezvous", ["c10d", pytest.param("static", marks=pytest.mark.long)])
 def test_a_healthy_group_trains(fleet: Fleet, rendezvous: str) -> None:
     seen = train(fleet, rendezvous=rendezvous)
     assert {one["check"]: one["outcome"] for one in seen} == dict.fromkeys(CHECKS, "measured"), seen
@@ -104,7 +105,17 @@ FAULTS: list[tuple[dict[str, t.Any], str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("planted", "code", "words"), FAULTS, ids=["-".join(map(str, fault[0].values())) for fault in FAULTS])
+# The others say the same by other words.
+SHORT = ("kill", "agent", "hang", "absent")
+
+
+@pytest.mark.parametrize(
+    ("planted", "code", "words"),
+    [
+        pytest.param(*fault, id="-".join(map(str, fault[0].values())), marks=() if fault[0]["kind"] in SHORT else pytest.mark.long)
+        for fault in FAULTS
+    ],
+)
 def test_a_fault_is_named(fleet: Fleet, planted: dict[str, t.Any], code: str, words: list[str]) -> None:
     few = {"join_timeout": 10.0} if planted["kind"] == "absent" else {}
     seen = train(fleet, planted, sizes="64K:64K", steps=4, **few)
@@ -118,7 +129,7 @@ def test_a_fault_is_named(fleet: Fleet, planted: dict[str, t.Any], code: str, wo
     nothing_left(fleet)
 
 
-@pytest.mark.parametrize("op", ["all_reduce", "all_to_all"])
+@pytest.mark.parametrize("op", [pytest.param("all_reduce", marks=pytest.mark.long), "all_to_all"])
 def test_wrong_values_are_found_and_whose_they_are(fleet: Fleet, op: str) -> None:
     seen = train(fleet, {"kind": "wrong", "rank": 2, "at": op}, sizes="64K:64K", steps=4)
     assert of(seen, "collectives")["reason_code"] == "wrong_results" and op in of(seen, "collectives")["reason"]
@@ -126,9 +137,15 @@ def test_wrong_values_are_found_and_whose_they_are(fleet: Fleet, op: str) -> Non
         assert of(seen, "localise")["subject"]["id"] == "gpu-02/gpu/slot-0"
 
 
-def test_a_slow_rank_and_one_that_goes_its_own_way_are_named(fleet: Fleet) -> None:
-    slow = of(train(fleet, {"kind": "slow", "rank": 1}, sizes="64K:64K"), "localise")
-    assert slow["subject"]["id"] == "gpu-01/gpu/slot-1" and slow["context"]["findings"][0]["code"] == "straggler", slow
+def test_a_slow_rank_is_named(fleet: Fleet) -> None:
+    seen = train(fleet, {"kind": "slow", "rank": 1}, sizes="64K:64K")
+    slow = of(seen, "localise")
+    assert slow["subject"]["id"] == "gpu-01/gpu/slot-1" and slow["context"]["findings"][0]["code"] == "straggler", seen
+    assert {one["outcome"] for one in seen} == {"measured"}
+
+
+@pytest.mark.long
+def test_a_rank_that_goes_its_own_way_is_named(fleet: Fleet) -> None:
     seen = train(fleet, {"kind": "diverge", "rank": 3}, sizes="64K:64K")
     assert of(seen, "training")["reason_code"] == "wrong_results" and "after step 3" in of(seen, "training")["reason"]
     assert of(seen, "localise")["subject"]["id"] == "gpu-02/gpu/slot-1", seen
@@ -143,6 +160,18 @@ def test_a_port_that_somebody_has_is_named(fleet: Fleet) -> None:
         seen = train(fleet, sizes="64K:64K", steps=4)
         held.stdin.close()
     assert {one["reason_code"] for one in seen} == {"port_in_use"} and "29500" in of(seen, "training")["reason"], seen
+
+
+def test_bandwidth_between_nodes_without_nccl_tests(fleet: Fleet) -> None:
+    """Stage nccl_fabric with nccl_fabric_tool: torch. gloo by the check's own words, as there is no GPU."""
+    members = [{"name": host, "address": fleet.address(host), "hostname": host, "gpus": 1} for host in fleet.hosts]
+    wanted = {"members": members, "ssh_args": ["-F", str(fleet.ssh_config)], "tool": "torch", "python": pytorch.PYTHON, "iterations": 3}
+    params = ArgumentSpecValidator(FABRIC).validate(wanted).validated_parameters
+    params["checks"] = [{"check": "all_reduce", "variant": "backend=gloo gpus=all sizes=64K:128K type=float"}]
+    (seen,) = nccl_fabric.probe(params, Node(200))
+    assert seen["outcome"] == "measured" and [row["size"] for row in seen["series"]] == [64 << 10, 128 << 10], seen["reason"]
+    assert seen["context"]["hosts"] == dict.fromkeys(fleet.hosts, 1) and seen["metrics"]["busbw"]["value"] > 0
+    nothing_left(fleet)
 
 
 def test_a_run_of_the_stage(fleet: Fleet, tmp_path: pathlib.Path) -> None:

@@ -37,6 +37,7 @@ BOOT = (
 # What is checked besides the bandwidth of collectives, and the part of the workload that does it.
 PARTS = {"collectives": "collectives", "training": "training", "pace": "pace"}
 TYPES = {"float": "float32", "double": "float64", "half": "float16"}
+OPS = {"alltoall": "all_to_all"}
 # Between the smallest and the largest size of a sweep.
 FACTOR = 4
 
@@ -58,13 +59,99 @@ def checks_of(ops: t.Iterable[str], gpus: str, sizes: str, type_: str, backend: 
     return [("collectives", common), *rows, ("training", common), ("pace", common)]
 
 
-class Trainer(fabric.Head):
-    """Measures a group from one of its nodes."""
-
-    stage = "ddp"
+class ByTorch(fabric.Head):
+    """Measures bandwidth over a group with PyTorch: nccl_fabric where nccl-tests is not installed."""
 
     def _launcher(self) -> launching.Launcher:
         return launching.Agents(self.params["port"])
+
+    # The launch ------------------------------------------------------------------------------------------------------
+
+    def order(self, checks: t.Sequence[dict[str, str]], seats: list[group.Seat]) -> dict[str, t.Any]:
+        """What each rank is told to do for these checks."""
+        params = {**workload.DEFAULTS, "collectives": [], **self.params}
+        keys = nccl.fields(checks[0]["variant"])
+        rows = [(check["check"], nccl.fields(check["variant"])) for check in checks if check["check"] not in PARTS]
+        sizes = sorted({size for _op, of in rows for size in self._steps(seats, of)})
+        parts = [PARTS[check["check"]] for check in checks if check["check"] in PARTS]
+        wanted = [part for part in ("collectives", "bandwidth", "training", "pace") if part in parts or (part == "bandwidth" and rows)]
+        kinds = {of.get("type", "float") for _op, of in rows}
+        kind = kinds.pop() if kinds else "float"
+        given = ("rounds", "elements", "iterations", "warmup", "steps", "seed", "width", "batch", "straggler_percent", "collective_timeout")
+        return {
+            **{name: params[name] for name in (*given, "join_timeout")},
+            "backend": keys.get("backend", "nccl"),
+            "parts": wanted,
+            "ops": params["collectives"] or [OPS.get(op, op) for op, _of in rows],
+            "types": params["types"] if params["collectives"] else [TYPES.get(kind, kind)],
+            "bandwidth_ops": list(dict.fromkeys(OPS.get(op, op) for op, _of in rows)),
+            "bandwidth_type": TYPES.get(kind, kind),
+            "sizes": sizes,
+            "fill_seconds": params["fill_seconds"],
+        }
+
+    def _steps(self, seats: list[group.Seat], keys: dict[str, str]) -> list[int]:
+        smallest, largest = (nccl.size(word) for word in self._sizes(seats, keys))
+        found, factor = [smallest], max(2, self.params.get("factor", FACTOR))
+        while found[-1] < largest:
+            found.append(min(largest, found[-1] * factor))
+        return found
+
+    def launch_of(
+        self, checks: t.Sequence[dict[str, str]], seats: list[group.Seat], slots: t.Sequence[int], timeout: float
+    ) -> launching.Job:
+        """A launch over `slots` of each of `seats`, the head first, where it is one of them."""
+        local = next((i for i, seat in enumerate(seats) if seat.local), 0)
+        seats = [*seats[local:], *seats[:local]]
+        mixed = any("NCCL_SOCKET_IFNAME" in (seat.nccl or {}) for seat in seats)
+        order = {
+            "role": "agent",
+            "id": uuid.uuid4().hex[:16],
+            "nodes": [seat.name for seat in seats],
+            "addresses": [seat.address for seat in seats],
+            "rendezvous": self.params.get("rendezvous", "c10d"),
+            "join_timeout": self.params["join_timeout"],
+            "socket_interface": not mixed,
+            "order": self.order(checks, seats),
+        }
+        source = base64.b64encode(zlib.compress(SOURCE.encode(), 9)).decode()
+        argv = [self.params["python"] or "python3", "-c", BOOT, source, json.dumps(order)]
+        env = dict(self.env)
+        if list(slots) != list(range(len(seats[0].gpus))):
+            visible = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
+        if self.node.contained:
+            argv = self.node.container_argv(argv, env, "")
+        job = self.group.job(self.launcher, seats, len(slots), argv, env, timeout, ranks=len(seats) * len(slots))
+        job.words = [argv[0], "-m", "torch.distributed.run", f"--nnodes={len(seats)}", f"--nproc_per_node={len(slots)}", "ddp.py"]
+        return job
+
+    def _job(
+        self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
+    ) -> launching.Job:
+        """A launch of one operation: its values are checked, too."""
+        asked = {**keys, "sizes": ":".join(sizes)}
+        checks = [{"check": check, "variant": observation.variant(**asked)} for check in ("collectives", op)]
+        return self.launch_of(checks, seats, slots, timeout)
+
+    def _read(self, job: launching.Job) -> fabric.Launch:
+        """What a launch gave, in the form in which the search wants it."""
+        told = Told(self, job)
+        read = {**table(told.found, None), "tool_version": told.found["version"], "nccl_version": told.context()["nccl_version"]}
+        read["ranks"] = [{"host": about["node"]} for about in told.found["ranks"].values()]
+        wrong = told.wrong()
+        if wrong:
+            return fabric.Launch("error", "wrong_results", wrong[0], read, job)
+        if told.cause:
+            outcome = "timeout" if told.cause.code in ("timeout", "rank_hung") else "error"
+            return fabric.Launch(outcome, told.cause.code, told.cause.reason, read, job)
+        return fabric.Launch("measured", None, None, read, job)
+
+
+class Trainer(ByTorch):
+    """Trains over a group."""
+
+    stage = "ddp"
 
     def measure(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
         """Gather the group, launch once, and say what came of each check; then who is to blame for what failed."""
@@ -108,85 +195,6 @@ class Trainer(fabric.Head):
         if not findings:
             yield from self._searched(checks, told, seats, slots)
 
-    # The launch ------------------------------------------------------------------------------------------------------
-
-    def order(self, checks: t.Sequence[dict[str, str]], seats: list[group.Seat]) -> dict[str, t.Any]:
-        """What each rank is told to do for these checks."""
-        params = self.params
-        keys = nccl.fields(checks[0]["variant"])
-        rows = [(check["check"], nccl.fields(check["variant"])) for check in checks if check["check"] not in PARTS]
-        sizes = sorted({size for _op, of in rows for size in self._steps(seats, of)})
-        parts = [PARTS[check["check"]] for check in checks if check["check"] in PARTS]
-        wanted = [part for part in ("collectives", "bandwidth", "training", "pace") if part in parts or (part == "bandwidth" and rows)]
-        kinds = {of.get("type", "float") for _op, of in rows}
-        kind = kinds.pop() if kinds else "float"
-        given = ("rounds", "elements", "iterations", "warmup", "steps", "seed", "width", "batch", "straggler_percent", "collective_timeout")
-        return {
-            **{name: params[name] for name in (*given, "join_timeout")},
-            "backend": keys.get("backend", "nccl"),
-            "parts": wanted,
-            "ops": params["collectives"],
-            "types": params["types"],
-            "bandwidth_ops": list(dict.fromkeys(op for op, _of in rows)),
-            "bandwidth_type": TYPES.get(kind, kind),
-            "sizes": sizes,
-            "fill_seconds": params["fill_seconds"],
-        }
-
-    def _steps(self, seats: list[group.Seat], keys: dict[str, str]) -> list[int]:
-        smallest, largest = (nccl.size(word) for word in self._sizes(seats, keys))
-        found = [smallest]
-        while found[-1] < largest:
-            found.append(min(largest, found[-1] * FACTOR))
-        return found
-
-    def launch_of(
-        self, checks: t.Sequence[dict[str, str]], seats: list[group.Seat], slots: t.Sequence[int], timeout: float
-    ) -> launching.Job:
-        """A launch over `slots` of each of `seats`, the head first, where it is one of them."""
-        local = next((i for i, seat in enumerate(seats) if seat.local), 0)
-        seats = [*seats[local:], *seats[:local]]
-        mixed = any("NCCL_SOCKET_IFNAME" in (seat.nccl or {}) for seat in seats)
-        order = {
-            "role": "agent",
-            "id": uuid.uuid4().hex[:16],
-            "nodes": [seat.name for seat in seats],
-            "addresses": [seat.address for seat in seats],
-            "rendezvous": self.params["rendezvous"],
-            "join_timeout": self.params["join_timeout"],
-            "socket_interface": not mixed,
-            "order": self.order(checks, seats),
-        }
-        source = base64.b64encode(zlib.compress(SOURCE.encode(), 9)).decode()
-        argv = [self.params["python"] or "python3", "-c", BOOT, source, json.dumps(order)]
-        env = dict(self.env)
-        if list(slots) != list(range(len(seats[0].gpus))):
-            visible = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
-        if self.node.contained:
-            argv = self.node.container_argv(argv, env, "")
-        return self.group.job(self.launcher, seats, len(slots), argv, env, timeout, ranks=len(seats) * len(slots))
-
-    def _job(
-        self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
-    ) -> launching.Job:
-        """A launch of the search: values checked, and one size."""
-        asked = {**keys, "sizes": ":".join(sizes)}
-        checks = [{"check": "collectives", "variant": ""}, {"check": op, "variant": observation.variant(**asked)}]
-        return self.launch_of(checks, seats, slots, timeout)
-
-    def _read(self, job: launching.Job) -> fabric.Launch:
-        """What a launch gave, in the form in which the search wants it."""
-        told = Told(self, job)
-        read = table(told.found, None)
-        wrong = told.wrong()
-        if wrong:
-            return fabric.Launch("error", "wrong_results", wrong[0], read, job)
-        if told.cause:
-            outcome = "timeout" if told.cause.code in ("timeout", "rank_hung") else "error"
-            return fabric.Launch(outcome, told.cause.code, told.cause.reason, read, job)
-        return fabric.Launch("measured", None, None, read, job)
-
     # What came of it -------------------------------------------------------------------------------------------------
 
     def _observed_of(
@@ -196,7 +204,7 @@ class Trainer(fabric.Head):
         common: dict[str, t.Any] = {
             "variant": check["variant"],
             "subject": self._subject(),
-            "command": told.command(),
+            "command": told.job.shown(),
             "duration_s": told.job.duration_s,
             "started_at": observation.utc(told.job.started_at),
             "raw": told.job.raw,
@@ -256,7 +264,7 @@ SEARCHED = (*fabric.SEARCHED, "cuda_failed", "partner", "rank_died", "rank_hung"
 class Told:
     """What a launch has said: of each check, and of whose fault it is."""
 
-    def __init__(self, head: Trainer, job: launching.Job) -> None:
+    def __init__(self, head: ByTorch, job: launching.Job) -> None:
         self.head = head
         self.job = job
         self.found = reading.parse(job.out)
@@ -299,12 +307,6 @@ class Told:
             return None
         shown = ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))
         return f"each of {len(wanted)} nodes should have {each} ranks, there were {shown or 'none'}"
-
-    def command(self) -> list[str]:
-        """The command line as a person would have it, of the first node."""
-        each = self.job.ranks // len(self.job.seats)
-        python = self.head.params["python"] or "python3"
-        return [python, "-m", "torch.distributed.run", f"--nnodes={len(self.job.seats)}", f"--nproc_per_node={each}", "ddp.py"]
 
     def context(self) -> dict[str, t.Any]:
         ranks = {str(rank): f"{about['node']} {about['local']}" for rank, about in sorted(self.found["ranks"].items())}

@@ -25,7 +25,6 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
     launching,
     localise,
     matching,
-    membership,
     nccl_settings,
     observation,
     reasons,
@@ -41,11 +40,6 @@ SEARCHED = ("slow", "timeout", "tool_failed", "wrong_results", "lost_node")
 SETTLE_S = 2.0
 # From this version on NCCL finds the index of a GID by itself, on every node its own.
 GID_BY_ITSELF = (2, 21, 5)
-
-
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
-    """On the head one observation per check of the group, and one per finding of the search; on every node its own as a member."""
-    yield from membership.take_part(params, node, lambda here, checks: Head(params, node, here).measure(checks))
 
 
 class Launch(t.NamedTuple):

@@ -1,0 +1,24 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NCCL between nodes, with the tool that is there: nccl-tests under mpirun, or PyTorch.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, fabric
+
+Observation = t.Dict[str, t.Any]
+HEADS: dict[str, type[fabric.Head]] = {"nccl-tests": fabric.Head, "torch": ddp.ByTorch}
+
+
+def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
+    """On the head one observation per check of the group, and one per finding of the search; on every node its own as a member."""
+    head = HEADS[params["tool"]]
+    yield from membership.take_part(params, node, lambda here, checks: head(params, node, here).measure(checks))
