@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.whose import EXPLAINING, REPAIRS, matches
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Change, Number, Told
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import primary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import hardware, primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
 
 if t.TYPE_CHECKING:
@@ -122,11 +122,12 @@ class _Past:
         simulated: dict[str, bool] = {}
         ids: dict[int, str] = {}
         for number in numbers:
-            subject, one = number.key.subject, who(number.record)
-            said = f"{stage} {check}" + ("" if primary(t.cast("dict[str, t.Any]", number.record)) == metric else f" {metric}")
+            record = t.cast("dict[str, t.Any]", number.record)
+            subject, one = number.key.subject, who(record)
+            said = f"{stage} {check}" + ("" if primary(record) == metric else f" {metric}")
             today[subject] = Today(
                 subject=subject, check=" ".join(quantity), point=Point(*now, number.value), places=tuple(_places(one)),
-                model=f"{one.kind} {number.alike}", better=number.better, unit=unit, label=said,
+                model=f"{one.kind} {hardware(record)}", better=number.better, unit=unit, label=said,
             )  # fmt: skip
             simulated[subject] = one.simulated
             if one in self.ids:

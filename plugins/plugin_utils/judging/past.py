@@ -18,7 +18,7 @@ REGRESSION = "regression"
 
 
 class Number(t.NamedTuple):
-    """A number of a check that was measured. `alike`: subjects with the same text are identical."""
+    """A number of a check that was measured."""
 
     key: Key
     record: t.Mapping[str, t.Any]
@@ -26,7 +26,6 @@ class Number(t.NamedTuple):
     unit: str
     value: float
     better: str
-    alike: str
 
 
 class Change(t.NamedTuple):

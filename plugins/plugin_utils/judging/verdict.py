@@ -369,7 +369,7 @@ class _Court:
                 better.setdefault(metric, better_of(record["metrics"][metric]["unit"]))
             for name, way in better.items():
                 m = record["metrics"][name]
-                yield past.Number(key, record, name, m["unit"], float(m["value"]), way, hardware(record))
+                yield past.Number(key, record, name, m["unit"], float(m["value"]), way)
 
     def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
         """Deviations of facts, among nodes with the same GPUs and under the same rules."""
