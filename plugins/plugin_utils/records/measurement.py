@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import operator
 import pathlib
 import re
 import typing as t
@@ -215,21 +216,24 @@ _FIELDS = {
     "reason", "metrics", "series", "context", "evidence", "command", "tool_version", "started_at", "duration_s", "raw",
     "raw_sha256", "simulated",
 }  # fmt: skip
+_SUBJECT = {"kind", "id", "members"}
+_ALWAYS = operator.itemgetter("plane", "run_id", "stage", "check", "variant", "target", "started_at")
+_SOMETIMES = operator.itemgetter("reason_code", "reason", "tool_version", "raw", "raw_sha256")
 
 
 def well_formed(m: t.Any) -> bool:
     """Whether a record is a measurement/v1 beyond doubt: 30 times as fast as the schema, and never more lenient; what
     it refuses is shown to the schema for its words."""
-    if not isinstance(m, dict) or set(m) != _FIELDS or m["schema"] != "measurement/v1":
+    if not isinstance(m, dict) or m.keys() != _FIELDS or m["schema"] != "measurement/v1":
         return False
     subject = m["subject"]
-    if not isinstance(subject, dict) or set(subject) != {"kind", "id", "members"}:
+    if not isinstance(subject, dict) or subject.keys() != _SUBJECT:
         return False
     code, why = m["reason_code"], m["reason"]
     done = m["outcome"] == "measured"
     return (
-        all(_text(m[k]) for k in ("plane", "run_id", "stage", "check", "variant", "target", "started_at"))
-        and all(m[k] is None or _text(m[k]) for k in ("reason_code", "reason", "tool_version", "raw", "raw_sha256"))
+        all(map(_text, _ALWAYS(m)))
+        and all(value is None or _text(value) for value in _SOMETIMES(m))
         and bool(RUN_ID.match(m["run_id"]) and _NAME.match(m["stage"]) and _NAME.match(m["check"]) and m["target"])
         and len(m["variant"]) <= 512
         and subject["kind"] in ("node", "gpu", "nic", "pair", "group", "switch")

@@ -10,6 +10,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
+import operator
 import shlex
 import statistics
 import typing as t
@@ -82,7 +83,7 @@ def build(
         "expectations": _expectations(verdicts),
         "commands": _commands(judged),
         "versions": _versions(plan, judged),
-        "files": [file for file in files if file not in raw],
+        "files": [file for file in files if not file["path"].startswith("raw/")],
         "raw": [{"path": file["path"], "sha256": file["sha256"]} for file in raw],
         "fingerprint": integrity.fingerprint(files),
         "past": _past(judgement.past) if judgement.past else None,
@@ -278,16 +279,21 @@ def _drift(found: dict[str, list[Record]], simulated: set[str]) -> list[Record]:
 
 
 def _expectations(verdicts: list[Record]) -> list[Record]:
-    found = {tuple(v[k] for k in EXPECTATION): {k: v[k] for k in EXPECTATION} for v in verdicts if v["expectation"]}
-    return sorted(found.values(), key=lambda e: tuple(str(e[k]) for k in EXPECTATION))
+    of = operator.itemgetter(*EXPECTATION)
+    found = {of(v): v for v in verdicts if v["expectation"]}
+    rows = [{k: v[k] for k in EXPECTATION} for v in found.values()]
+    return sorted(rows, key=lambda e: tuple(str(e[k]) for k in EXPECTATION))
 
 
 def _commands(judged: t.Mapping[Key, Record]) -> list[Record]:
     """Each distinct command line once, with how many nodes ran it."""
-    ran: dict[tuple[str, str], set[str]] = {}
+    words: dict[tuple[str, ...], set[str]] = {}
     for m in judged.values():
         if m["command"]:
-            ran.setdefault((m["stage"], shlex.join(m["command"])[:2000]), set()).update(subjects.nodes_of(m["subject"]) or {m["target"]})
+            words.setdefault((m["stage"], *m["command"]), set()).update(subjects.nodes_of(m["subject"]) or {m["target"]})
+    ran: dict[tuple[str, str], set[str]] = {}
+    for (stage, *command), on in words.items():
+        ran.setdefault((stage, shlex.join(command)[:2000]), set()).update(on)
     found: list[Record] = [{"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()]
     return sorted(found, key=lambda e: (e["stage"], -e["nodes"], e["command"]))[:COMMANDS]
 
