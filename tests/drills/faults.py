@@ -100,6 +100,23 @@ FAULTS: list[tuple[str, str]] = [
     ("package warn", "a package of another version"),
 ]
 
+# The same of nodes with NPUs, which the stage stack alone measures here.
+NPU_FAULTS: list[tuple[str, str]] = [
+    ("smi_mismatch", "the driver is not loaded"),
+    ("smi_cut", "verdict from a table that is cut"),
+    ("no_gpu", "no NPU = exit 0"),
+    ("fewer_gpus=1", "one NPU is missing"),
+    ("npu_lost", "an NPU that does not answer"),
+    ("npu_silent", "one of those that answer is not asked for"),
+    ("npu_alarm", "an alarm that only the driver tells"),
+    ("ecc", "uncorrectable memory errors"),
+    ("npu_no_ecc", "memory errors that nobody can read counted as none"),
+    ("port_down", "the network port of one NPU is down"),
+    ("port_slow", "the network port of one NPU is slower than the others"),
+    ("port_fault", "nothing answers behind the network ports"),
+    ("cuda_init", "ACL cannot be initialised"),
+]
+
 # A stage of one's own, and what is expected of it.
 DISK = {
     "id": "disk", "match": {"stage": "disk", "check": "read"}, "metric": "bandwidth", "value": 5000, "unit": "MiB/s",
@@ -138,6 +155,9 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
             planted[name] = (what, warn)
         return t.cast("dict[str, t.Any]", hosts[name])
 
+    def npu(name: str, what: str = "", **settings: t.Any) -> None:
+        node(name, what, model="Ascend 910B3", gpus=2, **settings)["acceptance_gpu_count"] = 2
+
     for number in range(HEALTHY):
         node(f"healthy-{number + 1:02d}")
     for words, what in FAULTS:
@@ -145,6 +165,10 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
         made = node(f"bad-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}", what, grade == "warn", faults=fault)
         if fault == "smi_hang":  # it is waited for once; the other stages would wait as long
             made.update(nccl_node_timeout=15, gemm_timeout=15)
+    for number in range(3):
+        npu(f"healthy-npu-{number + 1:02d}")
+    for fault, what in NPU_FAULTS:
+        npu(f"bad-npu-{fault.split('=')[0].replace('_', '-')}", what, faults=fault)
     node("bad-driver", "another driver version", driver="570.172.08")
     node("bad-model", "missing threshold taken as 0: no expectation for this GPU", model="NVIDIA A1 Imaginary")
     node("bad-threshold", "thresholds read from a file but never applied")["acceptance_expectations"] = {
