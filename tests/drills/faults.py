@@ -93,6 +93,15 @@ FAULTS: list[tuple[str, str]] = [
     ("gemm_unchecked", "timed products that nobody checked"),
     ("gemm_fewer", "best of those that answered: one GPU was not measured"),
     ("gemm_cut", "results without an end"),
+    ("train_odd", "one GPU computes other bits than its siblings, without an error"),
+    ("train_wrong", "wrong products beside a training that is right"),
+    ("train_nan", "a loss that is not finite"),
+    ("train_flat", "a training that does not learn"),
+    ("train_killed", "the process of one GPU is killed: the others passed"),
+    ("train_memory", "one GPU without memory"),
+    ("train_slow=0.85", "one GPU trains slower than its siblings, and nobody expects a number"),
+    ("train_hang", "the training never ends"),
+    ("train_cut", "a training without an end"),
     ("torch_missing", "neither PyTorch nor cuBLAS"),
     ("cuda_init", "CUDA cannot be initialised"),
     ("cuda_no_library", "no CUDA driver library"),
@@ -164,7 +173,7 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
         fault, _blank, grade = words.partition(" ")
         made = node(f"bad-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}", what, grade == "warn", faults=fault)
         if fault == "smi_hang":  # it is waited for once; the other stages would wait as long
-            made.update(nccl_node_timeout=15, gemm_timeout=15)
+            made.update(nccl_node_timeout=15, gemm_timeout=15, train_timeout=16)
     for number in range(3):
         npu(f"healthy-npu-{number + 1:02d}")
     for fault, what in NPU_FAULTS:
@@ -222,8 +231,10 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
         "nccl_node_sizes": ["8M:16G"],
         "nccl_node_test_timeout": 10,
         "gemm_test_timeout": 15,
+        "train_test_timeout": 15,
+        "train_modes": ["together"],
         "acceptance_gpu_count": 8,
-        "acceptance_stages": ["stack", "nccl_node", "gemm", {"name": "disk", "role": "disk"}],
+        "acceptance_stages": ["stack", "nccl_node", "gemm", "train", {"name": "disk", "role": "disk"}],
         "acceptance_expectations": [DISK],
     }
     return {"all": {"hosts": hosts, "vars": variables}}, planted

@@ -214,9 +214,9 @@ class Device:
 
     def tell(self, data: bytes) -> None:
         try:
-            assert self.process.stdin
-            self.process.stdin.write(data)
-            self.process.stdin.flush()
+            into = t.cast(t.IO[bytes], self.process.stdin)
+            into.write(data)
+            into.flush()
         except OSError:
             pass  # it has died, which its output tells
 
@@ -269,9 +269,7 @@ class Head:
         self.devices = [Device(wanted, number, name) for number, name in enumerate(wanted["devices"])]
         for device in self.devices:
             for stream in (device.process.stdout, device.process.stderr):
-                assert stream
-                os.set_blocking(stream.fileno(), False)
-                self.selector.register(stream, selectors.EVENT_READ, device)
+                self.selector.register(t.cast(t.IO[bytes], stream), selectors.EVENT_READ, device)
 
     def wait(self, devices: t.Sequence[Device]) -> None:
         """Until all of them are done, or lost."""

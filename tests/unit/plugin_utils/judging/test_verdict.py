@@ -388,6 +388,29 @@ def test_neighbours_without_expectation() -> None:
     ]  # fmt: skip
 
 
+def trained(subject: str, tflops: float, **fields: t.Any) -> Record:
+    return {**gemm(subject, tflops, **fields), "stage": "train", "check": "train"}
+
+
+def test_numbers_of_a_condition_that_nobody_expects_are_laid_beside_those_of_siblings() -> None:
+    planned = item(stage="train", check="train")
+    parts = [trained(f"n1/gpu/{i}", 350.0) for i in range(3)]
+    found = one(trained("n1", 350.0), *parts, item=planned)
+    assert (found["verdict"], found["reason_code"], found["value"]) == ("PASS", None, 350.0)
+    assert one(trained("n1", 300.0), *parts, trained("n1/gpu/3", 300.0), item=planned)["reason_code"] == "below_siblings"
+    other = {**gemm("n1", 350.0, context={"gpu": "NVIDIA X1", "gpus": 4}), "stage": "other", "check": "train"}
+    assert one(other, item=item(stage="other", check="train"))["reason_code"] == "no_expectation"  # no stage says that it is a condition
+
+
+def test_an_expectation_of_a_condition_binds() -> None:
+    floor = {
+        "id": "ours", "match": {"stage": "train", "check": "train"}, "metric": "tflops", "value": 400, "unit": "TFLOPS", "source": "us",
+        "date": "2026-11", "confidence": "measured",
+    }  # fmt: skip
+    own = resolve([("run", [floor])])
+    assert one(trained("n1", 350.0), item=item(stage="train", check="train"), expected=lambda _n, _t: own)["reason_code"] == "below_floor"
+
+
 def test_siblings_in_a_node() -> None:
     def slow(value: float, gpus: int = 4) -> Record:
         names = [f"n1/gpu/{i}" for i in range(gpus)]

@@ -123,6 +123,28 @@ def test_what_was_left_out_makes_a_part(site: Site) -> None:
     assert {subject for subject, *_check in listed(plan, "disk")} == {"gpu-02"} and not listed(plan, "stack")
 
 
+def test_a_quick_test_measures_in_small_whatever_the_inventory_says_and_is_a_part(site: Site) -> None:
+    planner = site.planner({"train_minutes": 90, "train_width": 4096, "train_timeout": 9000}, extra={"train_steps": 50})
+    planner.quick = True
+    plan = build(planner, "stack", "train")
+    assert (plan["mode"], plan["partial"], plan["left_out"], plan["skipped_stages"]) == ("quick", True, [], [])
+    assert plan["not_proven"] == [site.of.planner.registry.shipped()["train"].not_proven, "what works between nodes"]
+    assert {check: variant for _node, check, variant in listed(plan, "train")} == {
+        "compute": "mode=together shape=4096x4096x4096 type=bf16", "train": "mode=together steps=50",
+    }  # fmt: skip
+    (settings,) = plan["settings"]["sets"]
+    assert (settings["train_width"], settings["train_minutes"], settings["train_timeout"]) == (1024, 0.0, 90.0)
+
+
+def test_minutes_of_a_burn_in_need_a_deadline_that_lets_them_pass(site: Site) -> None:
+    with pytest.raises(site.of.interface.PlanError, match="train_timeout: found 600, expected more than 900"):
+        build(site.planner({"train_minutes": 10}), "train")
+    with pytest.raises(site.of.interface.PlanError, match="train_steps: found 3"):
+        build(site.planner({"train_steps": 3}), "train")
+    plan = build(site.planner({"train_minutes": 10, "train_timeout": 1000, "train_gpus": 2}), "train")
+    assert ("gpu-01", "burn_in", "gpus=2 minutes=10") in listed(plan, "train")
+
+
 def test_a_sample_is_a_seeded_choice_that_is_written_down(site: Site) -> None:
     chosen = {"count": 2, "seed": 7}
     first, again = (build(site.planner({"disk_sample": chosen}), DISK) for _time in range(2))
