@@ -42,7 +42,6 @@ class ActionModule(ActionBase):
             "diff": {"before": before, "after": text, "before_header": str(path), "after_header": str(path)},
         }
 
-
     @staticmethod
     def _proposed(args: dict[str, str]) -> tuple[baseline.Proposal, pathlib.Path]:
         """From one run or a range of them, and the folder that it is written to unless somebody says where."""
