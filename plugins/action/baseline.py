@@ -44,7 +44,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _proposed(args: dict[str, str]) -> tuple[baseline.Proposal, pathlib.Path]:
-        """From one run or a range of them, and the folder that it is written to unless somebody says where."""
+        """From one run, or the accepted ones of a range; and the folder that it is written to unless somebody says where."""
         given = {name: args[name] for name in ("since", "until") if args.get(name)}
         if args.get("run_id") and given:
             raise RunError(f"found run_id {args['run_id']} and {' '.join(map(' '.join, given.items()))}, expected a run or a range of days")

@@ -17,6 +17,7 @@ import shutil
 import typing as t
 
 import pytest
+import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import exporter, folders, importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
@@ -165,3 +166,14 @@ def test_the_trace_says_it(fleet: Fleet) -> None:
     worse = [span["attributes"] for span in spans if span["attributes"].get("gpufleet.regressed")]
     assert {one["gpufleet.subject"] for one in worse} == {f"h100-02/gpu/{SLOW}", "h100-02"}
     assert all(one["gpufleet.verdict"] == "WARN" and "below its own median" in one["gpufleet.reason"] for one in worse)
+
+
+def test_expectations_are_proposed_from_the_accepted_runs_of_some_days(fleet: Fleet, tmp_path: pathlib.Path) -> None:
+    proposal = tmp_path / "ours.yml"
+    done = play(fleet.results, "-e", "since=1d", "-e", f"baseline_file={proposal}", playbook="playbooks/baseline.yml")
+    assert done.status == 0, done.output[-2000:]
+    entries = yaml.safe_load(proposal.read_text())["expectations"]
+    assert {entry["match"]["check"] for entry in entries} == {"bf16"} and all("median of 16 gpus" in entry["source"] for entry in entries)
+    assert all(entry["source"].startswith("SIMULATED ") and "accepted runs, 20" in entry["source"] for entry in entries)
+    wrong = play(fleet.results, "-e", "since=soon", playbook="playbooks/baseline.yml")
+    assert wrong.status != 0 and "since: found 'soon', expected a day" in " ".join(wrong.output.split())
