@@ -137,6 +137,23 @@ def test_wrong_values_are_found_and_whose_they_are(fleet: Fleet, op: str) -> Non
         assert of(seen, "localise")["subject"]["id"] == "gpu-02/gpu/slot-0"
 
 
+@pytest.mark.long
+def test_the_node_that_spoils_sums_is_searched(fleet: Fleet) -> None:
+    """Of a wrong sum nobody can tell who spoilt it; of smaller and smaller groups one can."""
+    fleet.up(4)
+    try:
+        few = {"sizes": "64K:64K", "steps": 4, "repeats": 1, "gpus": "1", "collectives": ["all_reduce"], "localise": True}
+        seen = train(fleet, {"kind": "wrong", "node": "gpu-03", "at": "all_reduce"}, **few)
+        found = [one for one in seen if one["check"] == "localise"]
+        assert of(seen, "collectives")["reason_code"] == "wrong_results"
+        assert [(one["subject"]["id"], one["context"]["confidence"]) for one in found] == [("gpu-03", "convicted")], [
+            (one["reason"], one["context"]["tested"]) for one in found
+        ]
+        nothing_left(fleet)
+    finally:
+        fleet.up(2)
+
+
 def test_a_slow_rank_is_named(fleet: Fleet) -> None:
     seen = train(fleet, {"kind": "slow", "rank": 1}, sizes="64K:64K")
     slow = of(seen, "localise")

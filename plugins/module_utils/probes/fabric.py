@@ -467,7 +467,8 @@ class Search:
         self.floors = floors
         params = head.params
         # What did end tells how long a part of it may take; a whole sweep is more than one size.
-        took = failed.job.duration_s if failed.outcome == "measured" else params["test_timeout"]
+        ended = failed.outcome == "measured" or failed.code == "wrong_results"
+        took = failed.job.duration_s if ended else params["test_timeout"]
         self.timeout = min(params["test_timeout"], max(30.0, 3 * took))
         topology = {name: params["topology"][name] for name in self.seats if name in params["topology"]}
         mesh = check["check"] in ("alltoall", "alltoallv", "hypercube")

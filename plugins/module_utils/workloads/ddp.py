@@ -147,7 +147,7 @@ class Agent:
         self.about: Record = {}
 
     def run(self) -> int:
-        signal.signal(signal.SIGTERM, lambda *_about: sys.exit(143))
+        signal.signal(signal.SIGTERM, _leave)
         with tempfile.TemporaryDirectory(prefix="gpufleet-ddp-") as scratch, _swept(scratch):
             self._interface()
             self.about = self.describe()
@@ -261,6 +261,11 @@ class Agent:
             return 1
         say(kind="agent", node=self.name)
         return 0
+
+
+def _leave(*_about: object) -> None:
+    """So that what was begun is put away."""
+    raise SystemExit(143)
 
 
 @contextlib.contextmanager
@@ -683,12 +688,16 @@ class Rank:
     def _plant(self, kind: str, where: str = "") -> bool:
         """Whether this rank is to be broken in this way here."""
         p = self.planted
-        return bool(p) and p["kind"] == kind and p.get("rank") == self.rank and p.get("at", where) == where
+        return self._meant() and p["kind"] == kind and p.get("at", where) == where
+
+    def _meant(self) -> bool:
+        p = self.planted
+        return bool(p) and p.get("rank", self.rank) == self.rank and p.get("node", self.node) == self.node
 
     def _break(self, where: str) -> None:
         """What a test wants to happen to a rank at the beginning of an operation."""
         p = self.planted
-        if p.get("rank") != self.rank or p.get("at", "all_reduce") != where:
+        if not self._meant() or p.get("at", "all_reduce") != where:
             return
         kind = p["kind"]
         if kind == "kill":
@@ -1136,4 +1145,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())
