@@ -17,7 +17,7 @@ import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, nccl_fabric
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.ddp import MARK, PLANTED
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.agent import MARK, PLANTED
 from ansible_collections.gpufleet.acceptance.plugins.modules.ddp import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS as FABRIC
 from rigs import common, pytorch
@@ -49,8 +49,8 @@ def train(fleet: Fleet, planted: dict[str, t.Any] | None = None, **options: t.An
     """What the head of a group says that reaches its nodes by SSH: this test is the head."""
     members = [{"name": host, "address": fleet.address(host), "hostname": host, "gpus": 2} for host in fleet.hosts]
     env = {PLANTED: json.dumps(planted)} if planted else {}
-    wanted = {**SMALL, "members": members, "ssh_args": ["-F", str(fleet.ssh_config)], "env": env, "join_timeout": 40.0, "localise": False,
-              "collective_timeout": 12.0, **options}  # fmt: skip
+    wanted = {**SMALL, "members": members, "ssh_args": ["-F", str(fleet.ssh_config)], "env": env, "join_timeout": 90.0, "localise": False,
+              "collective_timeout": 40.0, **options}  # fmt: skip
     validated = ArgumentSpecValidator(OPTIONS).validate(wanted)
     assert not validated.error_messages, validated.error_messages
     params = validated.validated_parameters
@@ -117,7 +117,8 @@ SHORT = ("kill", "agent", "hang", "absent")
     ],
 )
 def test_a_fault_is_named(fleet: Fleet, planted: dict[str, t.Any], code: str, words: list[str]) -> None:
-    few = {"join_timeout": 10.0} if planted["kind"] == "absent" else {}
+    soon = {"collective_timeout": 12.0}
+    few = {"absent": {"join_timeout": 10.0}, "hang": soon, "stop": soon}.get(planted["kind"], {})
     seen = train(fleet, planted, sizes="64K:64K", steps=4, **few)
     group = [one for one in seen if one["check"] != "localise"]
     assert {(one["check"], one["reason_code"]) for one in group} == {(check, code) for check in CHECKS}, seen

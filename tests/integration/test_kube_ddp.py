@@ -14,7 +14,7 @@ import typing as t
 
 import pytest
 import test_kube_groups as groups
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.ddp import PLANTED
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.agent import PLANTED
 from rigs import common, pytorch
 from rigs.kubernetes.kubernetes import Kubernetes
 from test_ddp_fleet import CHECKS, SMALL
@@ -52,7 +52,7 @@ def accepted(lab: groups.Lab, folder: pathlib.Path, planted: dict[str, t.Any] | 
         "acceptance_kube_group_launcher": "job", "acceptance_kube_pod_patch": {"spec": THERE, "container": MOUNT},
         "acceptance_nodes": {"names": ["kube-01", "kube-02"]}, "acceptance_results_dir": str(folder / "results"),
         "acceptance_expectations": [EXPECTED], "ansible_python_interpreter": sys.executable,
-        **{f"ddp_{name}": value for name, value in SMALL.items()}, "ddp_gpus": [2], "ddp_env": env, "ddp_collective_timeout": 15,
+        **{f"ddp_{name}": value for name, value in SMALL.items()}, "ddp_gpus": [2], "ddp_env": env, "ddp_collective_timeout": 40,
     }  # fmt: skip
     (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"lab": settings}}}))
     argv = [sys.executable, "-m", "ansible", "playbook", "acceptance.yml", "-i", folder / "hosts.json"]

@@ -23,12 +23,12 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp as reading
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import agent, packing, training
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, training
 
 Observation = t.Dict[str, t.Any]
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
-SOURCE = packing.packed(training, workload)
+SOURCE = packing.packed(training, agent, workload)
 # The workload travels in its own command line: there is no file of ours on a node, and standard input is the leash.
 BOOT = (
     "import base64,sys,zlib;SOURCE=zlib.decompress(base64.b64decode(sys.argv.pop(1))).decode();"

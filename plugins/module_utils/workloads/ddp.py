@@ -9,13 +9,9 @@
 Runs with PyTorch 1.13 to 2.x over NCCL, gloo or HCCL. Prints lines of JSON, each with a `kind`, and lines for people that begin with
 [ENV], [COMPUTE], [TRAIN], [DDP] or [RESULT].
 
-Agents meet before torchrun does, at the address and port of its rendezvous, and say what they are: torchrun waits for minutes for a node
-that does not come and does not say which it was, for ever where somebody else has its port, and runs happily where versions or numbers
-of nodes differ. The first node answers all of them with `go`, or with why not.
-
-Ranks say what they are through the store, too, before they say anything by a collective. From then on each has a pulse, a thread that
-says which operation it is in, the how manieth that is and for how long; it ends its rank where an operation takes too long, or where the
-agent is gone, which torchrun itself does not notice.
+Ranks say what they are through the store before they say anything by a collective, as agents do before them (agent.py). From then on
+each has a pulse, a thread that says which operation it is in, the how manieth that is and for how long; it ends its rank where an
+operation takes too long, or where the agent is gone, which torchrun itself does not notice.
 
     collectives   fresh tensors each round, values that are exact in their type, every element compared
     bandwidth     busbw as nccl-tests defines it, many operations in flight, by the device's own clock
@@ -33,21 +29,25 @@ import inspect
 import json
 import math
 import os
-import random
-import re
 import signal
 import socket
 import statistics
-import struct
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import typing as t
-import warnings
 
-if "Training" not in globals():  # else it stands above: workloads/packing.py
+if "Training" not in globals():  # else they stand above: workloads/packing.py
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.agent import (
+        MARK,
+        PLANTED,
+        Agent,
+        Refused,
+        code_of,
+        put,
+        say,
+        words,
+    )
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import (
         LEARNT,
         Clock,
@@ -87,14 +87,6 @@ DEFAULTS: Record = {
 # The smallest (width, batch) that a GPU's pace is taken with: 30 ms a step on an H200. In a step of 2 ms the host launches kernels and the
 # GPU waits for it: of two healthy GPUs one was 22 % slower in it, and with these 0.05 %; one that another process used was the faster one.
 PACED = (4096, 2048)
-# Its own text, which agents hand on to their ranks: whoever runs it from memory has set it.
-SOURCE: str = globals().get("SOURCE", "")
-# Where a test plants a fault into ranks and agents: nobody else sets it, and whatever is printed then is marked.
-PLANTED = "GPUFLEET_PLANTED_FAULT"
-MARK = "simulated by gpufleet.acceptance"
-LINE = 60000
-# What a rank says that lost another one: it is not the cause.
-LOST = ("connection closed", "connection reset", "broken pipe", "connection refused", "remote process exited", "unhandled system error")
 # Largest whole number up to which every one is exact.
 EXACT = {"int32": 2**31 - 1, "int64": 2**63 - 1, "float32": 2**24, "float64": 2**53, "float16": 2**11, "bfloat16": 2**8}
 # A row's busbw over its algbw, of n ranks (nccl-tests, doc/PERFORMANCE.md).
@@ -105,389 +97,6 @@ FACTORS: t.Dict[str, t.Callable[[int], float]] = {
     "broadcast": lambda n: 1.0,
     "all_to_all": lambda n: (n - 1.0) / n,
 }
-
-
-def put(text: str) -> None:
-    """One line in one write: ranks share a pipe."""
-    os.write(1, text.encode() + b"\n")
-
-
-def say(**record: t.Any) -> None:
-    put(json.dumps(record, separators=(",", ":")))
-
-
-class Refused(Exception):
-    """It cannot go on: a reason code and a sentence."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-
-
-# A node's agent --------------------------------------------------------------------------------------------------------
-
-
-class Agent:
-    """Says what its node is, meets the others, and runs torchrun.
-
-    Order: {"role": "agent", "id", "nodes": names by NODE_RANK, "addresses": the same of their own, "rendezvous": "c10d" or "static",
-    "join_timeout", "socket_interface": whether NCCL is told the interface too, "order": what each rank is told}.
-    MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE are in its environment.
-    """
-
-    def __init__(self, order: Record) -> None:
-        self.order = order
-        self.of_ranks: Record = {**DEFAULTS, **order["order"]}
-        self.number = int(os.environ["NODE_RANK"])
-        self.nodes: t.List[str] = order["nodes"]
-        self.name = self.nodes[self.number] if self.number < len(self.nodes) else socket.gethostname()
-        self.master = os.environ["MASTER_ADDR"]
-        self.port = int(os.environ["MASTER_PORT"])
-        self.each = int(os.environ["NPROC_PER_NODE"])
-        self.about: Record = {}
-
-    def run(self) -> int:
-        signal.signal(signal.SIGTERM, _leave)
-        with tempfile.TemporaryDirectory(prefix="gpufleet-ddp-") as scratch, _swept(scratch):
-            self._interface()
-            self.about = self.describe()
-            self._break()
-            say(kind="node", **self.about)
-            self._log()
-            try:
-                Meeting(self.order, self.about, self.number, self.master, self.port).attend()
-            except Refused as refused:
-                say(kind="fault", node=self.name, code=refused.code, reason=str(refused))
-                put(f"[RESULT] {self.name}: {refused}")
-                return 1
-            return self._torchrun(scratch)
-
-    def _break(self) -> None:
-        """What a test wants to happen to a node."""
-        planted = json.loads(os.environ.get(PLANTED, "{}"))
-        if planted.get("node") != self.name:
-            return
-        put(f"# a fault is planted: {MARK}")
-        if planted["kind"] == "absent":
-            time.sleep(1e6)
-        elif planted["kind"] == "version":
-            self.about["torch"] = "0.4.1"
-        elif planted["kind"] == "nnodes":
-            self.about["nnodes"] += 1
-
-    def describe(self) -> Record:
-        about: Record = {
-            "id": self.order["id"],
-            "node": self.name,
-            "node_rank": self.number,
-            "nnodes": int(os.environ["NNODES"]),
-            "nproc": self.each,
-            "nodes": len(self.nodes),
-            "hostname": socket.gethostname(),
-            "python": sys.version.split()[0],
-            "backend": self.of_ranks["backend"],
-            "interface": os.environ.get("GLOO_SOCKET_IFNAME", ""),
-            "problem": None,
-        }
-        if self.number >= len(self.nodes):
-            about["problem"] = ["rank_mismatch", f"it was given NODE_RANK {self.number} of {len(self.nodes)} nodes"]
-            return about
-        try:
-            import torch
-        except (ImportError, OSError) as error:  # OSError: a library of it that does not load
-            about["problem"] = ["torch_missing", f"{sys.executable} cannot import PyTorch: {error}"[:400]]
-            return about
-        about.update(torch=torch.__version__, cuda=torch.version.cuda or "")
-        if not torch.distributed.is_available():
-            about["problem"] = ["torch_missing", f"torch {torch.__version__} is built without torch.distributed"]
-        elif about["backend"] == "nccl":
-            about.update(_cuda(torch, self.each))
-        elif about["backend"] == "hccl":
-            about.update(_npu(torch, self.each))
-        return about
-
-    def _log(self) -> None:
-        a = self.about
-        words = f"torch {a.get('torch', 'missing')}, CUDA {a.get('cuda') or 'none'}, NCCL {a.get('nccl') or 'none'}"
-        more = f"{a.get('devices', 0)} devices, {a['nproc']} ranks, interface {a['interface'] or 'not known'}"
-        put(f"[ENV] {self.name}: Python {a['python']}, {words}, {more}")
-
-    def _interface(self) -> None:
-        """gloo, and NCCL where nobody has told it, speak where the nodes find one another."""
-        own = self.order["addresses"][self.number] if self.number < len(self.order["addresses"]) else ""
-        name = interface_of(own)
-        if name:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-            if self.order.get("socket_interface"):
-                os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
-
-    def _torchrun(self, scratch: str) -> int:
-        from torch.distributed import run
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
-        script, order = os.path.join(scratch, "ddp.py"), os.path.join(scratch, "order.json")
-        with open(script, "w", encoding="utf-8") as target:
-            target.write(SOURCE or _own_text())
-        with open(order, "w", encoding="utf-8") as target:
-            told = {"join_timeout": self.order["join_timeout"], "node": self.name, "nnodes": len(self.nodes)}
-            json.dump({**self.of_ranks, **told}, target)
-        for name in [name for name in os.environ if name.startswith("PET_")]:
-            del os.environ[name]  # torchrun would read its options there, too
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        os.environ["TMPDIR"] = tempfile.tempdir = scratch
-        _mend(run)
-        wait = int(self.order["join_timeout"])
-        argv = [f"--nnodes={len(self.nodes)}", f"--nproc_per_node={self.each}", "--max_restarts=0", "--monitor_interval=0.5"]
-        argv.append(f"--log_dir={os.path.join(scratch, 'logs')}")
-        known = {word for action in run.get_args_parser()._actions for word in action.option_strings}
-        if self.order["rendezvous"] == "c10d":
-            where = f"[{self.master}]" if ":" in self.master else self.master
-            # Which agent keeps the store is known; torchrun would compare names of hosts.
-            conf = f"is_host={'true' if self.number == 0 else 'false'},join_timeout={wait},read_timeout={wait},timeout={wait}"
-            argv += ["--rdzv_backend=c10d", f"--rdzv_endpoint={where}:{self.port}", f"--rdzv_id={self.order['id']}", f"--rdzv_conf={conf}"]
-            if "--local_addr" in known:
-                argv.append(f"--local_addr={self.order['addresses'][self.number]}")
-        else:
-            argv += [f"--node_rank={self.number}", f"--master_addr={self.master}", f"--master_port={self.port}"]
-            argv.append(f"--rdzv_conf=timeout={wait}")
-        try:
-            run.run(run.parse_args([*argv, script, order]))
-        except ChildFailedError as failed:
-            for rank, failure in failed.failures.items():
-                say(kind="ended", node=self.name, rank=rank, local=failure.local_rank, exitcode=failure.exitcode)
-            return 1
-        except Exception as error:
-            say(kind="fault", node=self.name, by="torchrun", code=_code_of(error, "rendezvous"), reason=f"{self.name}: {_words(error)}")
-            return 1
-        say(kind="agent", node=self.name)
-        return 0
-
-
-def _leave(*_about: object) -> None:
-    """So that what was begun is put away."""
-    raise SystemExit(143)
-
-
-@contextlib.contextmanager
-def _swept(folder: str) -> t.Iterator[None]:
-    """Somebody removes the folder where this process is killed: torchrun waits for minutes at its end, deaf to signals that ask."""
-    argv = ["sh", "-c", 'cat >/dev/null; rm -rf "$1"', "sh", folder]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
-        yield
-
-
-def _own_text() -> str:
-    with open(__file__, encoding="utf-8") as source:
-        return source.read()
-
-
-def _mend(run: t.Any) -> None:
-    """torch 1.13 under Python 3.11 takes its own default for the redirection of output for nothing."""
-    std = getattr(run, "Std", None)
-    if std is not None and std.from_str("0") is None:
-        theirs = std.from_str
-        std.from_str = classmethod(lambda cls, text: cls(0) if text == "0" else theirs(text))
-
-
-def _cuda(torch: t.Any, wanted: int) -> Record:
-    """What of NCCL and CUDA this node has, and why it cannot take part."""
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        there = torch.cuda.is_available()
-        count = torch.cuda.device_count()
-    said = " ".join(str(one.message) for one in heard)
-    found: Record = {"devices": count, "nccl": ""}
-    with contextlib.suppress(Exception):
-        version = torch.cuda.nccl.version()
-        found["nccl"] = ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    shown = "" if visible is None else f", CUDA_VISIBLE_DEVICES is {visible!r}"
-    if not torch.version.cuda:
-        found["problem"] = ["torch_missing", f"torch {torch.__version__} is built without CUDA"]
-    elif "too old" in said:
-        number = re.search(r"found version (\d+)", said)
-        driver = f" for CUDA {int(number.group(1)) // 1000}.{int(number.group(1)) % 1000 // 10}" if number else ""
-        built = f"torch {torch.__version__} is built for CUDA {torch.version.cuda}"
-        found["problem"] = ["driver_too_old", f"{built}, newer than the driver{driver}"]
-    elif not there or not count:
-        nodes = [name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+|dxg", name)]
-        where = f"{len(nodes)} device files of GPUs in /dev" if nodes else "no device file of a GPU in /dev"
-        found["problem"] = ["gpu_invisible", f"torch sees no GPU: {where}{shown}{'; ' + said if said else ''}"[:500]]
-    elif count < wanted:
-        found["problem"] = ["gpu_invisible", f"{wanted} ranks were asked for and torch sees {count} GPUs{shown}"]
-    return found
-
-
-def _npu(torch: t.Any, wanted: int) -> Record:
-    try:
-        import torch_npu
-
-        count = torch.npu.device_count()
-    except (ImportError, OSError, AttributeError, RuntimeError) as error:
-        return {"problem": ["torch_missing", f"torch_npu cannot be used: {error}"[:400]]}
-    found: Record = {"devices": count, "torch_npu": getattr(torch_npu, "__version__", "")}
-    if count < wanted:
-        found["problem"] = ["gpu_invisible", f"{wanted} ranks were asked for and torch_npu sees {count} devices"]
-    return found
-
-
-def interface_of(address: str) -> str:
-    """The network interface that has this address; empty where none has."""
-    import array
-    import fcntl
-
-    if ":" in address:
-        with contextlib.suppress(OSError, ValueError):
-            wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
-            with open("/proc/net/if_inet6", encoding="ascii") as source:
-                return next((row[-1] for row in map(str.split, source) if row[0] == wanted), "")
-        return ""
-    room = array.array("B", bytes(256 * 40))
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        wanted_v4 = socket.inet_aton(socket.gethostbyname(address)) if address else b""
-        request = struct.pack("iL", len(room), room.buffer_info()[0])
-        used = struct.unpack("iL", fcntl.ioctl(asked.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
-        entries = room.tobytes()[:used]
-        for at in range(0, used, 40):
-            if entries[at + 20 : at + 24] == wanted_v4:
-                return entries[at : at + 16].split(b"\0")[0].decode().partition(":")[0]
-    return ""
-
-
-# The meeting of the agents ---------------------------------------------------------------------------------------------
-
-
-class Meeting:
-    """Every agent tells the first one what it is, and is told to go on, or why not."""
-
-    # What must be the same on all nodes, with its name for people.
-    ALIKE = (("torch", "PyTorch"), ("nccl", "NCCL"), ("cuda", "the CUDA of PyTorch"), ("nnodes", "--nnodes"), ("nproc", "--nproc_per_node"),
-             ("torch_npu", "torch_npu"), ("backend", "the backend"))  # fmt: skip
-
-    def __init__(self, order: Record, about: Record, number: int, address: str, port: int) -> None:
-        self.order = order
-        self.about = about
-        self.number = number
-        self.address = address
-        self.port = port
-        self.until = time.monotonic() + order["join_timeout"]
-
-    def attend(self) -> None:
-        """Refused where this group cannot train."""
-        answer = self._receive() if self.number == 0 else self._visit()
-        if answer:
-            raise Refused(*answer)
-
-    def left(self) -> float:
-        return float(max(0.1, self.until - time.monotonic()))
-
-    def _receive(self) -> t.List[str] | None:
-        guests: t.Dict[str, t.Tuple[socket.socket, Record]] = {}
-        try:
-            door = _door(self.port)
-        except OSError as error:
-            return ["port_in_use", f"port {self.port} of the first node cannot be had: {error.strerror}: set ddp_port, or end what has it"]
-        with door, contextlib.ExitStack() as open_ones:
-            ill = bool(self.about["problem"])  # then nobody has to be waited for
-            while not ill and len(guests) < len(self.order["nodes"]) - 1 and time.monotonic() < self.until:
-                door.settimeout(self.left())
-                try:
-                    guest, _where = door.accept()
-                except OSError:
-                    break
-                open_ones.callback(guest.close)
-                guest.settimeout(5)
-                told = _read_line(guest)
-                if told and told.get("id") == self.order["id"]:  # a stranger, else
-                    guests[str(told.get("node_rank"))] = (guest, told)
-                    ill = bool(told.get("problem"))
-            everybody = [self.about, *(told for _guest, told in guests.values())]
-            missing = [name for name in self.order["nodes"] if name not in {one["node"] for one in everybody}]
-            refusal = self.compare(everybody, missing)
-            words = json.dumps({"refused": refusal, "id": self.order["id"]}).encode() + b"\n"
-            for guest, _told in guests.values():
-                with contextlib.suppress(OSError):
-                    guest.sendall(words)
-            for guest, _told in guests.values():  # they go first: whose side closes first keeps the port for a while
-                with contextlib.suppress(OSError):
-                    guest.recv(1)
-        return refusal
-
-    def compare(self, everybody: t.List[Record], missing: t.List[str]) -> t.List[str] | None:
-        """Why these nodes cannot train together."""
-        problems = [(one["problem"], one["node"]) for one in everybody if one.get("problem")]
-        if problems:
-            codes = [problem[0] for problem, _node in problems]
-            return [codes[0], "; ".join(f"{node}: {problem[1]}" for problem, node in problems[:4])]
-        if missing:
-            wait = self.order["join_timeout"]
-            words = f"{', '.join(missing[:8])} did not come to the rendezvous at {self.address} port {self.port} within {wait:.0f} s"
-            return ["rendezvous", f"{words}; {len(everybody)} of {len(self.order['nodes'])} nodes did"]
-        for key, name in self.ALIKE:
-            values: t.Dict[str, t.List[str]] = {}
-            for one in everybody:
-                values.setdefault(str(one.get(key) or "missing"), []).append(one["node"])
-            if len(values) > 1:
-                shown = ", ".join(f"{value} on {', '.join(of[:4])}" for value, of in sorted(values.items(), key=lambda one: len(one[1])))
-                return ["rank_mismatch" if name.startswith("--") else "versions_differ", f"{name} is {shown}: it must be one on all nodes"]
-        wrong = [one for one in everybody if one["nnodes"] != len(self.order["nodes"])]
-        if wrong:
-            return ["rank_mismatch", f"--nnodes is {wrong[0]['nnodes']} and {len(self.order['nodes'])} nodes take part"]
-        return None
-
-    def _visit(self) -> t.List[str]:
-        said = "nobody tried"
-        code = "unreachable"
-        while time.monotonic() < self.until:
-            try:
-                with socket.create_connection((self.address, self.port), timeout=min(3.0, self.left())) as link:
-                    link.sendall(json.dumps(self.about).encode() + b"\n")
-                    link.settimeout(self.left() + 5)
-                    answer = _read_line(link)
-                if answer is not None and answer.get("id") == self.order["id"]:
-                    return t.cast("t.List[str]", answer["refused"])
-                code, said = "port_in_use", f"what answers on port {self.port} of {self.address} is not the first node of this group"
-            except socket.gaierror as error:
-                code, said = "name_resolution", f"the name {self.address} of the first node does not resolve here: {error.strerror}"
-            except OSError as error:
-                where = f"port {self.port} of the first node, {self.address},"
-                code, said = "unreachable", f"{where} cannot be reached: {error.strerror or error}"
-            time.sleep(0.2)
-        return [code, f"{self.about['node']}: {said}"]
-
-
-def _door(port: int) -> socket.socket:
-    """A listening socket for both families; OSError where anybody else has the port of either."""
-    family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
-    try:
-        door = socket.socket(family, socket.SOCK_STREAM)
-    except OSError:  # a kernel without IPv6
-        family, door = socket.AF_INET, socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        door.bind(("", port))
-        door.listen(1024)
-    except OSError:
-        door.close()
-        raise
-    return door
-
-
-def _read_line(link: socket.socket) -> Record | None:
-    """A line of JSON, None for anything else."""
-    got = b""
-    try:
-        while not got.endswith(b"\n") and len(got) < LINE:
-            piece = link.recv(4096)
-            if not piece:
-                break
-            got += piece
-        found = json.loads(got)
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 # The pulse of a rank ---------------------------------------------------------------------------------------------------
@@ -738,7 +347,7 @@ class Rank:
             except (RuntimeError, ValueError, NotImplementedError) as error:
                 if not _unsupported(error):
                     raise
-                found["unsupported"] = _words(error)[:200]
+                found["unsupported"] = words(error)[:200]
                 return found
             differ = got != expected
             count = int(differ.sum().item())
@@ -1083,10 +692,6 @@ def _unsupported(error: BaseException) -> bool:
     return isinstance(error, NotImplementedError) or "not support" in said or "no support" in said or "invalid scalar type" in said
 
 
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
-
-
 def _differ(values: t.Dict[str, t.List[str]]) -> str:
     """What differs, without what is the same: the values are JSON."""
     found = [json.loads(value) for value in values]
@@ -1098,31 +703,14 @@ def _differ(values: t.Dict[str, t.List[str]]) -> str:
     return "; ".join(f"{text[:200]} on {', '.join(ranks[:4])}" for text, ranks in zip(texts, values.values()))
 
 
-def _code_of(error: BaseException, otherwise: str) -> str:
-    said = f"{type(error).__name__} {error}".lower()
-    if isinstance(error, Refused):
-        return error.code
-    if "outofmemory" in said or "out of memory" in said or "can't allocate memory" in said or isinstance(error, MemoryError):
-        return "out_of_memory"
-    if "rendezvous" in said and "timeout" in said:
-        return "rendezvous"
-    if "timed out" in said or "timeout" in said:
-        return "timeout"
-    if any(word in said for word in LOST):
-        return "partner"
-    if "cuda" in said or "nccl" in said:
-        return "cuda_failed"
-    return otherwise
-
-
 def rank_main(order: Record) -> int:
     rank = Rank({**DEFAULTS, **order})
     try:
         rank.run()
     except Exception as error:
         rank.pulse.quiet = True
-        said = str(error) if isinstance(error, Refused) else _words(error)
-        say(kind="fault", rank=rank.rank, node=rank.node, code=_code_of(error, "tool_failed"), reason=said, op=rank.pulse.name_of,
+        said = str(error) if isinstance(error, Refused) else words(error)
+        say(kind="fault", rank=rank.rank, node=rank.node, code=code_of(error, "tool_failed"), reason=said, op=rank.pulse.name_of,
             seq=rank.pulse.number)  # fmt: skip
         put(f"[RESULT] rank {rank.rank} on {rank.node}: {said}")
         # Threads of NCCL, gloo and the store may wait for others: nothing of them is worth waiting for.
@@ -1138,7 +726,6 @@ def main() -> int:
         with open(text, encoding="utf-8") as source:
             text = source.read()
     order = json.loads(text)
-    random.seed(order.get("seed", 1))
     if order.get("role") == "agent":
         return Agent(order).run()
     return rank_main(order)

@@ -17,7 +17,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.ddp import SOURCE
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import agent, ddp
 
 NAMES = ["gpu-01", "gpu-02", "gpu-03"]
 
@@ -33,17 +33,17 @@ def about(number: int, **more: t.Any) -> dict[str, t.Any]:
     return {**said, "problem": None, **more}
 
 
-def meet(*guests: dict[str, t.Any], wait: float = 3.0, port: int = 0) -> dict[str, ddp.Refused | None]:
+def meet(*guests: dict[str, t.Any], wait: float = 3.0, port: int = 0) -> dict[str, agent.Refused | None]:
     """What each of these nodes is told."""
     port = port or free_port()
-    told: dict[str, ddp.Refused | None] = {}
+    told: dict[str, agent.Refused | None] = {}
 
     def attend(one: dict[str, t.Any]) -> None:
         order = {"id": one["id"], "nodes": NAMES, "join_timeout": wait}
         try:
-            ddp.Meeting(order, one, one["node_rank"], "127.0.0.1", port).attend()
+            agent.Meeting(order, one, one["node_rank"], "127.0.0.1", port).attend()
             told[one["node"]] = None
-        except ddp.Refused as refused:
+        except agent.Refused as refused:
             told[one["node"]] = refused
 
     threads = [threading.Thread(target=attend, args=(one,)) for one in guests]
@@ -89,8 +89,8 @@ def test_a_port_that_somebody_else_has_and_a_stranger_behind_it() -> None:
 
 
 def test_a_name_that_does_not_resolve() -> None:
-    with pytest.raises(ddp.Refused, match=r"gpu-02: the name no\.such\.invalid of the first node does not resolve") as caught:
-        ddp.Meeting({"id": "one", "nodes": NAMES, "join_timeout": 0.5}, about(1), 1, "no.such.invalid", 29500).attend()
+    with pytest.raises(agent.Refused, match=r"gpu-02: the name no\.such\.invalid of the first node does not resolve") as caught:
+        agent.Meeting({"id": "one", "nodes": NAMES, "join_timeout": 0.5}, about(1), 1, "no.such.invalid", 29500).attend()
     assert caught.value.code == "name_resolution"
 
 
