@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import typing as t
 
@@ -61,6 +62,18 @@ def test_a_gpu_that_is_wrong_is_named_and_no_other(tmp_path: pathlib.Path, fault
     assert (bad["outcome"], bad["reason_code"]) == ("error", code) and words in bad["reason"]
     assert all(o["outcome"] == "measured" for o in found if not o["part"].endswith(f"-{7:012x}"))
     assert "tflops" not in of(found, check)[0]["metrics"]  # a node's number is that of all its GPUs
+
+
+def test_npus_train_by_torch_npu_each_process_seeing_one(tmp_path: pathlib.Path) -> None:
+    nodes.planted(tmp_path, 1, model="Ascend 910B3", gpus=2)
+    params = ArgumentSpecValidator(OPTIONS).validate({"python": str(tmp_path / "bin/python3"), "nvidia_smi": ""}).validated_parameters
+    params["checks"] = train.default_checks(params)
+    node = Node(60, root=str(tmp_path))
+    node.npu_smi = str(tmp_path / "bin/npu-smi")
+    found = list(train.probe(params, node))
+    assert len(found) == 4 * 3 and {o["outcome"] for o in found} == {"measured"} and found[0]["context"]["gpu"] == "Ascend 910B3"
+    order = json.loads(found[0]["command"][-1])
+    assert (order["kind"], order["devices"]) == ("npu", ["0", "1"])
 
 
 def test_of_two_gpus_that_differ_none_is_convicted_and_the_node_is_not_believed(tmp_path: pathlib.Path) -> None:
