@@ -27,7 +27,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "fault": {"node": _WORD, "code": _WORD, "reason": _WORD},
     "ended": {"node": _WORD, "rank": (int,), "exitcode": (int,)},
     "checked": {"op": _WORD, "type": _WORD, "elements": (int,), "wrong": (int,), "ranks": _LIST, "senders": _DICT, "unsupported": _WORD},
-    "bandwidth": {"op": _WORD, "size": (int,), "way": _WORD, "time_us": _NUMBER, "algbw": _NUMBER, "busbw": _NUMBER},
+    "bandwidth": {"op": _WORD, "size": (int,), "time_us": _NUMBER, "algbw": _NUMBER, "busbw": _NUMBER},
     "unsupported": {"op": _WORD, "size": (int,)},
     "training": {"steps": (int,), "finite": _TRUTH, "identical": _TRUTH, "repeatable": _TRUTH, "odd": _LIST, "limit": _NUMBER},
     "pace": {"rank": (int,), "node": _WORD, "compute_ms": _NUMBER, "step_ms": _NUMBER, "slower_percent": _NUMBER, "straggler": _TRUTH},

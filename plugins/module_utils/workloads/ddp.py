@@ -73,7 +73,6 @@ DEFAULTS: Record = {
     "warmup": 5,
     "blocks": 3,
     "fill_seconds": 0.3,
-    "ways": ["plain"],
     "steps": 30,
     "width": 1024,
     "batch": 512,
@@ -425,70 +424,64 @@ class Rank:
     def bandwidth(self) -> None:
         for op in self.order["bandwidth_ops"]:
             for size in self.order["sizes"]:
-                for way in self.order["ways"]:
-                    self._row(op, size, way)
+                self._row(op, size)
 
-    def _row(self, op: str, size: int, way: str) -> None:
+    def _row(self, op: str, size: int) -> None:
         self._break(f"bandwidth {op}")
         self.pulse.doing(f"{op} of {size} bytes")
-        kind = getattr(self.torch, self.order["bandwidth_type"])
-        with Memory(self.torch, self.dist, self.device, way == "registered") as memory:
-            call, real = self._call(op, size, kind, memory)
-            agreed = self.collect("memory", memory.ready())
-            if not self.tell("memory", all(agreed) if agreed is not None else None):
-                if self.first:
-                    say(kind="unsupported", op=op, size=size, way=way)
-                return
-            try:
-                warm = self._queue(call, self.order["warmup"])
-            except (RuntimeError, NotImplementedError) as error:
-                if not _unsupported(error):
-                    raise
-                if self.first:
-                    say(kind="unsupported", op=op, size=size, way=way)
-                return
-            # What follows lasts long enough for clocks and queues to settle; how many that are is one number for all ranks.
-            count = self.order["iterations"]
-            per = warm / max(1, self.order["warmup"])
-            count = self.tell("count", max(count, min(500, int(self.order["fill_seconds"] / max(per, 1e-7)))))
-            blocks = []
-            self._queue(call, count if self.order["fill_seconds"] else 0)
-            for _unused in range(self.order["blocks"]):
-                self.pulse.doing(f"{op} of {size} bytes", self.order["collective_timeout"] + 3 * per * count)
-                self.dist.barrier()
-                self.clock.settle()
-                blocks.append(self._queue(call, count) / count)
-            every = self.collect("row", statistics.median(blocks))
-            if every is not None:
-                mean = sum(every) / len(every)  # of all ranks, as nccl-tests has it
-                algbw = real / mean / 1e9
-                busbw = algbw * FACTORS[op](self.world)
-                row = {"op": op, "size": real, "type": self.order["bandwidth_type"], "way": way, "iterations": count * self.order["blocks"]}
-                times = {"time_us": mean * 1e6, "slowest_us": max(every) * 1e6, "fastest_us": min(every) * 1e6}
-                say(kind="bandwidth", **row, **times, algbw=algbw, busbw=busbw)
-                put(f"[DDP] {op} {real} bytes: {mean * 1e6:.1f} us, busbw {busbw:.2f} GB/s" + (f" ({way})" if way != "plain" else ""))
+        call, real = self._call(op, size, getattr(self.torch, self.order["bandwidth_type"]))
+        try:
+            warm = self._queue(call, self.order["warmup"])
+        except (RuntimeError, NotImplementedError) as error:
+            if not _unsupported(error):
+                raise
+            if self.first:
+                say(kind="unsupported", op=op, size=size)
+            return
+        # What follows lasts long enough for clocks and queues to settle; how many that are is one number for all ranks.
+        per = warm / max(1, self.order["warmup"])
+        count = self.tell("count", max(self.order["iterations"], min(500, int(self.order["fill_seconds"] / max(per, 1e-7)))))
+        self._queue(call, count if self.order["fill_seconds"] else 0)
+        blocks = []
+        for _unused in range(self.order["blocks"]):
+            self.pulse.doing(f"{op} of {size} bytes", self.order["collective_timeout"] + 3 * per * count)
+            self.dist.barrier()
+            self.clock.settle()
+            blocks.append(self._queue(call, count) / count)
+        every = self.collect("row", statistics.median(blocks))
+        if every is not None:
+            mean = sum(every) / len(every)  # of all ranks, as nccl-tests has it
+            algbw = real / mean / 1e9
+            busbw = algbw * FACTORS[op](self.world)
+            row = {"op": op, "size": real, "type": self.order["bandwidth_type"], "iterations": count * self.order["blocks"]}
+            times = {"time_us": mean * 1e6, "slowest_us": max(every) * 1e6, "fastest_us": min(every) * 1e6}
+            say(kind="bandwidth", **row, **times, algbw=algbw, busbw=busbw)
+            put(f"[DDP] {op} {real} bytes: {mean * 1e6:.1f} us, busbw {busbw:.2f} GB/s")
 
-    def _call(self, op: str, size: int, kind: t.Any, memory: Memory) -> t.Tuple[t.Any, int]:
+    def _call(self, op: str, size: int, kind: t.Any) -> t.Tuple[t.Any, int]:
         """What starts the operation once, and its size in bytes as nccl-tests counts it."""
         dist, n = self.dist, self.world
         width = self.torch.empty((), dtype=kind).element_size()
         count = max(n, size // width // n * n) if op in ("all_gather", "reduce_scatter", "all_to_all") else max(1, size // width)
-        whole = memory.new(count, kind)
+        whole = self._tensor(count, kind)
         real = count * width
         if op == "all_reduce":
             return lambda: dist.all_reduce(whole, async_op=True), real
         if op == "broadcast":
             return lambda: dist.broadcast(whole, 0, async_op=True), real
         if op == "all_to_all":
-            other = memory.new(count, kind)
+            other = self._tensor(count, kind)
             return lambda: dist.all_to_all_single(other, whole, async_op=True), real
-        part = memory.new(count // n, kind)
+        part = self._tensor(count // n, kind)
         if op == "reduce_scatter":
             return lambda: _of(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(part, whole, async_op=True), real
         if self.device.type == "cpu":
             parts = list(whole.view(n, -1))
             return lambda: dist.all_gather(parts, part, async_op=True), real
         return lambda: _of(dist, "all_gather_into_tensor", "_all_gather_base")(whole, part, async_op=True), real
+
+    def _tensor(self, count: int, kind: t.Any) -> t.Any:
+        return self.torch.ones(count, dtype=kind, device=self.device)
 
     def _queue(self, call: t.Callable[[], t.Any], count: int) -> float:
         """Seconds that so many of them take, all of them in flight."""
@@ -603,46 +596,6 @@ class Rank:
             say(kind="pace", rank=rank, **one, slower_percent=slower, straggler=slower > self.order["straggler_percent"])
             slow = f", {slower:.0f} % slower than the median: STRAGGLER" if slower > self.order["straggler_percent"] else ""
             put(f"[COMPUTE] rank {rank} on {one['node']}: computing {one['compute_ms']:.2f} ms of {one['step_ms']:.2f} ms a step{slow}")
-
-
-class Memory:
-    """Tensors of the usual allocator or, `registered`, of a pool that NCCL knows: GPUs then reach into one another's tensors instead of
-    copying through buffers between them, as the threads of one process do. PyTorch has it from 2.5 on."""
-
-    def __init__(self, torch: t.Any, dist: t.Any, device: t.Any, registered: bool) -> None:
-        self.torch = torch
-        self.device = device
-        self.registered = registered
-        self.pool: t.Any = None
-        self.backend: t.Any = None
-        if registered:
-            with contextlib.suppress(Exception):
-                self.backend = dist.distributed_c10d._get_default_group()._get_backend(device)
-                self.pool = torch.cuda.MemPool(self.backend.mem_allocator)
-
-    def __enter__(self) -> Memory:
-        return self
-
-    def new(self, count: int, kind: t.Any) -> t.Any:
-        if self.pool is None:
-            return self.torch.ones(count, dtype=kind, device=self.device)
-        with self.torch.cuda.use_mem_pool(self.pool):
-            return self.torch.ones(count, dtype=kind, device=self.device)
-
-    def ready(self) -> bool:
-        """Whether what was made is what was wanted."""
-        if not self.registered:
-            return True
-        try:
-            self.backend.register_mem_pool(self.pool)
-        except Exception:
-            self.pool = None
-        return self.pool is not None
-
-    def __exit__(self, *_exception: object) -> None:
-        if self.pool is not None:
-            with contextlib.suppress(Exception):
-                self.backend.deregister_mem_pool(self.pool)
 
 
 class Pattern:
