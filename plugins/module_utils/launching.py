@@ -177,9 +177,10 @@ def of(params: dict[str, t.Any], setting: str = "mpirun") -> Launcher:
 
 
 # Around every rank: how it ended, since a tool's output may not say which ranks there were, its status may be 0 whatever happened, and
-# mpirun of MPICH waits for ever for the others where one ends by itself. A rank that fails is killed by our hand, which mpirun sees.
+# mpirun of MPICH waits for ever for the others where one ends by itself. A rank that fails is killed by our hand, which mpirun sees; one
+# that is told to end says nothing.
 _WATCHED = (
-    '"$@" & p=$!; trap "kill -TERM $p 2>/dev/null" TERM INT; wait $p; r=$?; '
+    '"$@" & p=$!; trap "t=1; kill -TERM $p 2>/dev/null" TERM INT; wait $p; r=$?; [ -z "$t" ] || { wait $p; exit 143; }; '
     'n=${PMI_RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-?}}}; '
     'printf "gpufleet: rank %s on %s ended with status %s.\\n" "$n" "$(uname -n)" $r >&2; '
     "[ $r = 0 ] || { sleep 1; kill -KILL $$; }"

@@ -15,6 +15,7 @@ import time
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from rigs import common
 from rigs.fleet.fleet import Fleet
@@ -177,6 +178,7 @@ def test_one_report_over_a_mixed_fleet(npus: Fleet, tmp_path: pathlib.Path) -> N
     assert all(m["simulated"] for m in journal)
 
 
+@pytest.mark.long
 def test_a_slow_node_is_convicted_by_name(npus: Fleet, tmp_path: pathlib.Path) -> None:
     behave(npus, "gpu-03", slow=0.5)
     output, verdicts, _journal = run(npus, tmp_path, acceptance_stages=["hccl"])
@@ -185,7 +187,11 @@ def test_a_slow_node_is_convicted_by_name(npus: Fleet, tmp_path: pathlib.Path) -
     assert {v["verdict"] for v in verdicts if v["stage"] == "hccl_local" and v["subject"]["id"] == "gpu-03"} == {"FAIL"}
 
 
-def test_without_an_expectation_nothing_is_accepted(npus: Fleet, tmp_path: pathlib.Path) -> None:
-    _output, verdicts, _journal = run(npus, tmp_path, acceptance_stages=["hccl_local"], acceptance_expectations=[])
-    found = {v["subject"]["id"]: (v["verdict"], v["reason_code"]) for v in verdicts if v["stage"] == "hccl_local"}
-    assert {found[host] for host in ("gpu-01", "gpu-02")} == {("UNKNOWN", "no_expectation")}
+def test_without_an_expectation_nothing_is_accepted_and_one_is_proposed(npus: Fleet, tmp_path: pathlib.Path) -> None:
+    _output, verdicts, journal = run(npus, tmp_path, acceptance_stages=["hccl"], acceptance_expectations=[], hccl_ops=["all_gather"])
+    found = {v["subject"]["id"]: (v["verdict"], v["reason_code"]) for v in verdicts if v["check"] in ("all_reduce", "all_gather")}
+    assert {found[host] for host in ("gpu-01", "gpu-02", "hccl")} == {("UNKNOWN", "no_expectation")}
+    measured = [{name: value for name, value in m.items() if name != "chain"} for m in journal]
+    (entry,) = baseline.propose(measured, "r", "2026-11-22").entries
+    match = {"stage": "hccl", "check": "all_gather", "gpu": "Ascend 910B3", "gpus": NPUS, "nodes": 3, "size": 64 << 20}
+    assert match.items() <= entry["match"].items() and entry["value"] == pytest.approx(159, 0.01)

@@ -13,6 +13,7 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import os
+import signal
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, membership
@@ -29,6 +30,8 @@ OPS = (
     "reduce_scatterv", "scatter",
 )  # fmt: skip
 REDUCING = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatterv")
+# The status of what was told to end.
+ENDED = 128 + signal.SIGTERM
 # Which of a node's NPUs a process sees, in CANN of any version.
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 
@@ -117,6 +120,8 @@ class Head(fabric.Head):
         if launch.outcome == "measured" or launch.code in ("wrong_results", "not_mpi"):
             return launch
         names = {seat.hostname: seat.name for seat in job.seats}
+        # At the deadline we end them all, and a rank may know that before its shell does.
+        ends = [end for end in ends if not (job.timed_out and end.status == ENDED)]
         failed = [end for end in ends if end.status]
         if failed and not self.group.gone([seat for seat in job.seats if not seat.local]):
             code, reason = self._failed_rank(failed[0], names, job)

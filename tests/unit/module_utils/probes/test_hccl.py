@@ -93,6 +93,8 @@ def test_ranks_that_left_are_named_where_the_others_wait() -> None:
     launch = read(BEGUN, said((2, "npu-02", 0)), timed_out=True)
     assert launch.code == "rank_died" and "2 on node-2" in str(launch.reason)
     assert read(BEGUN, "", timed_out=True).code == "timeout"
+    ended = said((0, "npu-01", 143), (2, "npu-02", 0), (3, "npu-02", 143))
+    assert "2 on node-2" in str(read(BEGUN, ended, timed_out=True).reason), "the others were ended by us"
 
 
 @pytest.mark.parametrize(("command", "status"), [("exit 0", 0), ("exit 3", -9), ("kill -SEGV $$", -9)])
@@ -101,6 +103,14 @@ def test_a_rank_says_how_it_ended(command: str, status: int) -> None:
     done = subprocess.run(argv, env={"PATH": "/usr/bin:/bin", "PMI_RANK": "5"}, capture_output=True, text=True, check=False)
     ((rank, _host, said_status),), rest = launching.ends(done.stderr)
     assert (rank, said_status, done.returncode) == ("5", {"exit 0": 0, "exit 3": 3}.get(command, 139), status) and "gpufleet" not in rest
+
+
+def test_a_rank_that_is_told_to_end_says_nothing() -> None:
+    argv = launching.watched(["/bin/sh", "-c", "echo here; exec sleep 100"])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout and child.stdout.readline() == "here\n"
+        child.terminate()
+        assert child.wait() == 143 and child.stderr and not launching.ends(child.stderr.read())[0]
 
 
 def test_a_missing_program_is_status_127(tmp_path: pathlib.Path) -> None:

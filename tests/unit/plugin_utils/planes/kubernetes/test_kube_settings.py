@@ -140,6 +140,11 @@ def test_devices_are_asked_for_and_only_those() -> None:
     assert not any(variable["name"] == "NVIDIA_VISIBLE_DEVICES" for variable in taken["spec"]["containers"][0]["env"])
 
 
+def test_devices_of_another_maker_are_asked_for_by_their_name() -> None:
+    taken = launch().pod("p", 0, settings.pods({**IMAGE, "acceptance_kube_resource": "huawei.com/Ascend910"}), 8)
+    assert taken["spec"]["containers"][0]["resources"] == {"limits": {"huawei.com/Ascend910": "8"}}
+
+
 def test_host_ipc_and_privileged_are_off_and_named_when_they_are_on() -> None:
     assert not objects.powers(pod()["spec"])
     wanted = settings.pods({**IMAGE, "acceptance_kube_host_ipc": True, "acceptance_kube_privileged": True})
