@@ -20,7 +20,7 @@ pytestmark = pytest.mark.fleet
 PLANT = pathlib.Path(__file__).resolve().parents[1] / "rigs/torch_plant/sitecustomize.py"
 # Small enough for many processes on two cores. What the CPU computes has no pace worth a word.
 SMALL = {
-    "train_device": "cpu", "train_python": pytorch.PYTHON, "train_types": ["fp32"], "train_shapes": ["64x64x64"], "train_seconds": 0.05,
+    "train_device": "cpu", "train_python": pytorch.PYTHON, "train_shapes": ["64x64x64"], "train_seconds": 0.05,
     "train_warmup_seconds": 0.05, "train_steps": 20, "train_width": 16, "train_batch": 32,
 }  # fmt: skip
 # Which call of a layer is in the training of all GPUs together: each step has two, and that of each GPU alone comes before.
@@ -32,6 +32,8 @@ FAULTS = {
     "gpu-05": (2, f"hang:0:linear:{TOGETHER}"),
     "gpu-06": (2, "memory:1:matmul:2"),
 }  # fmt: skip
+# Hosts that multiply matrices, too: hundreds in a block, on cores that everybody wants.
+PRODUCTS = ("gpu-01", "gpu-06")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,8 @@ def faulty(runs: Acceptance) -> Done:
     """One run over hosts with one fault each, and gpu-01 without."""
     variables = {
         host: {
-            **SMALL, "acceptance_gpu_count": FAULTS.get(host, (2,))[0], "train_silence_timeout": 15,
+            **SMALL, "acceptance_gpu_count": FAULTS.get(host, (2,))[0], "train_types": ["fp32"] if host in PRODUCTS else [],
+            "train_silence_timeout": 30 if host == "gpu-05" else 120,
             "train_env": {"PYTHONPATH": "/opt/simulated/bin", "GPUFLEET_TEST_PLANT": FAULTS.get(host, (2, ""))[1]},
         }
         for host in runs.fleet.hosts
@@ -81,7 +84,7 @@ def test_a_gpu_that_computes_wrong_is_convicted_by_the_others(faulty: Done) -> N
     verdict, code, reason = said(faulty, "gpu-02", 1)
     assert (verdict, code) == ("FAIL", "wrong_results") and "GPU 1 gave 2 different results of the same work" in reason
     assert {said(faulty, "gpu-02", number, mode=mode)[0] for number in (0, 2) for mode in ("alone", "together")} == {"PASS"}
-    assert said(faulty, "gpu-02", 1, mode="alone")[0] == "PASS" and said(faulty, "gpu-02", 1, "compute")[0] == "PASS"
+    assert said(faulty, "gpu-02", 1, mode="alone")[0] == "PASS"
 
 
 def test_of_two_that_differ_none_is_convicted_and_the_node_is_not_accepted(faulty: Done) -> None:
@@ -94,7 +97,7 @@ def test_of_two_that_differ_none_is_convicted_and_the_node_is_not_accepted(fault
     ("host", "number", "check", "code", "words"),
     [
         ("gpu-04", 1, "train", "tool_failed", "killed by signal 9 (SIGKILL)"),
-        ("gpu-05", 0, "train", "timeout", "said nothing for 15 s"),
+        ("gpu-05", 0, "train", "timeout", "said nothing for 30 s"),
         ("gpu-06", 1, "compute", "out_of_memory", "out of memory"),
     ],
 )
