@@ -5,8 +5,8 @@
 
 A group has a token, and each member a folder named after it:
 
-    /tmp/gpufleet-TOKEN/hello    who the member is, and a beat now and then; the head reads it over SSH and holds a lock on it as long
-                                 as it lives
+    /tmp/gpufleet-TOKEN/said/hello    who the member is, and a beat now and then; the head reads it over SSH and holds a lock on it as
+                                      long as it lives
 
 The lock is how a member knows that the head has come, and that it is gone: finished, dead, or its connection lost. The lease, in the
 node's ledger before anything is made, is the folder, the line of the ephemeral key in authorized_keys (which sshd itself accepts from
@@ -41,6 +41,8 @@ CHECK = "member"
 POLL_S = 0.2
 # How often a member says something to a head that holds on: where the connection was cut, saying it is how the node comes to know.
 BEAT_S = 2.0
+# Giving back a membership that a head still uses: until nothing more comes, and so often at most.
+SWEEP_S, SWEEPS = 0.5, 8
 
 
 def folder(token: str) -> str:
@@ -50,10 +52,15 @@ def folder(token: str) -> str:
     return f"/tmp/gpufleet-{token[:16]}"
 
 
+def _hello(within: str) -> str:
+    """It has a folder of its own, which comes with it in it: flock(1) makes a file that it does not find, and locks that one."""
+    return f"{within}/said/hello"
+
+
 def reading(token: str) -> list[str]:
     """The command by which the head, over SSH, reads a member's hello and then holds the lock until its own end closes. It carries the
     token, so that it ends with the membership at the latest."""
-    path = f"{folder(token)}/hello"
+    path = _hello(folder(token))
     return ["env", f"{session.MARK}={token}", "flock", "--shared", path, "tail", "-n", "+1", "-f", path]
 
 
@@ -89,11 +96,12 @@ class Member:
         undo(self._lease)
 
     def greet(self, words: dict[str, t.Any]) -> None:
-        """Write the hello, whole or not at all."""
-        path = f"{self.folder}/hello"
-        with open(path + ".new", "w", encoding="utf-8") as target:
+        """Say hello, whole or not at all."""
+        new = f"{self.folder}/new"
+        os.mkdir(new, 0o700)
+        with open(f"{new}/hello", "w", encoding="utf-8") as target:
             target.write(json.dumps(words) + "\n")
-        os.replace(path + ".new", path)
+        os.rename(new, os.path.dirname(_hello(self.folder)))
 
     def wait(self, seconds: float) -> str | None:
         """Until the head has come and gone. None then; why not, where it did not come within `seconds`, or stayed to the deadline."""
@@ -103,7 +111,7 @@ class Member:
             held = self._held()
             if held and time.monotonic() > beat:
                 beat = time.monotonic() + BEAT_S
-                with open(f"{self.folder}/hello", "a", encoding="utf-8") as hello:
+                with open(_hello(self.folder), "a", encoding="utf-8") as hello:
                     hello.write("\n")
             if came and not held:
                 return None
@@ -114,7 +122,7 @@ class Member:
         return "the head of the group was still there at the deadline" if came else "the head of the group did not come"
 
     def _held(self) -> bool:
-        with open(f"{self.folder}/hello", encoding="utf-8") as hello:
+        with open(_hello(self.folder), encoding="utf-8") as hello:
             try:
                 fcntl.flock(hello, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -125,17 +133,7 @@ class Member:
 def undo(entry: dict[str, t.Any]) -> str:
     """Give a membership back from its ledger record. Safe to repeat."""
     done = []
-    left = process.with_environment(session.MARK, entry["mark"])
-    for pid, started in left:
-        process.kill(pid, started, signal.SIGKILL)
-    for pid, started in left:
-        process.wait_gone(pid, started, 5)
-    if left:
-        done.append(f"ended {len(left)} processes of the group")
-    if entry["folder"] == folder(entry["mark"]) and os.path.isdir(entry["folder"]):
-        shutil.rmtree(entry["folder"], ignore_errors=True)
-        done.append(f"removed {entry['folder']}")
-    if entry["key"]:
+    if entry["key"]:  # first, so that nobody comes in any more
         try:
             if _remove_line(entry["file"], entry["key"]):
                 done.append(f"removed our key from {entry['file']}")
@@ -144,6 +142,25 @@ def undo(entry: dict[str, t.Any]) -> str:
         if entry["made"]:
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(entry["file"]))
+    ours = entry["folder"] == folder(entry["mark"])
+    ended, there = 0, ours and os.path.isdir(entry["folder"])
+    for _again in range(SWEEPS):
+        left = process.with_environment(session.MARK, entry["mark"])
+        for pid, began in left:
+            process.kill(pid, began, signal.SIGKILL)
+        for pid, began in left:
+            process.wait_gone(pid, began, 5)
+        if ours:
+            shutil.rmtree(entry["folder"], ignore_errors=True)
+        ended += len(left)
+        if not left and not (ours and os.path.isdir(entry["folder"])):
+            break
+        # Where a head was at work, what it sent a moment ago is still on its way in, and makes the folder again.
+        time.sleep(SWEEP_S)
+    if ended:
+        done.append(f"ended {ended} processes of the group")
+    if there:
+        done.append(f"removed {entry['folder']}")
     return "; ".join(done) or "nothing was left of a group"
 
 

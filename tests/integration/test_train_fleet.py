@@ -56,7 +56,7 @@ def faulty(runs: Acceptance) -> Done:
     variables = {
         host: {
             **SMALL, "acceptance_gpu_count": FAULTS.get(host, (2,))[0], "train_types": ["fp32"] if host in PRODUCTS else [],
-            "train_silence_timeout": 30 if host == "gpu-05" else 120,
+            "train_silence_timeout": 60 if host == "gpu-05" else 120,
             "train_env": {"PYTHONPATH": "/opt/simulated/bin", "GPUFLEET_TEST_PLANT": FAULTS.get(host, (2, ""))[1]},
         }
         for host in runs.fleet.hosts
@@ -97,7 +97,7 @@ def test_of_two_that_differ_none_is_convicted_and_the_node_is_not_accepted(fault
     ("host", "number", "check", "code", "words"),
     [
         ("gpu-04", 1, "train", "tool_failed", "killed by signal 9 (SIGKILL)"),
-        ("gpu-05", 0, "train", "timeout", "said nothing for 30 s"),
+        ("gpu-05", 0, "train", "timeout", "said nothing for 60 s"),
         ("gpu-06", 1, "compute", "out_of_memory", "out of memory"),
     ],
 )

@@ -102,6 +102,35 @@ def test_the_head_makes_no_file_where_no_member_is() -> None:
     assert done.returncode != 0 and not os.path.exists(member.folder(token))
 
 
+def test_a_head_that_comes_too_early_holds_nothing_and_makes_nothing(home: pathlib.Path) -> None:
+    """flock(1) makes the file that it is to lock: a member that then replaced it saw no head, and waited for it in vain."""
+    me, _ledger = make(home, key=False)
+    with me:
+        assert subprocess.run(member.reading(me.token), capture_output=True).returncode != 0
+        assert os.listdir(me.folder) == []
+        me.greet({})
+        locked = os.stat(member.reading(me.token)[4]).st_ino
+        with subprocess.Popen(member.reading(me.token), stdout=subprocess.PIPE) as head:
+            assert head.stdout and head.stdout.readline() == b"{}\n"
+            assert me._held() and os.stat(member.reading(me.token)[4]).st_ino == locked
+            head.kill()
+
+
+def test_a_rank_that_was_on_its_way_leaves_nothing_either(home: pathlib.Path) -> None:
+    """What a head sent before its member was told to end comes in afterwards, and makes the folder again, as orted does."""
+    me, ledger = make(home)
+    me.__enter__()
+    env = {**os.environ, session.MARK: me.token}
+    first = subprocess.Popen(["sleep", "100"], env=env, start_new_session=True)
+    late = f"while kill -0 {first.pid}; do sleep 0.05; done; sleep 0.2; mkdir -p {me.folder}/ompi; {session.MARK}={me.token} exec sleep 100"
+    second = subprocess.Popen(["sh", "-c", late], stderr=subprocess.DEVNULL, start_new_session=True)
+    waiting = threading.Thread(target=first.wait)  # a dead child is there until somebody asks for it
+    waiting.start()
+    session.LEASES.setdefault("member", member.undo)
+    assert "ended 2 processes" in ledger.undo()[0] and second.wait(5) == -9 and not os.path.exists(me.folder)
+    waiting.join(5)
+
+
 @pytest.mark.parametrize("public", ["ssh-rsa " + "A" * 68, PUBLIC + ' x\ncommand="id"', PUBLIC + " comment", "", 'a" ' + PUBLIC])
 def test_no_key_carries_more_than_a_key(public: str) -> None:
     with pytest.raises(ValueError, match="ed25519"):
