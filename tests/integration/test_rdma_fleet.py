@@ -67,8 +67,13 @@ def run(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "accept
 
 
 @pytest.fixture(scope="module")
-def hosts(rig_fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
-    trees = tmp_path_factory.mktemp("sysfs")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """What hosts have as /sys, a folder each."""
+    return tmp_path_factory.mktemp("sysfs")
+
+
+@pytest.fixture(scope="module")
+def hosts(rig_fleet: Fleet, trees: pathlib.Path) -> Fleet:
     options = {}
     for number in range(1, HOSTS + 1):
         host = f"gpu-{number:02d}"
@@ -161,10 +166,10 @@ def test_of_two_hosts_the_bad_direction_is_not_accepted(healthy: Fleet, tmp_path
     assert done.status != 0 and done.ways("FAIL") == {("gpu-02", "gpu-01")} and done.ways("PASS") == {("gpu-01", "gpu-02")}
 
 
-def test_a_node_at_half_rate_is_a_finding_of_its_ports(hosts: Fleet, tmp_path: pathlib.Path) -> None:
+def test_a_node_at_half_rate_is_a_finding_of_its_ports(hosts: Fleet, trees: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Its pairs are as good as ports of 200 Gb/s can be; the same rail of the others runs at 400."""
     planted(hosts)
-    rate = next(tmp_path.parent.glob("sysfs*")) / "gpu-04/sys/class/infiniband/mlx5_0/ports/1/rate"
+    rate = trees / "gpu-04/sys/class/infiniband/mlx5_0/ports/1/rate"
     before = rate.read_text()
     rate.write_text("200 Gb/sec (4X HDR)\n")
     try:
