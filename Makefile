@@ -7,9 +7,11 @@ PYTHON := $(BIN)/python
 LINK := .collections/ansible_collections/gpufleet/acceptance
 export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR)/.collections
+# Hundreds of Pythons are started: without a cache each of them compiles anew what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration integration-all lint sanity drill drill-governor drill-resume drill-rdma fuzz bench rig-fleet rig-rdma rig-kubernetes clean
+.PHONY: help setup demo console test unit integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench rig-fleet rig-rdma rig-kubernetes clean
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +26,10 @@ $(VENV)/.stamp: requirements.txt requirements-dev.txt
 
 demo: setup ## Accept a simulated fleet with planted faults; exits 0 when all and only those are found
 	@$(PYTHON) tests/tools/demo.py
+
+CONSOLE_PORT ?= 8470
+console: setup ## A console over the simulated fleet: start runs, watch them, read results, search the history
+	@$(PYTHON) tests/tools/console.py --port $(CONSOLE_PORT)
 
 test: lint unit integration ## Everything that CI runs but the sanity tests
 
@@ -57,6 +63,19 @@ drill-resume: setup ## kill -9 to the controller at random points, then resume: 
 RDMA_KILLS ?= 50
 drill-rdma: setup ## Parts of a running rdma probe are killed: the governors of both ends come back (soft-RoCE guests, root)
 	@$(PYTHON) tests/drills/rdma.py --kills $(RDMA_KILLS)
+
+SHARING_KILLS ?= 20
+drill-sharing-resume: setup ## kill -9 in the middle of cases of GPU sharing, then resume: the same verdicts, nothing left (two clusters, root)
+	@$(PYTHON) tests/drills/sharing_resume.py --kills $(SHARING_KILLS)
+
+ACTIONS ?= 200
+WAITING ?= 10000
+drill-console: setup ## The console's actions each end once, whatever is killed; thousands that wait (Kubernetes rig, root, an hour and more)
+	@$(PYTHON) tests/drills/console.py --actions $(ACTIONS) --waiting $(WAITING)
+
+DEFECTS ?= all
+drill-sharing: setup ## A GPU-sharing system with planted defects: the cases that are meant to see them do (two clusters, root, hours)
+	@$(PYTHON) tests/drills/sharing.py --defects $(DEFECTS)
 
 INPUTS ?= 50000
 fuzz: setup ## Broken input and lies for every reader of tools: make fuzz INPUTS=1000000

@@ -37,5 +37,5 @@ class ActionModule(ActionBase):
             Display().display(line, color=colour)
         for line in conclude.left_behind(task_vars):
             Display().warning(line)
-        refused = not result["accepted"] and self._task.args.get("refuse") != "play"
+        refused = not result["passed"] and self._task.args.get("refuse") != "play"
         return {"changed": False, "failed": refused, "msg": result["last"], **result}

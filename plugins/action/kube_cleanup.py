@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, leases
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
 
@@ -26,6 +26,7 @@ class ActionModule(door.KubeAction):
             count = len(there.get(args["run_id"], []))
             left = cleanup.remove(client, cleanup.of_run(args["run_id"]))
             removed = [f"{client.name}: removed {count} objects of run {args['run_id']}"] if count else []
+            removed += leases.give_back(client, leases.held(client, args["run_id"]))
         else:
             removed = cleanup.janitor(client)
         for line in removed or [f"{client.name}: nothing to remove"]:

@@ -15,7 +15,7 @@ class ActionModule(group_module.GroupAction):
         **group_module.OPTIONS,
         "kind": {
             "type": "str",
-            "choices": [discovery.AUTO, discovery.STATEFULSET, discovery.JOB, discovery.VOLCANO, discovery.MPIJOB],
+            "choices": [discovery.AUTO, *reversed(discovery.ORDER)],
             "default": discovery.AUTO,
         },
         "queue": {"type": "str"},

@@ -12,7 +12,7 @@ import typing as t
 from ansible.errors import AnsiblePromptNoninteractive
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import prepare as planning
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.needed import prepare as planning
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 

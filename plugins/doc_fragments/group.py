@@ -6,7 +6,8 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Options of every probe module over a group of nodes, but for what the group is called (module_utils/membership.py)."""
+    """Options of every probe module over a group of nodes, but for what the group is called; where `mpirun` launches, its
+    own; and where parts of a group are measured, those of the search (module_utils/membership.py)."""
 
     DOCUMENTATION = r"""
 options:
@@ -41,15 +42,6 @@ options:
     description: Environment variables for every rank.
     type: dict
     default: {}
-  mpirun:
-    description: The launcher. Its kind and version are found out.
-    type: str
-    default: mpirun
-  mpi_args:
-    description: More arguments for the launcher, as it understands them.
-    type: list
-    elements: str
-    default: []
   ssh_args:
     description: More arguments for the ssh by which nodes are entered.
     type: list
@@ -58,13 +50,6 @@ options:
   gpu_count:
     description: How many GPUs the node must have. A node with another number takes no part.
     type: int
-  mig:
-    description:
-      - Whether GPUs may be partitioned by MIG. Where they may, a node on which it is on is skipped, since there are no whole GPUs to
-        measure. Where they may not, it is an error.
-    type: str
-    choices: [refused, allowed]
-    default: refused
   nvidia_smi:
     description: The nvidia-smi program.
     type: str
@@ -114,4 +99,37 @@ options:
         description: How long it is good.
         type: float
         default: 0.0
+"""
+
+    MPI = r"""
+options:
+  mpirun:
+    description: The launcher. Its kind and version are found out.
+    type: str
+    default: mpirun
+  mpi_args:
+    description: More arguments for the launcher, as it understands them.
+    type: list
+    elements: str
+    default: []
+"""
+
+    SEARCH = r"""
+options:
+  localise:
+    description: Whether to search for the cause where the group is slow, or fails and does not say whose fault it is.
+    type: bool
+    default: true
+  repeats:
+    description: Launches of each test of the search. Ten find a link that fails every second time.
+    type: int
+    default: 10
+  parallel:
+    description: How many launches of the search may run at the same time.
+    type: int
+    default: 64
+  topology:
+    description: The leaf switch of each node, by name, as far as known.
+    type: dict
+    default: {}
 """

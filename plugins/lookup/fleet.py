@@ -12,6 +12,7 @@ description:
   - Used in the C(hosts) line of the acceptance plays. Returns its pattern unchanged where the run can end with a verdict.
   - Ansible ends with status 0 where a pattern matches no host, where C(--skip-tags always) leaves no task, and where
     C(--start-at-task) or C(--step) leave tasks out. An acceptance run must not, so all of these are refused here.
+  - Roles of stages may lie in C(roles/) beside the inventory. Ansible looks beside the playbook, which is a folder of the collection.
 options:
   _terms:
     description: The host pattern.
@@ -31,9 +32,10 @@ _raw:
   elements: str
 """
 
+import pathlib
 import typing as t
 
-from ansible import context
+from ansible import constants, context
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import pattern as patterns
@@ -44,6 +46,7 @@ class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: dict[str, t.Any] | None = None, **kwargs: t.Any) -> list[str]:
         pattern = terms[0] if terms else "all"
         arguments = context.CLIARGS
+        look_beside((variables or {}).get("ansible_inventory_sources") or ())
         if any(arguments.get(listing) for listing in ("listhosts", "listtasks", "listtags", "syntax")):
             return [pattern]
         for option, name in (("start_at_task", "--start-at-task"), ("step", "--step")):
@@ -59,5 +62,15 @@ class LookupModule(LookupBase):
             )
         if not patterns.hosts(pattern, (variables or {}).get("groups") or {}, arguments.get("subset"), self._loader):
             limit = f" within --limit {arguments['subset']}" if arguments.get("subset") else ""
-            raise AnsibleLookupError(f"no host matches {pattern!r}{limit}: nothing to accept")
+            sources = ", ".join(map(str, (variables or {}).get("ansible_inventory_sources") or ()))
+            raise AnsibleLookupError(f"no host of {sources or 'the inventory'} matches {pattern!r}{limit}: nothing to accept")
         return [pattern]
+
+
+def look_beside(inventories: t.Iterable[str]) -> None:
+    """Let Ansible find roles beside these inventories too. This is the first that a play evaluates, in the process of which all others
+    are copies."""
+    for source in inventories:
+        roles = pathlib.Path(source).absolute().parent / "roles"
+        if pathlib.Path(source).exists() and str(roles) not in constants.DEFAULT_ROLES_PATH:
+            constants.DEFAULT_ROLES_PATH.append(str(roles))

@@ -58,7 +58,7 @@ class LookupModule(LookupBase):
             if run and not run.get("run_id"):  # check mode: there is no run
                 return [NOBODY]
             if judged and (not run or run["run_id"] == judged["run_id"]):
-                if judged["accepted"]:
+                if judged["passed"]:
                     return [NOBODY]
                 refused = set(judged["refused"])
                 return [host for host in here if host in refused] or here

@@ -23,7 +23,7 @@ class Exposition:
     """Lines in the order in which they are said; `common` labels stand at every sample."""
 
     def __init__(self, **common: str) -> None:
-        self._common = common
+        self._common = self._joined(common)
         self._lines: list[str] = []
 
     def metric(self, name: str, text: str) -> None:
@@ -31,8 +31,23 @@ class Exposition:
         self._lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} gauge"]
 
     def sample(self, name: str, value: t.Any, **labels: str) -> None:
-        of = ",".join(f'{key}="{label(text)}"' for key, text in {**self._common, **labels}.items())
-        self._lines.append(f"{PREFIX}{name}{{{of}}} {value}")
+        self.line(name, value, self.labels(**labels))
+
+    def labels(self, **labels: str) -> str:
+        """Labels as they stand in a line, for samples of several metrics that share them."""
+        return ",".join(filter(None, (self._common, self._joined(labels))))
+
+    def line(self, name: str, value: t.Any, labels: str) -> None:
+        self._lines.append(f"{PREFIX}{name}{{{labels}}} {value}")
+
+    @staticmethod
+    def _joined(labels: t.Mapping[str, str]) -> str:
+        return ",".join([f'{key}="{label(text)}"' for key, text in labels.items()])
 
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"
+
+    def taken(self) -> str:
+        """What was said since it was last taken, of a text that is not held whole."""
+        text, self._lines = self.text() if self._lines else "", []
+        return text

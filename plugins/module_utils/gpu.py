@@ -61,17 +61,17 @@ def _snapshot(node: Node, program: str) -> dict[str, t.Any]:
 
 
 def refusal(
-    seen: dict[str, t.Any], expected: int | None, what: str, mig: str = "refused", kind: str = "nvidia"
+    seen: dict[str, t.Any], expected: int | None, what: str, mig: str = "refused", kind: str | None = "nvidia"
 ) -> tuple[str, str, str] | None:
     """Why `what` is not measured on a node in this state, as (outcome, reason code, reason), or None. `mig`: whether MIG is `allowed`;
-    `kind`: of the accelerators that it is measured on."""
+    `kind`: of the accelerators that it is measured on, None where it is on each."""
     if seen["outcome"] != "measured":
         if expected == 0 and seen["reason_code"] in ("no_gpu", "tool_missing"):
             return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
         return "error", seen["reason_code"], seen["reason"]
     if expected is not None and expected != len(seen["gpus"]):
         return "error", "gpu_count", f"{len(seen['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
-    if seen.get("kind", "nvidia") != kind:
+    if kind is not None and seen.get("kind", "nvidia") != kind:
         reason = f"{what} are those of {WORDS[kind]}, and this node has {len(seen['gpus'])} {model(seen)}"
         return "not_applicable", "other_accelerator", reason
     parted = [name(g) for g in seen["gpus"] if (g["mig"] or "").lower() == "enabled"]

@@ -130,13 +130,15 @@ class Group:
             if seat.local and here:
                 seat.hear(here)
         self.folder = ""
+        self._made = ""  # the folder, where it is to be removed
         self.ssh: list[str] = []
         self._jobs = 0
 
     def __enter__(self) -> Group:
         token = self.params["token"]
         # A member's folder is in the ledger already; without members there is nothing in it worth hiding.
-        self.folder = member.folder(token) if token else tempfile.mkdtemp(prefix="gpufleet-")
+        self._made = "" if token else tempfile.mkdtemp(prefix="gpufleet-")
+        self.folder = self._made or member.folder(token)
         self.ssh = self._ssh()
         return self
 
@@ -149,8 +151,8 @@ class Group:
         for seat in self.seats:
             if seat.leash:
                 seat.leash.release()
-        if not self.params["token"]:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._made:  # what it was told by others to use is not its own to remove
+            shutil.rmtree(self._made, ignore_errors=True)
 
     def _ssh(self) -> list[str]:
         """The program that enters a node. With a key of our own nothing of the user's settings takes part."""

@@ -9,8 +9,9 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import json
-import math
 import typing as t
+
+LARGEST = 1e100
 
 
 def read(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
@@ -29,5 +30,5 @@ def read(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
 
 
 def numbers(*values: t.Any) -> bool:
-    """Whether all of them are numbers; infinity is none."""
-    return all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in values)
+    """Whether all of them are numbers that can be computed with; infinity is none, nor is what has hundreds of digits."""
+    return all(isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) < LARGEST for v in values)

@@ -180,7 +180,8 @@ def of(params: dict[str, t.Any], setting: str = "mpirun") -> Launcher:
 # mpirun of MPICH waits for ever for the others where one ends by itself. A rank that fails is killed by our hand, which mpirun sees; one
 # that is told to end says nothing.
 _WATCHED = (
-    '"$@" & p=$!; trap "t=1; kill -TERM $p 2>/dev/null" TERM INT; wait $p; r=$?; [ -z "$t" ] || { wait $p; exit 143; }; '
+    "trap 't=1; kill -TERM $p 2>/dev/null' TERM INT; "  # before it runs: it may have said something, and been told to end, at once
+    '"$@" & p=$!; [ -z "$t" ] || kill -TERM $p 2>/dev/null; wait $p; r=$?; [ -z "$t" ] || { wait $p; exit 143; }; '
     'n=${PMI_RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-?}}}; '
     'printf "gpufleet: rank %s on %s ended with status %s.\\n" "$n" "$(uname -n)" $r >&2; '
     "[ $r = 0 ] || { sleep 1; kill -KILL $$; }"
@@ -189,7 +190,10 @@ _ENDED = re.compile(r"gpufleet: rank (\d{1,7}|\?) on (\S{1,255}) ended with stat
 
 
 # Lines of mpirun itself about ranks that ended.
-OF_MPIRUN = re.compile(r"^\s*(?:=|\[(?:proxy|mpiexec)\b|-{20,}|prterun|mpirun|Primary job|a non-zero exit|YOU CAN IGNORE)")
+OF_MPIRUN = re.compile(
+    r"^\s*(?:=|\[(?:proxy|mpiexec)\b|-{20,}|prterun|mpirun|Primary job|a non-zero exit|YOU CAN IGNORE|YOUR APPLICATION TERMINATED"
+    r"|This typically refers to a problem with your application|Please see the FAQ page)"
+)
 
 
 class End(t.NamedTuple):
@@ -235,6 +239,8 @@ class Job:
         self.path = path
         # Its command line as a person would have typed it, where it is another.
         self.words: list[str] = []
+        # What its ranks were told to do, for whoever reads whether they did.
+        self.order: dict[str, t.Any] = {}
         self.rc: int | None = None
         self.out = self.err = ""
         self.dropped = 0  # bytes of either beyond the limit

@@ -17,7 +17,7 @@ import json
 import socket
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, member, nccl_settings, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, member, nccl_settings, observation, rails
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
@@ -28,6 +28,17 @@ Observation = t.Dict[str, t.Any]
 # What the head measures of these checks, given what its node says of itself (None without a token).
 Measure = t.Callable[[t.Optional[t.Dict[str, t.Any]], t.List[t.Dict[str, str]]], t.Iterator[Observation]]
 
+# Options of the module of every stage whose ranks mpirun starts, and of every one whose head searches for whom to blame.
+MPI: dict[str, dict[str, t.Any]] = {
+    "mpirun": {"type": "str", "default": "mpirun"},
+    "mpi_args": {"type": "list", "elements": "str", "default": []},
+}
+SEARCH: dict[str, dict[str, t.Any]] = {
+    "localise": {"type": "bool", "default": True},
+    "repeats": {"type": "int", "default": 10},
+    "parallel": {"type": "int", "default": 64},
+    "topology": {"type": "dict", "default": {}},
+}
 # What a node is told of its group, whatever is launched over it: options of the module of every stage over groups, which take_part,
 # group.Group and launching need.
 OPTIONS: dict[str, dict[str, t.Any]] = {
@@ -46,8 +57,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     },
     "group": {"type": "str", "default": ""},
     "env": {"type": "dict", "default": {}},
-    "mpirun": {"type": "str", "default": "mpirun"},
-    "mpi_args": {"type": "list", "elements": "str", "default": []},
+    **MPI,
     "ssh_args": {"type": "list", "elements": "str", "default": []},
     "gpu_count": {"type": "int"},
     "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
@@ -78,10 +88,10 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 
 
 def take_part(
-    params: dict[str, t.Any], node: Node, measure: Measure, what: str = "NCCL numbers", kind: str = "nvidia"
+    params: dict[str, t.Any], node: Node, measure: Measure, what: str = "NCCL numbers", kind: str | None = "nvidia"
 ) -> t.Iterator[Observation]:
     """What the head measures, then what this node saw as a member. `params`: OPTIONS, and "checks". `what` is measured, on accelerators
-    of this `kind`."""
+    of this `kind`, None for whichever the node has."""
     checks = [check for check in params["checks"] if check["check"] != member.CHECK]
     asked = next((check for check in params["checks"] if check["check"] == member.CHECK), None)
     if not params["token"]:
@@ -112,13 +122,18 @@ def take_part(
 
 
 def describe(
-    seen: dict[str, t.Any], params: dict[str, t.Any], node: Node, what: str = "NCCL numbers", kind: str = "nvidia"
+    seen: dict[str, t.Any], params: dict[str, t.Any], node: Node, what: str = "NCCL numbers", kind: str | None = "nvidia"
 ) -> dict[str, t.Any]:
-    """What a member says of itself: {"hostname", "gpu", "gpus": [UUID], "memory_mib", "ports": those that are active, "down": the others,
-    "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated", "identity", "nccl": settings that are its own}."""
-    ports = [port for device in rdma_ports.read_devices(node) for port in device["ports"]]
+    """What a member says of itself: {"hostname", "kind": of its accelerators, "gpu", "gpus": [UUID], "memory_mib", "ports": those that are
+    active, "down": the others, "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated", "identity", "nccl": settings that
+    are its own}."""
+    devices = rdma_ports.read_devices(node)
+    ports = [port for device in devices for port in device["ports"]]
+    near = rails.near(node, devices, seen["gpus"])
+    own = seen.get("kind", "nvidia")
     return {
         "hostname": socket.gethostname(),
+        "kind": own,
         "gpu": gpu.model(seen) if seen["gpus"] else None,
         "gpus": [g["uuid"] or g["bdf"] for g in seen["gpus"]],
         "memory_mib": min((g.get("memory_total_mib") or 0 for g in seen["gpus"]), default=0),
@@ -126,6 +141,7 @@ def describe(
             {
                 **{key: port[key] for key in ("device", "port", "link_layer", "rate_gbps")},
                 "gids": [[g["index"], g["type"], g["address"]] for g in port["gids"]],
+                "near": near[port["device"]],
             }
             for port in ports
             if port["state"] == "ACTIVE"
@@ -135,7 +151,7 @@ def describe(
         "refused": gpu.refusal(seen, params["gpu_count"], what, params["mig"], kind),
         "simulated": bool(seen.get("simulated")),
         "identity": node.identity(),
-        "nccl": nccl_settings.of_machine(node, params["env"]) if kind == "nvidia" else ascend.settings(params["env"]),
+        "nccl": nccl_settings.of_machine(node, params["env"]) if own == "nvidia" else ascend.settings(params["env"]),
     }
 
 

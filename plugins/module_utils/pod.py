@@ -7,9 +7,10 @@
 
 REQUEST is JSON: {"probe": name of a file in probes/, "params": validated options of its module, "hold": a file to make when
 the answer is written, and then to stay until told to end, for launchers that start again what ends, "message": the file of the
-termination message, for a pod that ends when it has answered, "sign": {"path", "within"}, a
-file that the controller changes as long as it lives}, or {"guardian": what guardian_pod.py is told}. Who we are stands in the
-environment that the launcher gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID. What else may be seen of us: telemetry.py.
+termination message, for a container that ends when it has answered, "once": a file to make before anything is done, for launchers
+that start again what has failed: where it is there already, nothing is done, "sign": {"path", "within"}, a file that the controller
+changes as long as it lives}, or {"guardian": what guardian_pod.py is told}. Who we are stands in the environment that the launcher
+gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID. What else may be seen of us: telemetry.py.
 
 This module util is PRIVATE to the collection.
 """
@@ -38,6 +39,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _told_to_end)
     with open(sys.argv[1], encoding="utf-8") as source:
         request = json.load(source)
+    if request.get("once") and not _first_start(request["once"]):
+        sys.stdout.write("started again: a probe runs once, and how it ended then is what counts\n")
+        return
     if "guardian" in request:
         guardian_pod.main(request["guardian"], nonce)
         return
@@ -55,6 +59,15 @@ def main() -> None:
         open(request["hold"], "w").close()  # what the readiness probe looks for
         while True:
             signal.pause()
+
+
+def _first_start(path: str) -> bool:
+    """Whether nobody was here before, in this pod."""
+    try:
+        open(path, "x").close()
+    except FileExistsError:
+        return False
+    return True
 
 
 def _end_in_silence(path: str, within: float) -> None:

@@ -13,7 +13,10 @@ description:
   - Serves C(/metrics) and C(/healthz) of what the history says of each node and check last, until it is ended.
   - Used by C(playbooks/exporter.yml). Runs on the controller and connects to no host.
   - As a service of its own it is started without Ansible, see C(docs/observability.md).
-extends_documentation_fragment: gpufleet.acceptance.history
+extends_documentation_fragment:
+  - gpufleet.acceptance.history
+  - gpufleet.acceptance.reading.acting
+  - gpufleet.acceptance.serving
 options:
   address:
     description: Address to answer on. Empty for all.
@@ -23,17 +26,6 @@ options:
     description: Port to answer on. V(0) takes one that is free.
     type: int
     default: 9469
-  seconds:
-    description: When to end. V(0) for never.
-    type: float
-    default: 0
-attributes:
-  check_mode:
-    description: Can run in check mode.
-    support: none
-  diff_mode:
-    description: Returns what changed.
-    support: none
 """
 
 EXAMPLES = r"""

@@ -13,7 +13,11 @@ description:
   - Multiplies large random matrices on every GPU, one after the other and all at once, checks every element of every product,
     and returns time and TFLOPS of each GPU.
   - Uses PyTorch where the chosen Python has it, else calls cuBLAS itself.
-extends_documentation_fragment: gpufleet.acceptance.probe
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+  - gpufleet.acceptance.gpus
+  - gpufleet.acceptance.gpus.mig
+  - gpufleet.acceptance.gpus.torch
 options:
   types:
     description: Data types, where O(checks) is not given; V(bf16), V(fp16), V(tf32), V(fp32), V(fp64) or V(fp8).
@@ -24,41 +28,10 @@ options:
     description: Sizes m x n x k, where O(checks) is not given.
     type: str
     default: 8192x8192x8192
-  modes:
-    description: V(alone) is one GPU after the other, V(together) all at once; where O(checks) is not given.
-    type: list
-    elements: str
-    default: [alone, together]
   seconds:
     description: How long each product is timed, in seconds.
     type: float
     default: 2.0
-  warmup_seconds:
-    description: How long the GPU is kept busy before, so that clocks and power have settled.
-    type: float
-    default: 1.0
-  python:
-    description: The Python interpreter that has PyTorch; empty for the one that Ansible uses on the node.
-    type: str
-    default: ""
-  env:
-    description: Environment variables for the workload.
-    type: dict
-    default: {}
-  gpu_count:
-    description: How many GPUs the node must have. A node with another number is an error. V(0) says that it has none.
-    type: int
-  mig:
-    description:
-      - Whether GPUs may be partitioned by MIG. Where they may, a node on which it is on is skipped, since there are no whole GPUs to
-        measure. Where they may not, it is an error.
-    type: str
-    choices: [refused, allowed]
-    default: refused
-  nvidia_smi:
-    description: The nvidia-smi program.
-    type: str
-    default: nvidia-smi
   test_timeout:
     description: Deadline of all products together in seconds.
     type: float

@@ -10,17 +10,14 @@ short_description: Judge an acceptance run
 version_added: 0.1.0
 author: The gpufleet.acceptance team (@gpufleet)
 description:
-  - Applies the expectations to everything in a run's journal, writes verdicts and report, and fails unless the fleet is accepted.
+  - Applies the expectations to everything in a run's journal, writes verdicts and report, and fails unless the run passed.
   - Used by the acceptance playbooks. Runs on the controller and connects to no host.
+extends_documentation_fragment: gpufleet.acceptance.runs
 options:
   run_id:
     description: The run to judge again; empty for the run of this play.
     type: str
     default: ""
-  results_dir:
-    description: Folder of all runs.
-    type: str
-    required: true
   refuse:
     description:
       - Where a fleet that is not accepted fails. V(here) is this task, and so the first host of the play.
@@ -47,6 +44,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+passed:
+  description: Whether nothing speaks against the fleet. A quick test can pass, and accepts nothing.
+  returned: always
+  type: bool
 accepted:
   description: Whether the fleet is accepted.
   returned: always

@@ -24,10 +24,12 @@ options:
       - What makes the pods.
       - V(job), an Indexed Job, and V(statefulset) come with a headless Service and a Secret of the module's making.
       - V(volcano), a Job of Volcano with its plugins C(ssh) and C(svc), starts all pods or none.
-      - V(auto) takes the first of V(mpijob), V(volcano), V(job) and V(statefulset) that the API serves, that we may use, and that
-        somebody acts on.
+      - V(pytorchjob), a PyTorchJob of the training operator (C(kubeflow.org/v1)), makes the pods as it makes those of a training; what it
+        tells them of their ranks is kept from the command.
+      - V(auto) takes the first of V(mpijob), V(volcano), V(pytorchjob), V(job) and V(statefulset) that the API serves, that we may use,
+        and that somebody acts on.
     type: str
-    choices: [auto, statefulset, job, volcano, mpijob]
+    choices: [auto, statefulset, job, pytorchjob, volcano, mpijob]
     default: auto
   queue:
     description: Queue of a Volcano job.

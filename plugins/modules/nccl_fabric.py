@@ -15,17 +15,18 @@ description:
   - Where the group misses the floor that O(floors) gives it, hangs or breaks, parts of it are measured, many at the same time, until
     it is known which node, GPU, path or switch is to blame.
   - A slow result is a result. The module fails only where it was called wrongly.
-extends_documentation_fragment: [gpufleet.acceptance.probe, gpufleet.acceptance.group]
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+  - gpufleet.acceptance.gpus.mig
+  - gpufleet.acceptance.group
+  - gpufleet.acceptance.group.mpi
+  - gpufleet.acceptance.group.search
+  - gpufleet.acceptance.nccl
 options:
   group:
     description: What the group is called in the result.
     type: str
     default: nccl_fabric
-  ops:
-    description: Collectives to measure, where O(checks) is not given.
-    type: list
-    elements: str
-    default: [all_reduce]
   gpus:
     description: How many GPUs of each node take part, V(all) or a number, where O(checks) is not given.
     type: str
@@ -36,14 +37,6 @@ options:
       - V(auto) as largest is the largest power of two that fits, 16 GiB at most.
     type: str
     default: 8M:auto
-  type:
-    description: Data type, as nccl-tests names it, where O(checks) is not given.
-    type: str
-    default: float
-  factor:
-    description: Each message is this many times the one before.
-    type: int
-    default: 2
   iterations:
     description: Timed iterations per message size. V(0) leaves it to nccl-tests.
     type: int
@@ -73,11 +66,6 @@ options:
     description: What stands behind C(_perf) in their names, V(_mpi) for example. They have to be built with MPI.
     type: str
     default: ""
-  extra_args:
-    description: More arguments for nccl-tests. With C(-c 0) nothing is checked, and the result is V(unchecked).
-    type: list
-    elements: str
-    default: []
   layout:
     description: One rank for each GPU, or one process for each node with all its GPUs.
     type: str
@@ -87,22 +75,6 @@ options:
     description: Deadline of one launch in seconds.
     type: float
     default: 600.0
-  localise:
-    description: Whether to search for the cause where the group misses its floor.
-    type: bool
-    default: true
-  repeats:
-    description: Launches of each test of the search. Ten find a link that fails every second time.
-    type: int
-    default: 10
-  parallel:
-    description: How many launches of the search may run at the same time.
-    type: int
-    default: 64
-  topology:
-    description: The leaf switch of each node, by name, as far as known.
-    type: dict
-    default: {}
 """
 
 EXAMPLES = r"""
@@ -186,6 +158,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 PROBE = "nccl_fabric"
 OPTIONS = {
     **membership.OPTIONS,
+    **membership.SEARCH,
     "checks": runner.CHECKS,
     "group": {"type": "str", "default": "nccl_fabric"},
     "ops": {"type": "list", "elements": "str", "default": ["all_reduce"]},
@@ -203,10 +176,6 @@ OPTIONS = {
     "extra_args": {"type": "list", "elements": "str", "default": []},
     "layout": {"type": "str", "choices": ["gpu", "node"], "default": "gpu"},
     "test_timeout": {"type": "float", "default": 600.0},
-    "localise": {"type": "bool", "default": True},
-    "repeats": {"type": "int", "default": 10},
-    "parallel": {"type": "int", "default": 64},
-    "topology": {"type": "dict", "default": {}},
 }
 
 

@@ -13,13 +13,12 @@ description:
   - Runs the programs of nccl-tests over the GPUs of this node and returns every row they printed, with the state of the GPUs
     before, during and after.
   - A slow result is a result. The module fails only where it was called wrongly.
-extends_documentation_fragment: gpufleet.acceptance.probe
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+  - gpufleet.acceptance.gpus
+  - gpufleet.acceptance.gpus.mig
+  - gpufleet.acceptance.nccl
 options:
-  ops:
-    description: Collectives to measure, where O(checks) is not given.
-    type: list
-    elements: str
-    default: [all_reduce]
   gpus:
     description: How many GPUs take part, V(all) or a number, where O(checks) is not given.
     type: str
@@ -30,14 +29,6 @@ options:
       - V(auto) as largest is the largest power of two that fits, 16 GiB at most.
     type: str
     default: 8M:auto
-  type:
-    description: Data type, as nccl-tests names it, where O(checks) is not given.
-    type: str
-    default: float
-  factor:
-    description: Each message is this many times the one before.
-    type: int
-    default: 2
   iterations:
     description: Timed iterations per message size.
     type: int
@@ -54,29 +45,10 @@ options:
     description: What stands behind C(_perf) in their names, V(_mpi) for example.
     type: str
     default: ""
-  extra_args:
-    description: More arguments for nccl-tests. With C(-c 0) nothing is checked, and the result is V(unchecked).
-    type: list
-    elements: str
-    default: []
   env:
     description: Environment variables, C(NCCL_ALGO) for example.
     type: dict
     default: {}
-  gpu_count:
-    description: How many GPUs the node must have. A node with another number is an error. V(0) says that it has none.
-    type: int
-  mig:
-    description:
-      - Whether GPUs may be partitioned by MIG. Where they may, a node on which it is on is skipped, since there are no whole GPUs to
-        measure. Where they may not, it is an error.
-    type: str
-    choices: [refused, allowed]
-    default: refused
-  nvidia_smi:
-    description: The nvidia-smi program.
-    type: str
-    default: nvidia-smi
   test_timeout:
     description: Deadline of one test in seconds.
     type: float

@@ -16,7 +16,7 @@ description:
     C(failed) of C(module_utils/observation.py). Standard library only.
   - Where the stage is one over groups of nodes, C(params) also hold what each is told of its group, as C(module_utils/membership.py) wants
     it.
-  - Outside an acceptance run there is no such description, and the module fails.
+  - Outside an acceptance run there is no such description. Nothing is measured then, as C(fault) says.
 extends_documentation_fragment: gpufleet.acceptance.probe
 options:
   options:

@@ -13,6 +13,7 @@ description:
   - Reads the stages, the hosts within C(--limit) and their variables, refuses what cannot be planned with one clear error, and
     writes C(plan.json) before anything is measured.
   - Used by the acceptance playbooks. Runs on the controller and connects to no host.
+extends_documentation_fragment: gpufleet.acceptance.runs
 options:
   mode:
     description: Whether to begin a run, a quick test, whose stages measure in small, or to go on with an old one.
@@ -20,17 +21,13 @@ options:
     choices: [run, quick, resume]
     default: run
   run_id:
-    description: The run to go on with.
+    description: The run to go on with. Of a new run, the id that it gets; empty for one of its own.
     type: str
     default: ""
   take_over:
     description: Whether to go on with a run that was driven from another machine or container, where it may still live.
     type: bool
     default: false
-  results_dir:
-    description: Folder of all runs.
-    type: str
-    required: true
   stages:
     description: The stages of a new run.
     type: list

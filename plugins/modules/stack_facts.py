@@ -13,7 +13,9 @@ description:
   - Collects what must be the same on every node of a cluster, initialises CUDA for real (on
     nodes with Ascend NPUs CANN's ACL), and looks at the health of every GPU or NPU.
   - Measures and changes nothing. Whether a fact is right is for the verdict to say.
-extends_documentation_fragment: gpufleet.acceptance.probe
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+  - gpufleet.acceptance.gpus
 options:
   python:
     description: The Python environment to describe; empty for the one that Ansible uses on the node.
@@ -39,13 +41,6 @@ options:
     type: list
     elements: str
     default: [/, /tmp]
-  gpu_count:
-    description: How many GPUs the node must have. A node with another number is an error. V(0) says that it has none.
-    type: int
-  nvidia_smi:
-    description: The nvidia-smi program.
-    type: str
-    default: nvidia-smi
 """
 
 EXAMPLES = r"""

@@ -14,22 +14,14 @@ description:
     thing that is not what was written.
   - Used by C(playbooks/verify.yml). Runs on the controller and connects to no host.
   - Who can write the folder can write all of it anew, consistently. Only the fingerprint on a signed report tells that.
+extends_documentation_fragment:
+  - gpufleet.acceptance.reading
+  - gpufleet.acceptance.runs
 options:
   run_id:
     description: The run.
     type: str
     required: true
-  results_dir:
-    description: Folder of all runs.
-    type: str
-    required: true
-attributes:
-  check_mode:
-    description: Can run in check mode.
-    support: full
-  diff_mode:
-    description: Returns what changed.
-    support: none
 """
 
 EXAMPLES = r"""

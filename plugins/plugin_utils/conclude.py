@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import hashlib
@@ -21,11 +22,13 @@ import typing as t
 from ansible.errors import AnsibleError
 from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import since
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, past, refused, unheeded, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, past, references, refused, unheeded, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import removing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, write_atomically
@@ -46,6 +49,8 @@ def _uncollected() -> t.Iterator[None]:
         yield
     finally:
         if before:
+            gc.freeze()  # and as old ones: nobody looks at once for circles among all that is new
+            gc.unfreeze()
             gc.enable()
 
 
@@ -68,7 +73,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     records = evidence.records
     sound = (r for r in records if well_formed(r))
     stages = [registry.of(entry) for entry in written["stages"]]
-    before = _Before(run, written, loader, task_vars)
+    before = _Before(run, written, references.parse(inputs.get("references") or []), loader, task_vars)
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
         stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), required=inputs.get("required"), changed=evidence.changed,
@@ -77,24 +82,24 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     judgement.notes += evidence.notes + inputs["notes"] + telling.notes_of(run.dir)
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
-    verdicts = "".join(json.dumps(v, sort_keys=True) + "\n" for v in judgement.verdicts)
-    evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": hashlib.sha256(verdicts.encode()).hexdigest()})
-    made = model.build(written, judgement, evidence.files)
+    with Beside(lambda: [_write_verdicts(judgement, None if check else out)], len(judgement.verdicts) > beside.THINGS) as verdicts:
+        made = model.build(written, judgement)
+        evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": next(verdicts.parts())})
+    made.update(model.evidence(evidence.files))
     paths: list[pathlib.Path] = []
     done = Judged(run.id, out, written, judgement, made)
     made["since"], notes = (None, before.notes) if before.notes else _since(done, loader, task_vars)
     if not check:
-        out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "verdicts.jsonl", verdicts)
         paths, wrong = files.write(done, run.dir)
         notes += wrong
     if planned and not check:
         run.clear_todo()
         run.release()
-    word = "ACCEPTED" if judgement.accepted else "NOT ACCEPTED"
+    word = made["word"]
     last = f"{word}, report: {_near(paths[0])}" if paths else f"{word}; check mode, nothing was written"
     run_level = bool(evidence.changed or (judgement.warnings and inputs["warn"] != "accept"))
     result = {
+        "passed": judgement.passed,
         "accepted": judgement.accepted,
         "why": f"{word}: {judgement.why}",
         "last": last,
@@ -106,22 +111,42 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     }
 
     def tell() -> list[terminal.Line]:
-        return [*_noted([] if check else _tell(done, run, loader, task_vars)), (last, "green" if result["accepted"] else "red")]
+        return [*_noted([] if check else _tell(done, run, loader, task_vars)), (last, "green" if result["passed"] else "red")]
 
     return {**result, "lines": [*terminal.coloured(made), *_noted(notes)], "tell": tell}
+
+
+def _write_verdicts(judgement: Judgement, folder: pathlib.Path | None) -> str:
+    """A line for each, into a folder if anywhere; their SHA-256. All lines of thousands of nodes are never held at once."""
+    digest, encode = hashlib.sha256(), json.JSONEncoder(sort_keys=True).encode
+
+    def lines() -> t.Iterator[str]:
+        for one in judgement.verdicts:
+            line = encode(one) + "\n"
+            digest.update(line.encode())
+            yield line
+
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "verdicts.jsonl", lines())
+    else:
+        collections.deque(lines(), maxlen=0)
+    return digest.hexdigest()
 
 
 class _Before:
     """Asks the history, where there is one, what became of the numbers of a run; what goes wrong there is a note."""
 
-    def __init__(self, run: Run, plan: dict[str, t.Any], loader: t.Any, task_vars: dict[str, t.Any]) -> None:
-        self.run, self.plan, self.loader, self.task_vars = run, plan, loader, task_vars
+    def __init__(
+        self, run: Run, plan: dict[str, t.Any], begun: list[references.Reference], loader: t.Any, task_vars: dict[str, t.Any]
+    ) -> None:
+        self.run, self.plan, self.begun, self.loader, self.task_vars = run, plan, begun, loader, task_vars
         self.notes: list[str] = []
 
     def say(self, deciding: t.Mapping[Key, t.Any], numbers: t.Iterable[past.Number]) -> past.Told | None:
         try:
             asked = _history(self.loader, self.task_vars)
-            told = since.past(self.run.dir.parent, self.plan, deciding, numbers, asked.options) if asked else None
+            told = since.past(self.run.dir.parent, self.plan, deciding, numbers, asked.options, self.begun) if asked else None
         except (AnsibleError, RunError) as error:
             self.notes = [f"nothing was held against earlier runs: {error}"]
             return None
@@ -188,7 +213,7 @@ def _detached(run: Run, targets: list[str]) -> dict[str, t.Any]:
     )
     last = "DETACHED: nothing is accepted before it is judged"
     return {
-        "accepted": False, "why": why, "last": last, "refused": targets, "run_id": run.id, "detached": nodes,
+        "passed": False, "accepted": False, "why": why, "last": last, "refused": targets, "run_id": run.id, "detached": nodes,
         "lines": [(why, "yellow")],
     }  # fmt: skip
 

@@ -193,7 +193,7 @@ def loop(cluster: Kubernetes, api: client.Client, nodes: int) -> float:
     """Seconds of one log call after the other, each with a connection of its own as kubectl makes it, for every node; scaled up."""
     pods = cleanup.path("/api/v1", api.namespace, "pods")
     for number in range(LOOP):
-        container = {"name": "c", "image": "registry.invalid/pause:1", "env": [{"name": "GPUFLEET_SECRET", "value": "x"}]}
+        container = {"name": "probe", "image": "registry.invalid/pause:1", "env": [{"name": "GPUFLEET_SECRET", "value": "x"}]}
         spec = {"nodeName": f"kwok-{number + 1:04d}", "containers": [container]}
         api.post(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"loop-{number}", "labels": {"app": "loop"}}, "spec": spec})
     while any(p["status"].get("phase") != "Running" for p in api.get(pods, labelSelector="app=loop")["items"]):

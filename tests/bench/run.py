@@ -256,6 +256,18 @@ def history() -> None:
     subprocess.run([sys.executable, str(HERE / "history.py")], check=True)
 
 
+def scrape() -> None:
+    subprocess.run([sys.executable, str(HERE / "scrape.py")], check=True)
+
+
+def console() -> None:
+    subprocess.run([sys.executable, str(HERE / "console.py")], check=True)
+
+
+def sharing() -> None:
+    subprocess.run([sys.executable, str(HERE / "sharing.py")], check=True)
+
+
 def report_scale() -> None:
     subprocess.run([sys.executable, str(HERE / "report_scale.py")], check=True)
 
@@ -270,6 +282,10 @@ def kube_stack() -> None:
 
 def gemm_check() -> None:
     subprocess.run([sys.executable, str(HERE / "gemm_check.py")], check=True)
+
+
+def ddp() -> None:
+    subprocess.run([sys.executable, str(HERE / "ddp.py")], check=True)
 
 
 def gpu_overhead() -> None:
@@ -308,7 +324,7 @@ FIGURES: dict[str, t.Callable[[], None]] = {
     f.__name__: f
     for f in (
         *(stage_overhead, stage_speedup, stage_long, nccl_parse, localise, matrix, all_pairs, kube_stack, gpu_overhead),
-        *(gemm_check, history, regression, report_scale),
+        *(gemm_check, ddp, history, regression, scrape, report_scale, console, sharing),
     )
 }
 

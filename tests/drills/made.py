@@ -141,7 +141,8 @@ def accepted(accepted_run: pathlib.Path, place: pathlib.Path) -> tuple[int, list
     for number, (what, change) in enumerate(HONEST):
         run = _copy(accepted_run, place / f"honest-{number}")
         run.journal.path.write_text("")
-        run.journal.append(change(copy.deepcopy(records)))
+        # Each by itself: records that were read share what they say alike, and an edit is of the one alone.
+        run.journal.append(change([copy.deepcopy(record) for record in records]))
         if judged(run):
             wrong.append(what)
     for number, (what, tamper) in enumerate(TAMPERED):

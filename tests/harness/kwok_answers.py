@@ -46,8 +46,12 @@ def planted(pod):
     except FileNotFoundError:
         return ""
 
+def probe(pod):
+    every = pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
+    return next(one for one in every if one["name"] == "{marks.CONTAINER}")
+
 def framed(pod, fault):
-    environment = dict((v["name"], v.get("value")) for v in pod["spec"]["containers"][0]["env"])
+    environment = dict((v["name"], v.get("value")) for v in probe(pod)["env"])
     node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
     seen = list(observations(node))
     if fault == "forged":

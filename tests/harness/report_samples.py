@@ -79,8 +79,9 @@ def judgement(verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[st
     accepted = bool(verdicts) and not counts["FAIL"] and not counts["UNKNOWN"]
     coverage = {"planned": len(verdicts), "measured": len(verdicts) - counts["UNKNOWN"], "skipped": 0, "ratio": 1.0, "unknown": []}
     given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
+    given["passed"] = fields.get("accepted", accepted)
     of = {"nodes": nodes.judged(verdicts), "deciding": deciding, "simulated": simulated, "drift": {}, "warnings": [], "tables": {}}
-    of["past"] = None
+    of |= {"past": None, "unproven": []}
     of["causes"] = causes.found(verdicts, [], deciding)
     return types.SimpleNamespace(**{**given, **of, **fields})
 
@@ -156,3 +157,19 @@ def pairs(size: int, rails: int = 2, seed: int = 1) -> list[Cell]:
         cells[-1] = Cell(*ports[-2:], str(rail), None, "failed", reason="the client lost its link", floor=380.0)
         cells[-2] = Cell(ports[-3], ports[-1], str(rail), None, "unknown", reason="<b>partner never came</b>", floor=380.0)
     return cells
+
+
+def charts() -> list[dict[str, t.Any]]:
+    """Of a case that failed and of one that passed, as a stage's description tells them."""
+    rates = [{"name": f"pod-{n}", "x": [10, 20, 30, 40], "y": [100 + n, 101, 290, 300]} for n in range(2)]
+    expected = {"name": "by the quota", "x": [25, 50, 100], "y": [984, 492, 246], "expected": True}
+    took = [{"name": "measured", "x": [25, 50, 100], "y": [911, 440, 246], "dots": True}, expected]
+    pods = [{"name": group, "x": ["node-1 GPU-1", "node-1 GPU-2"], "y": [2, 1], "bars": True} for group in ("first", "second")]
+    throughput = {"title": "Throughput over time", "x": "seconds", "y": "iterations/s", "curves": rates, "moments": [[20, "80 %"]]}
+    duration = {"title": "Duration against quota", "x": "compute quota (%)", "y": "s", "curves": took, "moments": []}
+    mapping = {"title": "Pods on GPUs", "x": "GPU", "y": "pods", "curves": pods, "moments": []}
+    return [
+        {"of": "ONE on a", "verdict": "FAIL", "simulated": False, **throughput},
+        {"of": "ONE on b", "verdict": "PASS", "simulated": True, **duration},
+        {"of": "ONE on b", "verdict": "PASS", "simulated": True, **mapping},
+    ]

@@ -13,6 +13,7 @@ import typing as t
 import pytest
 from harness.fleet_runs import Acceptance
 from harness.own_rig import own
+from harness.sharing import Clusters, two_clusters
 from rigs.fleet.fleet import Fleet
 from rigs.fleet.fleet import Options as Host
 from rigs.kubernetes.kubernetes import Kubernetes
@@ -112,3 +113,10 @@ def rig_kubernetes() -> t.Iterator[Kubernetes]:
     with own(Kubernetes) as cluster:
         cluster.up(2, 3)
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def rig_sharing() -> t.Iterator[Clusters]:
+    """Two clusters with a system that shares GPUs: two nodes of two T4, one of four A800. A test leaves them as it found them."""
+    with two_clusters(nodes=(2, 1)) as clusters:
+        yield clusters

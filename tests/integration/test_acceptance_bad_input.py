@@ -14,7 +14,7 @@ import typing as t
 import xml.etree.ElementTree as ET
 
 import pytest
-from harness.fleet_runs import Acceptance, Done, results_of, run_folder
+from harness.fleet_runs import ROOT, Acceptance, Done, results_of, run_folder
 
 pytestmark = pytest.mark.fleet
 HTML = '<html><script>alert("evil-html")</script><img src=x onerror=alert(1)> | [a](javascript:alert(1)) `x`</html>'
@@ -106,6 +106,15 @@ def test_megabytes_of_garbage_do_not_fill_the_controller(nonsense: Done) -> None
     assert nonsense.folder
     assert max(len(line) for line in (nonsense.folder / "journal.jsonl").read_text().splitlines()) < 1 << 18
     assert (nonsense.folder / "report.json").stat().st_size < 1 << 20
+
+
+def test_a_file_of_the_inventory_that_cannot_be_read_is_not_a_smaller_fleet(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "good.yml").write_text("all: {hosts: {gpu-01: {}}}")
+    (tmp_path / "more.yml").write_text("all: {hosts: [")
+    command = [ROOT / ".venv/bin/ansible-playbook", "acceptance.yml", "-i", tmp_path, "--check"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    said = "".join((done.stdout + done.stderr).split())
+    assert done.returncode and f"Completelyfailedtoparseinventorysource{tmp_path}/more.yml" in said, said
 
 
 # Disks ---------------------------------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ def test_without_root_the_rest_is_measured_and_the_blind_spots_named(healthy: Ac
         (("--skip-tags", "stack,nccl_node,gemm"), "no stage is left"),
         (("--skip-tags", "always"), "would skip the plan and the verdict"),
         (("--start-at-task", "x"), "choose stages with --tags"),
-        (("-e", "acceptance_hosts=nobody"), "no host matches"),
+        (("-e", "acceptance_hosts=nobody"), "matches 'nobody': nothing to accept"),
         (("--limit", "nobody"), "no hosts to target"),
         (("-e", '{"acceptance_stages": ["gem"]}'), "unknown stage"),
         (("-e", '{"acceptance_stages": []}'), "expected a list of stages"),

@@ -117,8 +117,8 @@ def left(fleet: Fleet) -> list[str]:
             line = " ".join(argv)
             if any(word in line for word in OURS) and "mkfifo" not in line:
                 found.append(f"{host}: {line[:100]}")
-        listed = fleet.inside(host, "find", "/tmp", "/dev/shm", "/root", "-mindepth", "1", "-not", "-path", "/root/.ansible*")
-        found += [f"{host}: {line}" for line in listed.split() if line not in KEPT]
+        listed = fleet.find(host, "/tmp", "/dev/shm", "/root", "-mindepth", "1", "-not", "-path", "/root/.ansible*")
+        found += [f"{host}: {line}" for line in listed if line not in KEPT]
         found += [f"{host}: {path.name}" for path in fleet.var_lib(host).glob("gpufleet-acceptance")]
         keys = fleet.inside(host, "cat", "/root/.ssh/authorized_keys")
         if "gpufleet" in keys:

@@ -35,7 +35,7 @@ class Seen(t.NamedTuple):
 @pytest.fixture
 def answer(rig_kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., Seen]:
     """What a pod on a real node answers whose tool is this line of shell, and how it came."""
-    lab = Namespace(rig_kubernetes, roles("probe"))
+    lab = Namespace(rig_kubernetes, roles("probe", "daemonset", "job"))
     read: list[str] = []
     real = logs.read
 
@@ -67,14 +67,16 @@ def measured(said: dict[str, t.Any]) -> bool:
     return seen.get("outcome") == "measured" and seen["metrics"]["busbw"] == {"value": 42.0, "unit": "GB/s"}
 
 
-def test_a_small_answer_comes_with_the_watch(answer: t.Callable[..., Seen]) -> None:
-    seen = answer("true")
+@pytest.mark.parametrize("launcher", ["pods", "daemonset", "job"])
+def test_a_small_answer_comes_with_the_watch(answer: t.Callable[..., Seen], launcher: str) -> None:
+    seen = answer("true", launcher=launcher)
     assert measured(seen.said), seen
     assert seen.logs == 0 and len(seen.message) < frame.MESSAGE_LIMIT
 
 
-def test_one_that_does_not_fit_is_read_from_the_log(answer: t.Callable[..., Seen]) -> None:
-    seen = answer(MUCH)
+@pytest.mark.parametrize("launcher", ["pods", "daemonset"])
+def test_one_that_does_not_fit_is_read_from_the_log(answer: t.Callable[..., Seen], launcher: str) -> None:
+    seen = answer(MUCH, launcher=launcher)
     assert measured(seen.said), seen
     assert seen.logs == 1 and not seen.message
 
@@ -102,3 +104,10 @@ def test_before_our_own_message_it_is_overwritten(answer: t.Callable[..., Seen])
 def test_a_message_that_is_asked_for_elsewhere_leaves_the_log(answer: t.Callable[..., Seen]) -> None:
     seen = answer("true", pod_patch={"container": {"terminationMessagePath": "/tmp/other"}})
     assert measured(seen.said) and seen.logs == 1 and not seen.message, seen
+
+
+@pytest.mark.parametrize("launcher", ["daemonset", "job"])
+def test_a_probe_that_is_ended_is_not_run_again(answer: t.Callable[..., Seen], launcher: str) -> None:
+    """The kubelet starts it again where it is a DaemonSet's; how it ended the first time is what is told."""
+    seen = answer("echo ran >&2; kill -TERM 1; sleep 60", launcher=launcher)
+    assert seen.said["reason_code"] == "container_failed" and "exit status 143" in seen.said["reason"], seen

@@ -19,44 +19,21 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import meeting
+from harness import rails as rails_of
 from harness.fleet_runs import ROOT, Done, latest, read, run_folder
 from harness.kube_runs import KubeRuns
 from harness.own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
-from rigs.simulated import pairs
 
 pytestmark = pytest.mark.kubernetes(own=True)
 NODES = 3
 RIGHTS = ("probe", "rdma")
-TOOLS = "/opt/perftest"
-HCA = "rdma/hca"
 STAGES = ["rdma_ports", "rdma", "rdma_again"]
 
 
-def _mount(name: str, path: str, kind: str) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
-    volume = {"name": name, "hostPath": {"path": f"/rig/rdma/{name}", "type": kind}}
-    return volume, {"name": name, "mountPath": path, "readOnly": True}
-
-
-MOUNTS = [
-    _mount("class", "/sys/class", "Directory"),
-    _mount("bin", TOOLS, "Directory"),
-    _mount("perftest.conf", "/opt/simulated/perftest.conf", "File"),
-]
-for _volume, _at in MOUNTS:  # a volume's name has no dots
-    _volume["name"] = _at["name"] = _volume["name"].replace(".", "-")
 VARIABLES: dict[str, t.Any] = {
     "acceptance_stages": STAGES,
-    "rdma_binary_dir": TOOLS,
-    "rdma_iterations": 1000,
-    "rdma_qps": 1,
-    "rdma_test_timeout": 10,
-    "rdma_patience": 10,
-    "rdma_kube_resources": {HCA: 1},
-    "acceptance_kube_pod_patch": {
-        "spec": {"volumes": [volume for volume, _at in MOUNTS]},
-        "container": {"volumeMounts": [at for _volume, at in MOUNTS]},
-    },
+    **rails_of.VARIABLES,
 }
 
 
@@ -69,26 +46,13 @@ class Rails(KubeRuns):
             self.node(node, *lines, state=state)
 
     def node(self, node: str, *lines: str, state: str = "ACTIVE") -> None:
-        root = self.cluster.plant(node).parent / "rdma"
-        shutil.rmtree(root, ignore_errors=True)
-        pairs.sysfs(root / "tree", [self.address(node)], state=state, seed=node)
-        (root / "tree/sys/class").rename(root / "class")
-        (root / "class/net").mkdir()
-        (root / "bin").mkdir()
-        for name in pairs.TOOLS:
-            shutil.copy(pairs.tools() / name, root / "bin" / name)
-        pairs.settings(root, "seconds 0.3", *lines)
+        rails_of.plant(self.cluster, node, *lines, state=state)
 
     def address(self, node: str) -> str:
-        """Of a node's rail, which is no address of its pod."""
-        return f"10.99.0.{self.cluster.nodes.index(node) + 1}"
+        return rails_of.address(self.cluster, node)
 
     def offer(self, count: int, *nodes: str) -> None:
-        """What a device plugin would say of a node."""
-        for node in nodes or self.cluster.nodes:
-            path = f"/api/v1/nodes/{node}/status"
-            body = {"status": {"capacity": {HCA: str(count)}, "allocatable": {HCA: str(count)}}}
-            self.cluster.api.request("PATCH", path, body, "application/merge-patch+json")
+        rails_of.offer(self.cluster, count, *nodes)
 
     def measure(self, **variables: t.Any) -> Done:
         return self.run(**{**VARIABLES, **variables})
@@ -171,7 +135,7 @@ def test_a_node_without_the_resource_is_named_and_costs_its_own_pairs(rails: Rai
     assert words(done)["kube-01|kube-03"] == "PASS"
     assert {name for name, word in words(done).items() if word == "UNKNOWN"} == {"kube-02", "kube-01|kube-02", "kube-02|kube-03"}
     (said,) = [m["reason"] for m in done.journal if m["stage"] == "rdma_ports" and m["outcome"] != "measured"]
-    assert "node kube-02 has 0 allocatable rdma/hca, its pod asks for 1: does the RDMA device plugin run there?" in said
+    assert "node kube-02 has 0 allocatable rdma/hca, its pod asks for 1: does the device plugin for it run there?" in said
 
 
 @pytest.mark.long
@@ -331,7 +295,7 @@ def test_the_governor_comes_back_after_kill_9_of_the_test_pod_and_of_the_guardia
             kill_9(there["kube-03", "guardian"])
             until(lambda: found.of("kube-03") == OWN and not found.ledger("kube-03").exists(), running, 30)
             assert found.of("kube-01") == SWITCHED
-            running.wait(200)
+            running.wait(500)
         finally:
             running.kill()
             running.wait()

@@ -155,13 +155,17 @@ def test_recorded_rules_have_data_and_an_alert_arrives(seen: Seen) -> None:
     assert heard[0]["annotations"]["summary"] == "a: gemm bf16 became worse than its own past"
 
 
-def test_rules_pass_their_own_tests(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(("folder", "rules", "tests"), [
+    (HERE, "rules.yml", "rules_test.yml"),
+    (ROOT / "roles/gpu_sharing/files/rules", "nvshare.yml", "nvshare_test.yml"),
+])  # fmt: skip
+def test_rules_pass_their_own_tests(folder: pathlib.Path, rules: str, tests: str, tmp_path: pathlib.Path) -> None:
     common.need_packages(PACKAGES)
-    for name in ("rules.yml", "rules_test.yml"):
-        shutil.copy(HERE / name, tmp_path)
-    for command in (["promtool", "check", "rules", "rules.yml"], ["promtool", "test", "rules", "rules_test.yml"]):
+    for name in (rules, tests):
+        shutil.copy(folder / name, tmp_path)
+    for command in (["promtool", "check", "rules", rules], ["promtool", "test", "rules", tests]):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    broken = (tmp_path / "rules.yml").read_text().replace("== 1", "== 7")
-    (tmp_path / "rules.yml").write_text(broken)
-    assert subprocess.run(["promtool", "test", "rules", "rules_test.yml"], cwd=tmp_path, capture_output=True, check=False).returncode
+    broken = (tmp_path / rules).read_text().replace("== 1", "== 7")
+    (tmp_path / rules).write_text(broken)
+    assert subprocess.run(["promtool", "test", "rules", tests], cwd=tmp_path, capture_output=True, check=False).returncode

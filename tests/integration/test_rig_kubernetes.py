@@ -85,6 +85,12 @@ def test_twice_is_as_once_and_other_numbers_are_followed(cluster: Kubernetes) ->
     assert status["node kwok-0003"] == "Ready" and set(status.values()) == {"up", "Ready"}
 
 
+def test_an_operator_that_ends_itself_comes_back(cluster: Kubernetes) -> None:
+    before = cluster.programs(CONTROL)["mpi-operator"]
+    os.kill(before, signal.SIGTERM)
+    wait("another", lambda: cluster.programs(CONTROL).get("mpi-operator") not in (before, None))
+
+
 def test_pods_of_two_nodes_find_each_other(cluster: Kubernetes) -> None:
     server = pod("server", cluster.image, ["python3", "-m", "http.server", "8000"], "kube-01", hostname="server", subdomain="all")
     cluster.api.request("POST", PODS, server)

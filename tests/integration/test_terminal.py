@@ -58,7 +58,7 @@ def test_nobody_says_himself_that_his_fleet_is_accepted(refused: Done, results: 
     before = sorted(results.glob("**/report.html"))
     run = before[0].parent.name
     for name in ("acceptance_judgement", "acceptance_run", "acceptance_stage"):
-        given = {"accepted": True, "run_id": run, "refused": [], "last": "", "name": "gemm", "results_dir": str(results)}
+        given = {"passed": True, "accepted": True, "run_id": run, "refused": [], "last": "", "name": "gemm", "results_dir": str(results)}
         done = play(results, "-e", json.dumps({name: given}), "-e", f"run_id={run}", "--limit", FEW, playbook=playbook)
         assert done.status and f"{name}: found a value of yours" in " ".join(done.output.split()), done.output[-3000:]
     assert sorted(results.glob("**/report.html")) == before

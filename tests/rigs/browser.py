@@ -78,17 +78,27 @@ class Browser:
         os.close(self._from)
         shutil.rmtree(self.profile, ignore_errors=True)
 
-    def open(self, path: pathlib.Path, wait_for: str = "true", seconds: float = 60) -> None:
-        """Load a file and wait until an expression is true in it."""
+    def open(self, path: pathlib.Path | str, wait_for: str = "true", seconds: float = 60) -> None:
+        """Load a file or an address and wait until an expression is true in it."""
+        with contextlib.suppress(RuntimeError):  # that the page before has loaded is no news of this one
+            self.value("new Promise((done) => { const later = () => setTimeout(() => done(true)); "
+                       "if (document.readyState === 'complete') later(); else addEventListener('load', later); })")  # fmt: skip
         self.requests.clear()
         self.console.clear()
         self.dialogs.clear()
         self._loaded = False
-        self._ask("Page.navigate", url=path.resolve().as_uri())
+        self._ask("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
+        self.wait(wait_for, seconds, lambda: self._loaded)
+
+    def wait(self, for_: str, seconds: float = 60, also: t.Callable[[], bool] = lambda: True) -> None:
+        """Until an expression is true in the page that is open, whichever that is by then."""
         end = time.monotonic() + seconds
-        while not (self._loaded and self.value(f"Boolean({wait_for})")):
+        while True:
+            with contextlib.suppress(RuntimeError):  # asked of a page that was just left
+                if also() and self.value(f"Boolean({for_})"):
+                    return
             if time.monotonic() > end:
-                raise TimeoutError(f"{path} is not ready after {seconds:g} s: {wait_for}; {self.console}")
+                raise TimeoutError(f"not so after {seconds:g} s: {for_}; {self.console}")
             self._read(0.05)
 
     def size(self, width: int, height: int, phone: bool = False) -> None:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / ".collectio
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, gemm, nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, gemm, nccl, train
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
@@ -44,7 +44,7 @@ def options(entry: expectations.Expectation, key: str) -> list[t.Any]:
 def contexts(entry: expectations.Expectation, gpus: list[str]) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
     """(check, context) as the probes write it, of all machines with the hardware that an entry is about."""
     makers: dict[str, t.Callable[[expectations.Expectation, str], t.Iterator[tuple[str, dict[str, t.Any]]]]] = {
-        "nccl_node": _nccl_node, "nccl_fabric": _nccl_fabric, "gemm": _gemm, "rdma": _rdma,
+        "nccl_node": _nccl_node, "nccl_fabric": _nccl_fabric, "gemm": _gemm, "train": _train, "rdma": _rdma,
     }  # fmt: skip
     make = makers.get(entry.match["stage"])
     for name in options(entry, "gpu") if "gpu" in entry.match else gpus:
@@ -80,6 +80,17 @@ def _gemm(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[str, d
             seen = {"gpus": [{"name": name, "uuid": f"GPU-{number}"} for number in range(count)]}
             want = {"dtype": check, "mode": mode, "shape": [int(n) if n.isdigit() else n for n in str(shape).split("x")]}
             yield check, gemm._context(want, seen, {"library": backend, "backend": backend})
+
+
+def _train(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+    used = [{"name": name, "uuid": "GPU-0", "index": 0}]
+    said: t.Any = types.SimpleNamespace(library="torch")
+    for check, shape, dtype, mode in itertools.product(
+        _checks(entry, ["train"]), options(entry, "shape"), options(entry, "type"), ("alone", "together")
+    ):
+        keys = {"mode": mode, "type": str(dtype or "bf16"), "shape": str(shape), "steps": "60", "minutes": "10"}
+        batch, width, *_rest = str(shape).split("x")
+        yield check, train._context(train._order(check, keys, {"steps": 60}), used, said, {"batch": batch, "width": width})
 
 
 def _rdma(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:

@@ -266,6 +266,10 @@ def cann(node: Node) -> str | None:
     return None
 
 
+# Which devices a process sees, in CANN of any version.
+VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
+
+
 def settings(env: t.Mapping[str, t.Any]) -> dict[str, str]:
     """HCCL's settings that a machine has by itself, beside the `env` that a run gives it."""
     return {name: value for name, value in os.environ.items() if name.startswith("HCCL_") and name not in env}

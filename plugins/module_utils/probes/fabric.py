@@ -27,6 +27,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
     matching,
     nccl_settings,
     observation,
+    rails,
     reasons,
 )
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
@@ -64,6 +65,8 @@ class Head:
     stage = "nccl_fabric"
     # What the tool's output has once it has begun.
     begins = "nThread"
+    # The variable that says which devices of a node a process sees.
+    visible = "CUDA_VISIBLE_DEVICES"
     # How many nodes make a group.
     least = 2
 
@@ -75,6 +78,8 @@ class Head:
         self.launcher = self._launcher()
         self.warnings: list[str] = []
         self.nccl_version: str | None = None
+        # Whether NCCL_IB_GID_INDEX is ours.
+        self.chose_gid = False
         # Whether the cause of what the last check gave was searched.
         self.searched = False
 
@@ -89,30 +94,41 @@ class Head:
             self.group.gather(self.params["join_timeout"])  # also where nothing can be launched: the members wait
             refusal = self.launcher.found(self.node)
             taken = self.group.taken()
-            for check in checks:
-                name = self._name(check)
-                if name in taken:
-                    yield from taken[name]
+            for several in self._together(checks):
+                names = [self._name(check) for check in several]
+                if all(name in taken for name in names):
+                    for name in names:
+                        yield from taken[name]
                 elif refusal:
-                    yield self._failed(check, *refusal)
+                    yield from (self._failed(check, *refusal) for check in several)
                 else:
-                    yield from self._remembered(name, self._check(check))
+                    yield from self._remembered(names, self._measured(several))
+
+    def _together(self, checks: list[dict[str, str]]) -> t.Iterable[list[dict[str, str]]]:
+        """The checks by launches: of what one launch gives all is finished, or nothing is."""
+        return [[check] for check in checks]
+
+    def _measured(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
+        """What is said of the checks of a launch, each by itself, then of who is to blame."""
+        yield from self._check(checks[0])
 
     # One check -------------------------------------------------------------------------------------------------------
 
     def _name(self, check: dict[str, str]) -> str:
         return earlier.name_of({**check, "subject": self._subject()})
 
-    def _remembered(self, name: str, observations: t.Iterable[Observation]) -> t.Iterator[Observation]:
-        """What is said of a check and, where that stands whatever becomes of the group, a memo of it. An error does not stand: the last
-        thing that a head sees of members that are ended is one."""
-        said = []
+    def _remembered(self, names: list[str], observations: t.Iterable[Observation]) -> t.Iterator[Observation]:
+        """What is said of the checks of a launch and, where that stands whatever becomes of the group, memos of it. An error does not
+        stand: the last thing that a head sees of members that are ended is one."""
+        said: dict[str, list[Observation]] = {name: [] for name in names}
+        stands = True
         for one in observations:
-            said.append(one)
+            name = earlier.name_of(one)
+            said[name if name in said else names[0]].append(one)
+            stands = stands and (name not in said or one["outcome"] == "measured" or one["reason_code"] in reasons.FATAL)
             yield one
-        stands = said[0]["outcome"] == "measured" or said[0]["reason_code"] in reasons.FATAL
         if self.node.memos is not None and stands and self.group.hold(SETTLE_S if self.searched else 0.0):
-            yield self.group.memo(name, said)
+            yield from (self.group.memo(name, of) for name, of in said.items())
 
     def _check(self, check: dict[str, str]) -> t.Iterator[Observation]:
         op, keys = check["check"], nccl.fields(check["variant"])
@@ -122,7 +138,7 @@ class Head:
             said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
             yield self._failed(check, "member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {said}")
             return
-        refusal = self._agree(seats, keys) or self._choose_gids(seats, op)
+        refusal = self._agree(seats, keys) or self._choose_gids(seats, op, keys)
         if refusal:
             yield self._failed(check, *refusal)
             return
@@ -197,10 +213,12 @@ class Head:
         short = [name for name, count in counts.items() if wanted != "all" and count < int(wanted)]
         if short:
             return "gpu_count", f"{wanted} GPUs of each node were asked for, {short[0]} has {counts[short[0]]}"
-        return None
+        return rails.lacking(seats, keys["rail"]) if "rail" in keys else None
 
     def _slots(self, seats: list[group.Seat], keys: dict[str, str]) -> list[int]:
         wanted = keys.get("gpus", "all")
+        if "rail" in keys:
+            return [rails.slot(seats, keys["rail"])]
         return list(range(len(seats[0].gpus) if wanted == "all" else int(wanted)))
 
     def _sizes(self, seats: list[group.Seat], keys: dict[str, str]) -> tuple[str, str]:
@@ -210,9 +228,16 @@ class Head:
             largest = str(nccl.largest_that_fits([{"memory_total_mib": seat.memory_mib} for seat in seats]))
         return smallest, largest
 
-    def _choose_gids(self, seats: list[group.Seat], op: str) -> tuple[str, str] | None:
+    def _env_of(self, keys: dict[str, str]) -> dict[str, str]:
+        """What ranks of a check find in their environment: that of a rail beside what was asked for."""
+        return {**self.env, **rails.environment(keys["rail"])} if "rail" in keys else dict(self.env)
+
+    def _choose_gids(self, seats: list[group.Seat], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
         """NCCL_IB_GID_INDEX, where NCCL needs it: one number for all nodes, so it must be right on each."""
-        ports = {seat.name: group.left_by(self.env.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats}
+        if self.chose_gid:  # for the ports of an earlier check, which may have been those of another rail
+            del self.env["NCCL_IB_GID_INDEX"]
+            self.chose_gid = False
+        ports = {seat.name: group.left_by(self._env_of(keys).get("NCCL_IB_HCA", ""), seat.ports) for seat in seats}
         tables = {f"{name} {p['device']}/{p['port']}": p["gids"] for name, of in ports.items() for p in of if p["link_layer"] == "Ethernet"}
         if not tables or self.env.get("NCCL_IB_DISABLE") == "1":
             return None
@@ -230,8 +255,9 @@ class Head:
         if not common:
             shown = "; ".join(f"{where}: {of or 'none'}" for where, of in list(good.items())[:4])
             return "no_gid", f"NCCL {'.'.join(map(str, version))} needs one GID index for all nodes and they have none in common: {shown}"
-        self.env["NCCL_IB_GID_INDEX"] = str(common[0])
-        self.warnings.append(f"NCCL_IB_GID_INDEX={common[0]} was set: NCCL before 2.21.5 does not find it")
+        self.env["NCCL_IB_GID_INDEX"], self.chose_gid = str(common[0]), True
+        said = f"NCCL_IB_GID_INDEX={common[0]} was set: NCCL before 2.21.5 does not find it"
+        self.warnings = [*dict.fromkeys([*self.warnings, said])]
         return None
 
     def _version(self, seats: list[group.Seat], op: str) -> tuple[int, ...] | None:
@@ -244,7 +270,7 @@ class Head:
         return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else None
 
     def _context(self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: list[int]) -> dict[str, t.Any]:
-        settings = {**self._shared(seats), **self.env}
+        settings = {**self._shared(seats), **self._env_of(keys)}
         models = sorted({seat.gpu or "unknown" for seat in seats})
         ports = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats]
         down = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.down) for seat in seats]
@@ -253,7 +279,7 @@ class Head:
         rates = {port["rate_gbps"] for of in ports for port in of}
         counts = {len(of) for of in ports}
         layers = {port["link_layer"] for of in ports for port in of}
-        across = nccl.mnnvl(models)
+        across = nccl.mnnvl(models) and "rail" not in keys
         domains = {seat.nvlink_domain for seat in seats}
         if settings.get("NCCL_IB_HCA", "").lstrip("^=") == "lo":
             self.warnings = [*{*self.warnings, "NCCL_IB_HCA names lo, which is no RDMA device: it chooses nothing"}]
@@ -265,6 +291,7 @@ class Head:
             "nodes": len(seats),
             "world_size": len(seats) * len(slots),
             "identities": {seat.name: seat.identity for seat in seats if seat.identity},
+            **({"rail": keys["rail"], "slot": slots[0]} if "rail" in keys else {}),
             "nics": counts.pop() if len(counts) == 1 else None,
             # Those that are there, not ruled out by NCCL_IB_HCA, and not active.
             "nics_down": max(map(len, down), default=0),
@@ -291,13 +318,24 @@ class Head:
 
     # Launching -------------------------------------------------------------------------------------------------------
 
+    def _head_first(self, seats: list[group.Seat]) -> list[group.Seat]:
+        """The head comes first, as mpirun would have it: a ring has no first node, and the others keep their order."""
+        local = next((i for i, seat in enumerate(seats) if seat.local), 0)
+        return [*seats[local:], *seats[:local]]
+
+    def _seeing(self, seats: list[group.Seat], slots: t.Sequence[int], keys: dict[str, str]) -> dict[str, str]:
+        """The environment in which ranks see these slots of their nodes, and where those are all of them, whatever they see anyway."""
+        env = self._env_of(keys)
+        if list(slots) != list(range(len(seats[0].gpus))):
+            visible = [word for word in env.get(self.visible, "").split(",") if word]
+            env[self.visible] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
+        return env
+
     def _job(
         self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
     ) -> launching.Job:
-        """A launch over `slots` of each of `seats`, still to be run. The head comes first, as mpirun would have it: a ring has no first
-        node, and the others keep their order."""
-        local = next((i for i, seat in enumerate(seats) if seat.local), 0)
-        seats = [*seats[local:], *seats[:local]]
+        """A launch over `slots` of each of `seats`, still to be run."""
+        seats = self._head_first(seats)
         params = self.params
         by_rank = params["layout"] == "gpu"
         name = op + "_perf" + params["binary_suffix"]
@@ -307,13 +345,12 @@ class Head:
             argv += [flag, str(value)] if value else []
         argv += ["-d", keys["type"]] if keys.get("type", "float") != "float" else []
         argv += params["extra_args"]
-        env = dict(self.env)
-        if list(slots) != list(range(len(seats[0].gpus))):
-            visible = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
+        env = self._seeing(seats, slots, keys)
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
-        return self.group.job(self.launcher, seats, len(slots) if by_rank else 1, argv, env, timeout, ranks=len(seats) * len(slots))
+        job = self.group.job(self.launcher, seats, len(slots) if by_rank else 1, argv, env, timeout, ranks=len(seats) * len(slots))
+        job.order = {"sizes": [nccl.size(word) for word in sizes], **({"rail": keys["rail"]} if "rail" in keys else {})}
+        return job
 
     def _launch(self, jobs: list[launching.Job]) -> list[Launch]:
         """Run them, all at the same time, and read what they printed."""
@@ -321,7 +358,8 @@ class Head:
         return [self._read(job) for job in jobs]
 
     def _parse(self, job: launching.Job) -> dict[str, t.Any]:
-        return nccl_tests.parse(job.out, rc=0 if job.timed_out else job.rc or 0, expect_ranks=job.ranks)
+        largest = job.order["sizes"][-1] if job.order else None
+        return nccl_tests.parse(job.out, rc=0 if job.timed_out else job.rc or 0, expect_ranks=job.ranks, expect_max_bytes=largest)
 
     def _read(self, job: launching.Job) -> Launch:
         if job.missing:
@@ -340,6 +378,9 @@ class Head:
             problem = _covered(read, job)
             if problem:
                 return Launch("error", "rank_mismatch", problem, read, job)
+            problem = off_rail(job)
+            if problem:
+                return Launch("error", "other_way", problem, read, job)
             return Launch("measured", None, None, read, job)
         code, reason = read["reason_code"], read["reason"]
         said = self.launcher.complaint(f"{job.out}\n{job.err}", self.group.names())
@@ -367,6 +408,13 @@ def settings_that_differ(seats: list[group.Seat]) -> list[dict[str, str]]:
             shown = ", ".join(f"{value} on {', '.join(nodes[:4])}{' ...' if len(nodes) > 4 else ''}" for value, nodes in said[:4])
             found.append({"code": "settings_differ", "text": f"{name} of the nodes themselves is {shown}"})
     return found
+
+
+def off_rail(job: launching.Job) -> str:
+    """Why the numbers of a launch that was to use one rail may be those of another way."""
+    rail = job.order.get("rail")
+    said = rails.doubt(f"{job.out}\n{job.err}", rail, [seat.hostname for seat in job.seats]) if rail else ""
+    return f"{said}: what was measured may not be rail {rail}" if said else ""
 
 
 def _ranks_by_host(read: dict[str, t.Any]) -> dict[str, int]:
@@ -546,7 +594,8 @@ class Search:
             },
         }
         alike = ", ".join(f"{other['kind']} {other['id']}" for other in found.indistinguishable)
-        reason = f"{kind} {name}: {found.reason}" + (f"; not to be told from: {alike}" if alike else "")
+        on_rail = f"over rail {self.keys['rail']}: " if "rail" in self.keys else ""
+        reason = f"{kind} {name}: {on_rail}{found.reason}" + (f"; not to be told from: {alike}" if alike else "")
         if found.not_looked_at:
             reason += f"; not looked at behind it: {', '.join(found.not_looked_at[:4])}"
             reason += f" and {len(found.not_looked_at) - 4} more" if len(found.not_looked_at) > 4 else ""

@@ -14,6 +14,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, jsonlines, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import products as reading
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.nccl import fields
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gemm as workload
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products
@@ -53,13 +54,13 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     ran = next((r for r in records if r.get("kind") == "library"), {})
     library = ran.get("library")
     for want, (dtype, variant, _keys) in zip(wanted, checks):
-        mine = [r for r in records if all(r.get(k) == v for k, v in want.items())]
+        mine = [r for r in records if "kind" in r and all(r.get(k) == v for k, v in want.items())]
         context = _context(want, seen, ran)
         when = _when(result, mine, "time")
         if not when:  # the one that did not end, or that never began because of it
             when, rest_s = {"started_at": observation.utc(result.started_at), "duration_s": max(round(rest_s, 3), 0.0)}, 0.0
         common = dict(whole, variant=variant, tool_version=library, context=context, **when)
-        problem = _problem(result, records, mine, rest, params)
+        problem = _problem(result, records, mine, rest, params, seen)
         if problem:
             outcome, code, reason = problem
             yield observation.failed(dtype, code, reason, outcome, raw=result.raw, **common)
@@ -105,7 +106,8 @@ def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
 
 
 def _problem(
-    result: t.Any, records: list[dict[str, t.Any]], mine: list[dict[str, t.Any]], rest: list[str], params: dict[str, t.Any]
+    result: t.Any, records: list[dict[str, t.Any]], mine: list[dict[str, t.Any]], rest: list[str], params: dict[str, t.Any],
+    seen: dict[str, t.Any],
 ) -> tuple[str, str, str] | None:
     """Why a check has no usable numbers, as (outcome, reason code, reason)."""
     if result.missing:
@@ -114,10 +116,10 @@ def _problem(
         return "timeout", "timeout", f"the matrix products did not end within {params['test_timeout']:.0f} s"
     for record in mine:
         if record["kind"] == "unsupported":
-            return "error", "unsupported", record["reason"]
+            return "error", "unsupported", str(record.get("reason"))
     faults = [r for r in mine if r["kind"] == "fault"] or [r for r in records if r.get("kind") == "fault" and "dtype" not in r]
     if faults:
-        reason = str(faults[0]["reason"])
+        reason = str(faults[0].get("reason"))
         return "error", "torch_missing" if "was not found" in reason else "cuda_failed", reason
     if result.rc != 0:
         return "error", "tool_failed", f"the workload ended with status {result.rc}: {' '.join((result.err.split() or rest)[-40:])}"
@@ -127,23 +129,14 @@ def _problem(
     if not results:
         return "error", "bad_output", "the workload printed no result for this check"
     for record in results:
-        names = ("time_ms", "tflops", "iterations", "tolerance", "wrong")
-        if not _numbers(record, *names) or not all(record[name] > 0 for name in names[:-1]):
-            found = ", ".join(f"{name} {record.get(name)}" for name in names)
-            return "error", "bad_output", f"the workload printed {found} for GPU {record.get('device')}"
-    wrong = list(filter(None, map(_wrong, results)))
-    return ("error", "wrong_results", "; ".join(wrong)) if wrong else None
-
-
-def _wrong(record: dict[str, t.Any]) -> str:
-    """How the products of a GPU are wrong: the first against other arithmetic, or others against the first."""
-    if not _numbers(record, "error"):
-        return f"GPU {record['device']} computed a product with values that are not finite"
-    if not record["error"] <= record["tolerance"]:
-        return f"GPU {record['device']} computed a wrong product: relative error {record['error']:.2g}, at most {record['tolerance']:.2g}"
-    if record["wrong"]:
-        return f"GPU {record['device']}: {record['wrong']} of {record['iterations']} times the same product gave other values"
-    return ""
+        device = record.get("device")
+        known = isinstance(device, int) and not isinstance(device, bool) and 0 <= device < len(seen["gpus"])
+        if not known or not _numbers(record, "time_ms") or not record["time_ms"] > 0:
+            return "error", "bad_output", f"the workload printed time_ms {record.get('time_ms')} for GPU {device}"
+    found = list(filter(None, (reading.problem(f"GPU {record['device']}", record) for record in results)))
+    # What is wrong for sure comes before what nobody can tell.
+    wrong = [one for one in found if one[0] == "wrong_results"] or found
+    return ("error", wrong[0][0], "; ".join(reason for _code, reason in wrong)) if wrong else None
 
 
 def _observations(
@@ -153,7 +146,7 @@ def _observations(
     by_uuid = {g["uuid"]: g for g in seen["gpus"]}
     for record in mine:
         # cuBLAS alone does not say which GPU a device number is; both it and nvidia-smi then count by PCI address.
-        gpu_of = by_uuid.get(record.get("uuid") or "") or seen["gpus"][record["device"]]
+        gpu_of = by_uuid.get(str(record.get("uuid"))) or seen["gpus"][record["device"]]
         results[gpu_of["uuid"]] = record
     values = [r["tflops"] for r in results.values()]
     metrics = {

@@ -60,11 +60,11 @@ _BROKE = ("Completion with error", "Failed status", "Did not get Message for", "
 # The check of a node that walks a timetable.
 TIMETABLE = {"check": "timetable"}
 # What the observation of a pair says of each of its rails.
-RAIL = ("rail", "a", "b", "outcome", "reason_code", "reason", "broke", "test")
+RAIL = ("rail", "a", "b", "walk", "outcome", "reason_code", "reason", "broke", "test")
 # What the timetable says of each side of each test.
 ROW = (
-    "check", "variant", "subject", "rail", "a", "b", "role", "partner", "outcome", "reason_code", "reason", "broke", "started_at",
-    "began_epoch", "duration_s", "rows", "test", "tool_version", "changes",
+    "check", "variant", "subject", "rail", "a", "b", "role", "partner", "walk", "outcome", "reason_code", "reason", "broke",
+    "started_at", "began_epoch", "duration_s", "rows", "test", "tool_version", "changes",
 )  # fmt: skip
 # Counters that must not rise in a test, by what they mean.
 COUNTERS = {
@@ -522,6 +522,7 @@ class _Side:
             "kind": test["kind"],
             **{name: kind[name] for name in ("check", "variant")},
             **{name: test[name] for name in ("subject", "rail", "a", "b", "role", "partner", "context")},
+            "walk": self.walk.params.get("walk") or "",
             "outcome": outcome,
             "reason_code": code,
             "reason": reason[:1000] if reason else None,

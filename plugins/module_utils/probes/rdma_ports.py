@@ -85,7 +85,12 @@ def names(node: Node) -> list[str]:
         found = os.listdir(node.path(CLASS))
     except OSError:
         return []
-    return sorted(found, key=lambda name: [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", name)])
+    return in_order(found)
+
+
+def in_order(devices: t.Iterable[str]) -> list[str]:
+    """Names of devices as they number the rails."""
+    return sorted(devices, key=lambda name: [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", name)])
 
 
 def read_devices(node: Node, patterns: t.Sequence[str] = ()) -> list[dict[str, t.Any]]:

@@ -29,7 +29,9 @@ START_S = 20.0
 _LISTENS, _IN_USE = "Server listening on", "already in use"
 # Not for ranks: these belong to the process that has them.
 _OWN = ("HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TERM", "USER", "LOGNAME", "SHELL", "_")
-_OWN_PREFIXES = ("GPUFLEET_", "SSH_")
+_OWN_PREFIXES = ("GPUFLEET_", "SSH_", "PET_")
+# Nor what an operator says of a rendezvous of its own (PyTorchJob, with PET_*): torchrun would take for its options what ours does not set.
+_OF_OPERATOR = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 _PROGRAMS = ("sshd", "/usr/sbin/sshd", "/usr/local/sbin/sshd")
 # More groups than one start at the same time while a fault is searched.
 _LIMITS = {"MaxStartups": "512", "MaxSessions": "256", "LoginGraceTime": "30"}
@@ -119,7 +121,7 @@ def config(port: int, host_key: str, authorized_keys: str, environment: dict[str
     kept = {
         name: value
         for name, value in sorted(environment.items())
-        if name not in _OWN and not name.startswith(_OWN_PREFIXES) and not set('"\\\n') & set(name + value)
+        if name not in (*_OWN, *_OF_OPERATOR) and not name.startswith(_OWN_PREFIXES) and not set('"\\\n') & set(name + value)
     }
     if kept:
         lines["SetEnv"] = " ".join(f'"{name}={value}"' for name, value in kept.items())

@@ -37,6 +37,8 @@ SOURCE: str = globals().get("SOURCE", "")
 PLANTED = "GPUFLEET_PLANTED_FAULT"
 MARK = "simulated by gpufleet.acceptance"
 LINE = 60000
+# How long a first node that knows the group cannot train waits for those who have not heard so.
+LATECOMERS_S = 5.0
 # What a rank says that lost another one: it is not the cause.
 LOST = ("connection closed", "connection reset", "broken pipe", "connection refused", "remote process exited", "unhandled system error")
 
@@ -74,7 +76,7 @@ def code_of(error: BaseException, otherwise: str) -> str:
         return "timeout"
     if any(word in said for word in LOST):
         return "partner"
-    if "cuda" in said or "nccl" in said:
+    if any(word in said for word in ("cuda", "nccl", "hccl", "npu")):
         return "cuda_failed"
     return otherwise
 
@@ -189,21 +191,15 @@ class Agent:
             del os.environ[name]  # torchrun would read its options there, too
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         os.environ["TMPDIR"] = tempfile.tempdir = scratch
-        _mend(run)
+        known = {word for action in run.get_args_parser()._actions for word in action.option_strings}
+        own = self.order["addresses"][self.number]
+        _mend(run, "" if "--local_addr" in known else own)
         wait = int(self.order["join_timeout"])
         argv = [f"--nnodes={len(self.nodes)}", f"--nproc_per_node={self.each}", "--max_restarts=0", "--monitor_interval=0.5"]
         argv.append(f"--log_dir={os.path.join(scratch, 'logs')}")
-        known = {word for action in run.get_args_parser()._actions for word in action.option_strings}
-        if self.order["rendezvous"] == "c10d":
-            where = f"[{self.master}]" if ":" in self.master else self.master
-            # Which agent keeps the store is known; torchrun would compare names of hosts.
-            conf = f"is_host={'true' if self.number == 0 else 'false'},join_timeout={wait},read_timeout={wait},timeout={wait}"
-            argv += ["--rdzv_backend=c10d", f"--rdzv_endpoint={where}:{self.port}", f"--rdzv_id={self.order['id']}", f"--rdzv_conf={conf}"]
-            if "--local_addr" in known:
-                argv.append(f"--local_addr={self.order['addresses'][self.number]}")
-        else:
-            argv += [f"--node_rank={self.number}", f"--master_addr={self.master}", f"--master_port={self.port}"]
-            argv.append(f"--rdzv_conf=timeout={wait}")
+        argv += meeting_of(self.order["rendezvous"], self.master, self.port, self.number, self.order["id"], wait)
+        if self.order["rendezvous"] == "c10d" and "--local_addr" in known:
+            argv.append(f"--local_addr={own}")
         try:
             run.run(run.parse_args([*argv, script, order]))
         except ChildFailedError as failed:
@@ -215,6 +211,16 @@ class Agent:
             return 1
         say(kind="agent", node=self.name)
         return 0
+
+
+def meeting_of(rendezvous: str, address: str, port: int, number: int, name: str, wait: int) -> t.List[str]:
+    """Where node `number` meets the others, as options of torchrun."""
+    if rendezvous == "c10d":
+        where = f"[{address}]" if ":" in address else address
+        # Which agent keeps the store is known; torchrun would compare names of hosts.
+        conf = f"is_host={'true' if number == 0 else 'false'},join_timeout={wait},read_timeout={wait},timeout={wait}"
+        return ["--rdzv_backend=c10d", f"--rdzv_endpoint={where}:{port}", f"--rdzv_id={name}", f"--rdzv_conf={conf}"]
+    return [f"--node_rank={number}", f"--master_addr={address}", f"--master_port={port}", f"--rdzv_conf=timeout={wait}"]
 
 
 def _leave(*_about: object) -> None:
@@ -235,8 +241,13 @@ def _own_text() -> str:
         return source.read()
 
 
-def _mend(run: t.Any) -> None:
-    """torch 1.13 under Python 3.11 takes its own default for the redirection of output for nothing."""
+def _mend(run: t.Any, own: str) -> None:
+    """torch 1.13 under Python 3.11 takes its own default for the redirection of output for nothing. Where it has no --local_addr it tells
+    the ranks the host name of the first of them, which others need not know: `own` is the address that they do."""
+    from torch.distributed.elastic.agent.server import api
+
+    if own and hasattr(api, "_get_fq_hostname"):
+        api._get_fq_hostname = lambda: own
     std = getattr(run, "Std", None)
     if std is not None and std.from_str("0") is None:
         theirs = std.from_str
@@ -335,6 +346,10 @@ class Meeting:
     def left(self) -> float:
         return float(max(0.1, self.until - time.monotonic()))
 
+    def hurry(self) -> None:
+        """This group cannot train: whoever comes within a moment is told why, nobody else is waited for."""
+        self.until = min(self.until, time.monotonic() + LATECOMERS_S)
+
     def _receive(self) -> t.List[str] | None:
         guests: t.Dict[str, t.Tuple[socket.socket, Record]] = {}
         try:
@@ -342,8 +357,9 @@ class Meeting:
         except OSError as error:
             return ["port_in_use", f"port {self.port} of the first node cannot be had: {error.strerror}: set ddp_port, or end what has it"]
         with door, contextlib.ExitStack() as open_ones:
-            ill = bool(self.about["problem"])  # then nobody has to be waited for
-            while not ill and len(guests) < len(self.order["nodes"]) - 1 and time.monotonic() < self.until:
+            if self.about["problem"]:
+                self.hurry()
+            while len(guests) < len(self.order["nodes"]) - 1 and time.monotonic() < self.until:
                 door.settimeout(self.left())
                 try:
                     guest, _where = door.accept()
@@ -354,7 +370,8 @@ class Meeting:
                 told = _read_line(guest)
                 if told and told.get("id") == self.order["id"]:  # a stranger, else
                     guests[str(told.get("node_rank"))] = (guest, told)
-                    ill = bool(told.get("problem"))
+                    if told.get("problem"):
+                        self.hurry()
             everybody = [self.about, *(told for _guest, told in guests.values())]
             missing = [name for name in self.order["nodes"] if name not in {one["node"] for one in everybody}]
             refusal = self.compare(everybody, missing)

@@ -80,9 +80,13 @@ class Unsupported(Exception):
     """This hardware or this library has no such product."""
 
 
-def say(**record: t.Any) -> None:
-    sys.stdout.write(json.dumps(record) + "\n")
+def write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def say(**record: t.Any) -> None:
+    write(json.dumps(record))
 
 
 class OnCpu:
@@ -172,6 +176,7 @@ class Product:
         self.slots = max(1, min(BLOCK_PRODUCTS, BLOCK_BYTES // (self.m * self.n * size)))
         self.marks: list[t.Any] = []
         self.negative = 0
+        self.compared = 0  # products that sum_up() held against the first, those that settle clocks among them
 
     def multiply(self, slot: int) -> None:
         """Queue the product, or its negative, into a buffer."""
@@ -220,6 +225,7 @@ class Product:
             self.multiply(slot)
         self.mark()
         self.sum_up()
+        self.compared += self.slots
         self.mark()
 
     def seconds(self) -> tuple[float, float]:
@@ -395,6 +401,7 @@ def _measure_group(backend: t.Any, group: list[Product], check: dict[str, t.Any]
             error=finite(product.error),
             tolerance=product.tolerance,
             wrong=product.wrong(),
+            compared=product.compared,
             fingerprint=product.fingerprint(),
             checking_percent=100.0 * checking / total,
             first_check_s=product.first_check_s,

@@ -8,13 +8,15 @@ This plugin util is PRIVATE to the collection; the filter `bandwidth_verdict` is
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+import operator
 import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import PASS_FROM, WARN_FROM, mismatch, row_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 
 # Neighbours: at least this many beside the subject itself; how far out one is by the modified z-score
@@ -34,8 +36,7 @@ SEVERITY = {"PASS": 0, "SKIPPED": 1, "WARN": 2, "KNOWN_FAIL": 3, "UNKNOWN": 4, "
 WORST_FIRST = tuple(reversed(SEVERITY))
 
 
-@dataclasses.dataclass
-class Opinion:
+class Opinion(t.NamedTuple):
     """A verdict before it is written down; the fields are those of verdict/v1."""
 
     verdict: str
@@ -55,7 +56,7 @@ class Opinion:
     expires: str | None = None
     of: str | None = None
     regressed: bool = False
-    findings: list[str] = dataclasses.field(default_factory=list)
+    findings: t.Sequence[str] = ()
 
     @property
     def severity(self) -> int:
@@ -73,15 +74,19 @@ class Opinion:
     def write(self, about: dict[str, t.Any]) -> dict[str, t.Any]:
         """As verdict/v1 about a measurement or an item of a plan: {run_id, stage, check, variant, subject, attempt,
         simulated}."""
-        known = {name: about[name] for name in ("run_id", "stage", "check", "variant", "attempt", "simulated")}
-        subject = {name: about["subject"][name] for name in ("kind", "id", "members")}
-        return {"schema": "verdict/v1", **known, "subject": subject, **vars(self), "findings": list(self.findings)}
+        subject = about["subject"]
+        if subject.keys() != _SUBJECT:
+            subject = {name: subject[name] for name in ("kind", "id", "members")}
+        return _verdict("verdict/v1", *_ABOUT(about), subject, *self[:-1], list(self.findings))
 
     def but(self, verdict: str, reason_code: str, reason: str) -> Opinion:
         """The same numbers with another verdict; what it was before stays among the findings."""
-        return dataclasses.replace(
-            self, verdict=verdict, reason_code=reason_code, reason=reason, findings=[*self.findings, self.reason]
-        )
+        return self._replace(verdict=verdict, reason_code=reason_code, reason=reason, findings=[*self.findings, self.reason])
+
+
+_ABOUT = operator.itemgetter("run_id", "stage", "check", "variant", "attempt", "simulated")
+_SUBJECT = {"kind", "id", "members"}
+_verdict = compact.form("Verdict", ("schema", "run_id", "stage", "check", "variant", "attempt", "simulated", "subject", *Opinion._fields))
 
 
 def worst(opinions: t.Sequence[Opinion]) -> Opinion:
@@ -91,7 +96,7 @@ def worst(opinions: t.Sequence[Opinion]) -> Opinion:
     decides = max(opinions, key=lambda opinion: opinion.badness)
     others = [o.reason for o in opinions if o is not decides and o.verdict != "PASS"]
     findings = [f for o in opinions for f in o.findings]
-    return dataclasses.replace(decides, findings=[*findings, *others]) if findings or others else decides
+    return decides._replace(findings=[*findings, *others]) if findings or others else decides
 
 
 class Unusable(ValueError):
@@ -181,35 +186,38 @@ _HARDWARE = (
 
 def impossible(measurement: dict[str, t.Any], match: dict[str, t.Any] | None = None) -> Opinion | None:
     """UNKNOWN where a measurement has a number that its hardware cannot give; `match` is what is known of that besides."""
-    told = {**(match or {}), "check": measurement.get("check"), **(measurement.get("context") or {})}
-    context = {key: told[key] for key in _HARDWARE if key in told and told[key] is not None}
+    told = measurement.get("context") or {}
+    if match or "check" not in told:
+        told = {**(match or {}), "check": measurement.get("check"), **told}
+    known = [told.get(key) for key in _HARDWARE]
     rails = told.get("rails")
     rails = [rail for rail in rails if isinstance(rail, dict)] if isinstance(rails, list) else []
     ends = [[str(rail.get(end)) for end in ("a", "b")] for rail in rails]
     if any("bond" in end for both in ends for end in both):
-        context["bonded"] = True
+        known[_BONDED] = True
     found = []
-    for metric, limit in _ceilings(context).items():
+    for metric, limit in _ceilings(known).items():
         # What a node sends to itself needs no wire; of several rails each has a rate of its own (fleet/rdma_matrix.py).
         if metric == "bandwidth" and (len(ends) > 1 or any(a.split("/nic/")[0] == b.split("/nic/")[0] for a, b in ends)):
             continue
         found += [_above(metric, one, limit) for one in _all(measurement, metric)]
-    if isinstance(context.get("nic_gbps"), (int, float)):
+    if isinstance(told.get("nic_gbps"), (int, float)):
         found += [_too_soon(one) for one in _all(measurement, "latency")]
-    opinions = [opinion for opinion in found if opinion]
-    return opinions[0] if opinions else None
+    return next((opinion for opinion in found if opinion), None)
 
 
+_BONDED = _HARDWARE.index("bonded")
 _KNOWN_CEILINGS: dict[str, dict[str, tuple[float, str, str]]] = {}
 
 
-def _ceilings(context: dict[str, t.Any]) -> dict[str, tuple[float, str, str]]:
+def _ceilings(known: list[t.Any]) -> dict[str, tuple[float, str, str]]:
     """What measurements on some hardware cannot exceed, by metric. Thousands of nodes are a few kinds; what somebody sends who is new each
     time is not kept for ever."""
-    kind = repr(context)
+    kind = repr(known)
     if kind not in _KNOWN_CEILINGS:
         if len(_KNOWN_CEILINGS) >= KINDS:
             _KNOWN_CEILINGS.clear()
+        context = {key: value for key, value in zip(_HARDWARE, known, strict=True) if value is not None}
         limits = {metric: physics.ceiling(context, metric) for metric in physics.ABOVE}
         _KNOWN_CEILINGS[kind] = {metric: limit for metric, limit in limits.items() if limit is not None}
     return _KNOWN_CEILINGS[kind]
@@ -259,6 +267,7 @@ def _too_soon(found: Reading) -> Opinion | None:
     return Opinion("UNKNOWN", reason, "above_physics", value, "us", metric="latency")
 
 
+@functools.lru_cache(maxsize=KINDS)
 def floors(expected: float, better: str = "higher") -> tuple[float, float]:
     """Where PASS ends and where WARN ends."""
     ends = (expected / PASS_FROM, expected / WARN_FROM) if better == "lower" else (expected * PASS_FROM, expected * WARN_FROM)

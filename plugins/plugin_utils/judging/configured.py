@@ -9,7 +9,6 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
@@ -65,7 +64,7 @@ def _differs(
         if machine:
             found = judged(key, {**record, "context": {**context, **{k: theirs[k] for k in SETTINGS if k in theirs}}})
             if SEVERITY[found.verdict] > SEVERITY["PASS"] and found.reason_code != "no_expectation":
-                yield key, dataclasses.replace(found, reason=f"held to what its neighbours are held to: {found.reason}; {words}")
+                yield key, found._replace(reason=f"held to what its neighbours are held to: {found.reason}; {words}")
 
 
 def _of_machine(context: dict[str, t.Any]) -> list[str]:
@@ -111,7 +110,7 @@ def _narrow(deciding: t.Mapping[Key, Record], judged: t.Callable[[Key, Record], 
                 words = f"it passes by the floor for {nics} NICs, and {down} more are there and not active"
                 advice = "bring them up, or leave them out by NCCL_IB_HCA"
                 reason = f"{words}: {advice}; {whole.reason}"
-                yield key, dataclasses.replace(whole, verdict="UNKNOWN", reason=reason, reason_code="port_down")
+                yield key, whole._replace(verdict="UNKNOWN", reason=reason, reason_code="port_down")
     for rates in alike.values():
         most = max(rates.values())
         for key, rate in rates.items():

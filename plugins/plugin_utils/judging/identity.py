@@ -37,7 +37,7 @@ class View(t.NamedTuple):
     attempt: int
     plane: str
     target: str
-    ids: dict[str, str]  # kind of identity -> value
+    ids: t.Mapping[str, str]  # kind of identity -> value
     gpus: t.FrozenSet[str]
     many: int
     model: str
@@ -59,10 +59,11 @@ class Nodes:
 
     def __init__(self, records: t.Mapping[Key, t.Sequence[Record]]) -> None:
         self.views: dict[str, list[View]] = collections.defaultdict(list)
+        known: dict[int, Told] = {}
         some = {key[0] for key in records if _SOME_GPUS.search(key[2])}
         for key, attempts in records.items():
             for record in attempts:
-                for node, view in _views(key, record, some):
+                for node, view in _views(key, record, some, known):
                     self.views[node].append(view)
 
     def doubts(self) -> dict[str, tuple[str, str]]:
@@ -76,9 +77,8 @@ class Nodes:
         """Nodes that share a GPU or a machine-id with another: {node: what is twice}."""
         owners: dict[str, set[str]] = collections.defaultdict(set)
         for node, views in self.views.items():
-            for view in views:
-                machine = view.ids.get("machine_id")
-                for name in (*(f"GPU {uuid}" for uuid in view.gpus), *([f"machine-id {machine}"] if machine else [])):
+            for gpus, machine in {(view.gpus, view.ids.get("machine_id")) for view in views}:
+                for name in (*(f"GPU {uuid}" for uuid in gpus), *([f"machine-id {machine}"] if machine else [])):
                     owners[name].add(node)
         found: dict[str, str] = {}
         for identity, nodes in sorted(owners.items()):
@@ -159,7 +159,22 @@ def not_as_planned(item: t.Mapping[str, t.Any], record: Record) -> str | None:
 # One node ----------------------------------------------------------------------------------------------------------------------------
 
 
-def _views(key: Key, record: Record, some: t.Collection[str]) -> t.Iterator[tuple[str, View]]:
+class Told(t.NamedTuple):
+    """What an identity says."""
+
+    ids: t.Mapping[str, str]
+    gpus: t.FrozenSet[str]
+    devices: t.Mapping[str, t.Any]
+
+
+def _told(who: Record) -> Told:
+    uuids, devices = who.get("gpu_uuids"), who.get("devices")
+    gpus = frozenset(uuid for uuid in uuids if isinstance(uuid, str)) if isinstance(uuids, list) else frozenset()
+    return Told({kind: str(who[kind])[:128] for kind in _IDS if who.get(kind)}, gpus, devices if isinstance(devices, dict) else {})
+
+
+def _views(key: Key, record: Record, some: t.Collection[str], seen: dict[int, Told]) -> t.Iterator[tuple[str, View]]:
+    """`seen` holds what was told by the identities before: most records of a node have the same object (records/lines.py)."""
     context, subject = record["context"], record["subject"]
     told = context.get("identities")
     known = {node: who for node, who in told.items() if isinstance(who, dict)} if isinstance(told, dict) else {}
@@ -171,9 +186,10 @@ def _views(key: Key, record: Record, some: t.Collection[str]) -> t.Iterator[tupl
         mine = own and name == node
         tells = mine or "gpu_uuids" in who
         # Without an identity, as in old journals, what the probe itself said of its node.
-        who = {**({k: context.get(k) for k in ("machine_id", "gpu_uuids")} if name == node else {}), **who}
-        uuids = who.get("gpu_uuids")
-        gpus = frozenset(uuid for uuid in uuids if isinstance(uuid, str)) if isinstance(uuids, list) else frozenset()
+        if name == node and not ("machine_id" in who and "gpu_uuids" in who):
+            says = _told({**{k: context.get(k) for k in ("machine_id", "gpu_uuids")}, **who})
+        else:
+            says = seen.get(id(who)) or seen.setdefault(id(who), _told(who))
         count = context.get("gpus") if mine else None
         if mine and record["reason_code"] == "single_gpu" and not _SOME_GPUS.search(key[2]):
             count = 1
@@ -181,12 +197,9 @@ def _views(key: Key, record: Record, some: t.Collection[str]) -> t.Iterator[tupl
         whole = tells and not _SOME_GPUS.search(key[2]) and not (key[1] == MEMBER and key[0] in some)
         whole = whole and subject["kind"] not in ("gpu", "nic")
         number = isinstance(count, int) and not isinstance(count, bool)
-        devices = who.get("devices")
         yield str(name), View(
-            key, record["attempt"], str(record.get("plane") or "ssh"), record["target"],
-            {kind: str(who[kind])[:128] for kind in _IDS if who.get(kind)}, gpus,
-            len(gpus) or (t.cast(int, count) if number else 0), str(context.get("gpu") or "") if mine else "", whole,
-            devices if isinstance(devices, dict) else {},
+            key, record["attempt"], str(record.get("plane") or "ssh"), record["target"], says.ids, says.gpus,
+            len(says.gpus) or (t.cast(int, count) if number else 0), str(context.get("gpu") or "") if mine else "", whole, says.devices,
         )  # fmt: skip
 
 

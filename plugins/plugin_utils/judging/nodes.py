@@ -25,9 +25,13 @@ def judged(verdicts: t.Iterable[dict[str, t.Any]]) -> list[NodeVerdict]:
     for verdict in verdicts:
         kind, name = subjects.bearer(verdict["subject"])
         word, stage = verdict["verdict"], verdict["stage"]
-        node = found.setdefault(name, NodeVerdict(name=name, kind=kind, verdict=word, stages={}, simulated=False))
-        node["verdict"] = _worse(node["verdict"], word)
-        node["stages"][stage] = _worse(node["stages"].get(stage, word), word)
+        node = found.get(name)
+        if node is None:
+            node = found[name] = NodeVerdict(name=name, kind=kind, verdict=word, stages={}, simulated=False)
+        if node["verdict"] != word:
+            node["verdict"] = _worse(node["verdict"], word)
+        if node["stages"].setdefault(stage, word) != word:
+            node["stages"][stage] = _worse(node["stages"][stage], word)
         node["simulated"] = node["simulated"] or verdict["simulated"]
     return sorted(found.values(), key=lambda node: (-SEVERITY[node["verdict"]], node["name"]))
 

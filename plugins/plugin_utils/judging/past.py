@@ -18,7 +18,7 @@ REGRESSION = "regression"
 
 
 class Number(t.NamedTuple):
-    """A number of a check that was measured."""
+    """A number of a check that was measured; of a sweep that at a message `size`."""
 
     key: Key
     record: t.Mapping[str, t.Any]
@@ -26,6 +26,7 @@ class Number(t.NamedTuple):
     unit: str
     value: float
     better: str
+    size: int | None = None
 
 
 class Change(t.NamedTuple):
@@ -50,7 +51,8 @@ class Change(t.NamedTuple):
 
 @dataclasses.dataclass
 class Told:
-    """`compared` numbers have a past that is long enough, `short` ones have not. `left_out` says in words which were not looked at."""
+    """`compared` numbers have a past that is long enough, `short` ones have not. `left_out` says in words which were not looked at, and
+    what of the past was not."""
 
     changes: list[Change] = dataclasses.field(default_factory=list)
     compared: int = 0

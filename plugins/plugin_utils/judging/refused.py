@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import Judgement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of, node_of
 
@@ -18,10 +18,10 @@ Record = dict[str, t.Any]
 
 
 def targets(plan: Record, judgement: Judgement, warn: str = "accept", whole: bool = False, regression: str = "warn") -> list[str]:
-    """Of a run that is not accepted: the targets of each node that something bad was said of, in the order of the plan. A pair or a
+    """Of a run that did not pass: the targets of each node that something bad was said of, in the order of the plan. A pair or a
     group that nobody else is to blame for is all of its nodes. All targets where it is refused as a `whole`, or where no node is to blame.
     """
-    if judgement.accepted:
+    if judgement.passed:
         return []
     every = list(plan["targets"])
     nodes = [cause for cause in judgement.causes if cause["kind"] in ("node", "gpu", "nic")]

@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import difflib
-import fnmatch
 import json
 import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import entries
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
@@ -31,26 +31,14 @@ class WaiverError(RunError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Waiver:
-    """`subject`, `stage` and `check` are patterns (`*`, `?`, `[...]`); a node stands for its parts too. `codes` are the reason codes
-    of the failures that are known, `wide` says that it may cover more than one node."""
+class Waiver(entries.About):
+    """`codes` are the reason codes of the failures that are known, `wide` says that it may cover more than one node."""
 
-    subject: str
-    stage: str
-    check: str
     ticket: str
     expires: str  # YYYY-MM-DD, the last day on which it holds
     reason: str
     codes: tuple[str, ...] = reasons.LOW
     wide: bool = False
-
-    def covers(self, subject: str, stage: str, check: str) -> bool:
-        """Whether it speaks of this check of this subject."""
-        return (
-            any(fnmatch.fnmatchcase(name, self.subject) for name in (subject, node_of(subject)))
-            and fnmatch.fnmatchcase(stage, self.stage)
-            and fnmatch.fnmatchcase(check, self.check)
-        )
 
 
 def parse(raw: t.Any, where: str = "acceptance_waivers") -> list[Waiver]:
@@ -62,25 +50,7 @@ def parse(raw: t.Any, where: str = "acceptance_waivers") -> list[Waiver]:
 
 
 def _one(raw: t.Any, where: str) -> Waiver:
-    if not isinstance(raw, dict):
-        raise WaiverError(f"{where}: found {raw!r}, expected {{{', '.join(KEYS)}}}")
-    if raw.get("ticket"):
-        where = f"{where} ({raw['ticket']})"
-    unknown = sorted(str(k) for k in raw if k not in KEYS)
-    if unknown:
-        raise WaiverError(f"{where}: {unknown[0]}: found an unknown key, expected {', '.join(KEYS)}")
-    values = {"stage": "*", "check": "*", "reason": "not given", **{k: v for k, v in raw.items() if v is not None}}
-    if isinstance(values.get("expires"), datetime.date):
-        values["expires"] = values["expires"].strftime("%Y-%m-%d")
-    for key in _TEXTS:
-        if not isinstance(values.get(key), str) or not values[key].strip():
-            expected = "a date, YYYY-MM-DD" if key == "expires" else "text"
-            raise WaiverError(f"{where}: {key}: found {values.get(key)!r}, expected {expected}")
-    try:
-        if datetime.date.fromisoformat(values["expires"]).isoformat() != values["expires"]:
-            raise ValueError
-    except ValueError as error:
-        raise WaiverError(f"{where}: expires: found {values['expires']!r}, expected a date, YYYY-MM-DD") from error
+    values, where = entries.read(raw, where, KEYS, _TEXTS, "expires", WaiverError)
     values["codes"] = _codes(values.get("codes", list(reasons.LOW)), where)
     if not isinstance(values.get("wide", False), bool):
         raise WaiverError(f"{where}: wide: found {values['wide']!r}, expected true or false")

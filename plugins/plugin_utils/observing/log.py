@@ -58,9 +58,9 @@ class Log(Sink):
                 simulated=node["simulated"],
             )  # fmt: skip
         report = of.report
-        verdict = "ACCEPTED" if report["accepted"] else "NOT ACCEPTED"
+        verdict = report["word"]
         _say(
-            "run_judged", logline.INFO if report["accepted"] else logline.ERROR, f"{verdict}: {report['why']}", run=of.run_id,
+            "run_judged", logline.INFO if report["passed"] else logline.ERROR, f"{verdict}: {report['why']}", run=of.run_id,
             verdict=verdict, counts=report["counts"], planned=report["coverage"]["planned"], measured=report["coverage"]["measured"],
             partial=report["partial"], simulated=report["simulated"], folder=str(of.folder),
         )  # fmt: skip

@@ -11,12 +11,10 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import base64
-import os
 import typing as t
 import urllib.error
 import urllib.parse
 
-from ansible import context
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
@@ -44,13 +42,7 @@ class Pushgateway(Sink):
         return None if fine else "expected the address of a Pushgateway, like http://pushgateway.example:9091"
 
     def judged(self, of: Judged, options: Options) -> None:
-        push(options["url"], inventory(), formats.prometheus(dict(of.report)))
-
-
-def inventory() -> str:
-    """The inventories of this process by their last names, as `cluster` or `cluster,lab`."""
-    given = context.CLIARGS.get("inventory") or ()
-    return ",".join(os.path.basename(os.path.normpath(str(path).strip(","))) for path in given) or "default"
+        push(options["url"], str(of.plan.get("inventory") or "default"), formats.prometheus(dict(of.report)))
 
 
 def push(url: str, group: str, text: str) -> None:

@@ -114,7 +114,7 @@ def spans(of: Judged) -> t.Iterator[Span]:
             "gpufleet.run": of.run_id, "gpufleet.accepted": report["accepted"], "gpufleet.simulated": report["simulated"],
             "gpufleet.partial": report["partial"], "gpufleet.spans_left_out": left_out,
         },
-        "" if report["accepted"] else str(report["why"]),
+        "" if report["passed"] else str(report["why"]),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import re
 import typing as t
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
@@ -65,7 +66,9 @@ class StageAction(ActionBase):
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:
-            return {"failed": True, "msg": f"run {planned['run_id']} in {planned['results_dir']}: {error}"}
+            what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+            run = f"run {planned['run_id']} in {planned['results_dir']}"
+            return {"failed": True, "msg": f"{run}: {what}; what was measured is kept: put it right, then go on by playbooks/resume.yml"}
 
     def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> base.StageOnTarget:
         return registry.of(task_vars, str(task_vars["inventory_hostname"])).on(self, planned, task_vars)
@@ -73,7 +76,8 @@ class StageAction(ActionBase):
 
 def action_of(module: str) -> type[StageAction]:
     """The action plugin of a probe module."""
-    payload.unpacking(payload.door(module).PROBE)
-    stages.shipped()
-    registry.of({}, "")
+    with compiled.cached():
+        payload.unpacking(payload.door(module).PROBE)
+        stages.shipped()
+        registry.of({}, "")
     return type("ActionModule", (StageAction,), {"module": module, "spec": payload.options(module)})

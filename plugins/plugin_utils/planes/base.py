@@ -75,6 +75,10 @@ class Plane:
         """What its settings say without any effect on a run of these stages."""
         return []
 
+    def foresees(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> list[str]:
+        """What these stages would find before they make anything, in lines for whoever asks in check mode. Nothing is changed."""
+        return []
+
     def on(self, action: t.Any, planned: Record, task_vars: Record) -> StageOnTarget:
         """One stage of a run on one inventory host, ready to run."""
         raise NotImplementedError
@@ -128,9 +132,10 @@ class StageOnTarget:
     def args(self) -> dict[str, t.Any]:
         """The module's arguments: what the task gives; else what a stage between nodes works out; else the variable of the
         stage (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
+        work = self._work()
         pairs = dict.fromkeys((check, variant) for check, variant, _subject in self.planned)
         checks = [{"check": check, "variant": variant} for check, variant in pairs]
-        return {**self.settled(self.spec), "checks": checks, **self._work(), **self.given, "run": self.asked()}
+        return {**self.settled(self.spec), "checks": checks, **work, **self.given, "run": self.asked()}
 
     @property
     def given(self) -> dict[str, t.Any]:
@@ -164,6 +169,8 @@ class StageOnTarget:
             return self.description.work(self.acting, self.acting.plan(), self.acting.todos(self.stage))
 
         found = self.acting.share(self.stage, self.host, make)
+        for check in found.pop("kept", ()):
+            self.planned.pop(tuple(check), None)
         if "begins_at" in found:  # one moment for all targets: told as seconds from now, their clocks need not agree with ours
             found["begins_in"] = max(0.0, found.pop("begins_at") - time.time())
         return found

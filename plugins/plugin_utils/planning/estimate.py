@@ -38,11 +38,10 @@ def summary(plan: dict[str, t.Any], todo: dict[str, dict[str, t.Any]], what: str
     if plan.get("not_proven"):
         lines.append(f"PARTIAL: a quick test, which does not show {', '.join(plan['not_proven'])}")
     if plan["left_out"] or plan["skipped_stages"]:
-        lines.append(
-            f"PARTIAL: left out {len(plan['left_out'])} hosts"
-            + (f" ({', '.join(plan['left_out'][:10])})" if plan["left_out"] else "")
-            + (f" and stages {', '.join(plan['skipped_stages'])}" if plan["skipped_stages"] else "")
-        )
+        hosts, stages = plan["left_out"], ", ".join(plan["skipped_stages"])
+        some = ", ".join(hosts[:10]) + (" ..." if len(hosts) > 10 else "")
+        parts = [f"{len(hosts)} host{'s' if len(hosts) > 1 else ''} ({some})"] if hosts else []
+        lines.append(f"PARTIAL: left out {' and '.join([*parts, *([f'stages {stages}'] if stages else [])])}")
     return lines + [f"note: {note}" for note in plan["notes"]]
 
 

@@ -8,10 +8,11 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, waivers
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, references, waivers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
@@ -22,14 +23,15 @@ REQUIRED = "_required_evidence"
 
 
 def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node
-    of a cluster with settings of its own: number of its set}, "waivers", "warn", "regression", "stack": {target: golden values and what
-    drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed}, "required": {target: {stage:
-    evidence that must have been readable}}, "leaf": {node: the leaf switch it hangs on}, "notes"}."""
+    """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node of a cluster
+    with settings of its own: number of its set}, "waivers", "references": levels that are new on purpose, "warn", "regression", "stack":
+    {target: golden values and what drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed},
+    "required": {target: {stage: evidence that must have been readable}}, "leaf": {node: the leaf switch it hangs on}, "notes"}."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
     of: dict[str, int] = {}
     book = waivers.Book(datetime.date.today())
+    begun: dict[references.Reference, None] = {}
     stack: dict[str, dict[str, t.Any]] = {}
     stated: dict[str, dict[str, t.Any]] = {}
     required: dict[str, dict[str, list[str]]] = {}
@@ -43,6 +45,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         of[host] = sets.index(resolved)
         days = values["acceptance_waiver_days"]
         book.take(values["acceptance_waivers"] or [], f"{host}: acceptance_waivers", host, days)
+        begun.update(dict.fromkeys(references.parse(values[references.VARIABLE] or [], f"{host}: {references.VARIABLE}", host)))
         for node, entry in _of_nodes(host, values, notes):
             resolved = _resolve(resolver, f"{host}: acceptance_node_vars", _and(layered, entry), values)
             if resolved not in sets:
@@ -62,6 +65,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         "sets": [s.dump() for s in sets],
         "of": of,
         "waivers": book.raw,
+        "references": [dataclasses.asdict(one) for one in begun],
         "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
         "regression": next((v["acceptance_regression"] for v in settings.values()), "warn"),
         "stack": stack,

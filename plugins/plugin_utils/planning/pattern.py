@@ -8,9 +8,14 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import re
 import typing as t
 
-from ansible.inventory.manager import InventoryManager
+from ansible.errors import AnsibleError
+from ansible.inventory.manager import InventoryManager, split_host_pattern
+
+# What Ansible reads in a pattern, at its beginning or anywhere; and what is a template wherever a name stands in one.
+_SPECIAL = re.compile(r"^[!&~]|[*?\[]|{[{%#]")
 
 
 def hosts(pattern: t.Any, groups: t.Mapping[str, list[str]], limit: str | None, loader: t.Any) -> list[str]:
@@ -21,4 +26,9 @@ def hosts(pattern: t.Any, groups: t.Mapping[str, list[str]], limit: str | None, 
         for host in members:
             inventory.add_host(host, group=group)
     inventory.subset(limit)
-    return [str(host) for host in inventory.list_hosts(pattern)]
+    found = [str(host) for host in inventory.list_hosts(pattern)]
+    for name in found:
+        # The hosts that are not accepted are failed by their names: one that names nobody would leave the exit status at 0.
+        if _SPECIAL.search(name) or split_host_pattern(name) != [name]:
+            raise AnsibleError(f"the inventory has a host {name!r}; expected a name that Ansible does not read as a pattern or a template")
+    return found

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import platform
 import random
 import typing as t
 
+from ansible import context
 from ansible.errors import AnsibleError
 from ansible.module_utils.ansible_release import __version__ as ansible_version
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -55,7 +57,9 @@ class Planner:
     def stages(self, wanted: t.Any) -> tuple[list[Interface], list[str]]:
         """The stages to run, and the names of those that --tags or --skip-tags left out."""
         if not isinstance(wanted, list) or not wanted:
-            raise PlanError(f"acceptance_stages: found {wanted!r}, expected a list of stages, like {sorted(registry.shipped())}")
+            shipped = ", ".join(sorted(registry.shipped()))
+            on_a_line = """; on a command line -e '{"acceptance_stages": ["stack"]}'""" if isinstance(wanted, str) else ""
+            raise PlanError(f"acceptance_stages: found {wanted!r}, expected a list of stages, of {shipped}{on_a_line}")
         chosen: list[Interface] = []
         left_out: list[str] = []
         whole, notes = complete(wanted)
@@ -71,11 +75,9 @@ class Planner:
             else:
                 left_out.append(stage.name)
         if not chosen:
-            only, skip = list(self.play.only_tags), list(self.play.skip_tags)
-            raise PlanError(
-                f"no stage is left by --tags {','.join(map(str, only))} --skip-tags {','.join(map(str, skip))}; "
-                f"the stages are {', '.join(left_out)}"
-            )
+            given = (("--tags", self.play.only_tags), ("--skip-tags", self.play.skip_tags))
+            by = " ".join(f"{option} {','.join(sorted(map(str, tags)))}" for option, tags in given if tags)
+            raise PlanError(f"no stage is left by {by}; the stages are {', '.join(left_out)}")
         return chosen, left_out
 
     def interface(self, entry: dict[str, t.Any], where: str) -> Interface:
@@ -100,8 +102,12 @@ class Planner:
         prefixes = tuple(role.prefix for role in roles)
         found: dict[str, dict[str, t.Any]] = {}
         shared: dict[str, dict[str, t.Any]] = {}
+        seen: set[str] = set()
         for host in self.hosts:
             variables = self.layers.variables(host)
+            if new := variables.keys() - seen:  # most hosts have the variables of the first
+                self.notes += nearly(roles, sorted(new), host)
+                seen |= new
             own = {k: v for k, v in variables.items() if k.startswith(prefixes) and k not in _OURS}
             text = repr(sorted(own.items()))
             key = host if "{{" in text or "{%" in text else text
@@ -136,17 +142,10 @@ class Planner:
                 hidden = kept.secret(roles)
                 said = [refusal(message, str(role.entry["role"]), values, hidden) for message in validated.error_messages]
                 raise PlanError(f"{host}: {'; '.join(said)}")
-            unknown = [k for k in own if k.startswith(role.prefix) and k not in role.known]
-            if role.name == COMMON and unknown:
-                raise PlanError(
-                    f"{host}: unknown variable {sorted(unknown)[0]}; expected one of {', '.join(sorted(role.options))}"
-                )
             # rdma_ports_network begins like a variable of the stage rdma.
-            unknown = sorted(k for k in unknown if not any(k in other.known for other in roles))
+            unknown = sorted(k for k in own if k.startswith(role.prefix) and not any(k in other.known for other in roles))
             if unknown:
-                near = difflib.get_close_matches(unknown[0], role.known, 3)
-                expected = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(sorted(role.known))}"
-                raise PlanError(f"{host}: unknown variable {unknown[0]} of stage {role.name}; {expected}")
+                raise PlanError(f"{host}: {misspelt(unknown[0], role)}")
             settled.update(values)
             settled.update(validated.validated_parameters)
             problem = role.stage.problem(settled)
@@ -212,6 +211,7 @@ class Planner:
             "schema": "plan/v1",
             "run_id": run_id,
             "created_at": utc(),
+            "inventory": inventory(),
             "mode": "quick" if self.quick else "run",
             "chained": True,
             "collection_version": collection.version(),
@@ -237,6 +237,41 @@ class Planner:
         if reason:
             self.notes.append(f"stage {one.name}: not for {target}: {reason}")
         return reason is None
+
+
+def inventory() -> str:
+    """The inventories of this process by their last names, as `cluster` or `cluster,lab`."""
+    given = context.CLIARGS.get("inventory") or ()
+    return ",".join(os.path.basename(os.path.normpath(str(path).strip(","))) for path in given) or "default"
+
+
+def misspelt(name: str, role: Interface) -> str:
+    """What is said of a variable that begins like those of a role and is none of them."""
+    known = sorted(role.known)
+    near = difflib.get_close_matches(name.removeprefix(role.prefix), [one.removeprefix(role.prefix) for one in known], 3)
+    expected = f"did you mean {' or '.join(role.prefix + one for one in near)}?" if near else f"expected one of {', '.join(known)}"
+    return f"unknown variable {name}{f' of stage {role.name}' if role.name != COMMON else ''}; {expected}"
+
+
+def nearly(roles: list[Interface], names: list[str], host: str) -> list[str]:
+    """A note of each variable that would be a role's but for its beginning: a role asks only for names that begin as its own do."""
+    ends: dict[str, set[str]] = {}
+    for role in roles:
+        for known in role.known:
+            ends.setdefault(known.removeprefix(role.prefix), set()).add(role.prefix)
+    of_somebody = tuple(f"{name}_" for name in (*registry.shipped(), *(role.name for role in roles), "acceptance", "ansible"))
+    notes = []
+    for name in names:
+        cuts = [] if name.startswith(of_somebody) else [at + 1 for at, letter in enumerate(name) if letter == "_"]
+        meant = [
+            begin + name[at:]
+            for at in cuts
+            for begin in ends.get(name[at:], ())
+            if difflib.SequenceMatcher(None, name[:at], begin).ratio() >= 0.8
+        ]
+        if meant:
+            notes.append(f"{host}: nobody reads {name}; did you mean {sorted(meant)[0]}?")
+    return notes
 
 
 NOTHING_BETWEEN = "what works between nodes"

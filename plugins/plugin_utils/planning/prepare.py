@@ -45,6 +45,8 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
         word = "resumed" if args["mode"] == "resume" else "begun"
         lines = estimate.summary(written, left, f"check mode, nothing is measured and no run is {word}")
         lines += [f"note: {note}" for note in notes + wrong + planner.questions]
+        for target, of in here.items():
+            lines += planes.of(settings[target], target).foresees(target, settings[target], [one.stage for one in stages if one.name in of])
         diff = {"before": "", "after": estimate.listed(written, here), "before_header": "nothing", "after_header": "what would be measured"}
         said = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
         return {**said, "changed": bool(here), "diff": diff}, lines
@@ -68,7 +70,7 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
 
 
 def _made(args: Record, planner: Planner, controller: int, check: bool) -> Begun:
-    run = Run(str(args["results_dir"]), new_run_id())
+    run = Run.new(str(args["results_dir"]), str(args.get("run_id") or new_run_id()))
     planner.quick = args["mode"] == "quick"
     written, stages, settings = planner.build(run.id, args["stages"])
     written["judging"] = inputs.judging_inputs(planner, settings)

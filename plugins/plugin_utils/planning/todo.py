@@ -23,11 +23,11 @@ def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage
     """What is left to do, by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}; with "refused"
     where the plan says why it cannot be measured.
 
-    `measured` and `not_applicable` are kept, the rest is repeated; a check whose members are not all there is too, and what a stage
-    cannot repeat alone. Attempts are counted here and nowhere else.
+    `measured` and `not_applicable` are kept, but for what its stage wants to measure again; the rest is repeated, a check whose members
+    are not all there is too, and what a stage cannot repeat alone. Attempts are counted here and nowhere else.
     """
     planned = {key_of(item) for item in plan["items"]}
-    left = planned - _finished(planned, measurements)
+    left = planned - _finished(planned, measurements) | _unsettled(planned, measurements, stages)
     for stage in stages:
         mine = [item for item in plan["items"] if item["stage"] == stage.name]
         left |= stage.complete(mine, frozenset(left))
@@ -41,6 +41,16 @@ def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage
             again = {name: item[name] for name in ("check", "variant", "subject", "refused") if name in item}
             todo.setdefault(item["target"], {}).setdefault(item["stage"], []).append({**again, "attempt": attempts.get(key, 0) + 1})
     return todo
+
+
+def _unsettled(planned: t.AbstractSet[Key], measurements: list[Record], stages: t.Sequence[Stage]) -> set[Key]:
+    """What was measured and is to be measured again: its stage says so."""
+    found: set[Key] = set()
+    for stage in stages:
+        mine = [m for m in measurements if m["stage"] == stage.name]
+        done = {key_of(m): m for m in mine if m["outcome"] in ("measured", "not_applicable")}
+        found |= stage.again({key: m for key, m in done.items() if key in planned}, mine)
+    return found
 
 
 def _finished(planned: t.AbstractSet[Key], measurements: list[Record]) -> set[Key]:

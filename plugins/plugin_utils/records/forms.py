@@ -9,9 +9,12 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import math
+import sys
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+
+_MOST = sys.float_info.max  # a node can send a whole number of 400 digits
 
 
 class Subject(t.TypedDict):
@@ -126,4 +129,6 @@ class NodeVerdict(t.TypedDict):
 
 def number(value: t.Any) -> bool:
     """Whether it is a finite number; true and false are none."""
-    return isinstance(value, (int, float)) and value is not True and value is not False and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and value is not True and value is not False and -_MOST <= value <= _MOST

@@ -13,6 +13,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import functools
 import re
 import typing as t
 
@@ -35,10 +36,19 @@ def key_of(record: t.Mapping[str, t.Any]) -> Key:
 
 def node_of(subject: str) -> str:
     """The node that a GPU or a port belongs to; a node, a pair and a group are themselves."""
-    if "/" not in subject:
-        return subject
+    return _node_of(subject) if "/" in subject else subject
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _node_of(subject: str) -> str:
+    """Each part is asked for dozens of times."""
     found = _PART.split(subject)
     return found[0] if len(found) == 2 else subject
+
+
+def target_of(node: str) -> str:
+    """The host or the cluster of the inventory by which a node is reached."""
+    return node.partition("/")[0]
 
 
 def kind_of(subject: str) -> str:

@@ -11,6 +11,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import operator
@@ -217,6 +218,8 @@ _FIELDS = {
     "raw_sha256", "simulated",
 }  # fmt: skip
 _SUBJECT = {"kind", "id", "members"}
+_METRIC = {"value", "unit"}
+_TEXT, _NAMED, _ROW = frozenset({str}), frozenset({str, type(None)}), frozenset({dict})
 _ALWAYS = operator.itemgetter("plane", "run_id", "stage", "check", "variant", "target", "started_at")
 _SOMETIMES = operator.itemgetter("reason_code", "reason", "tool_version", "raw", "raw_sha256")
 
@@ -229,18 +232,18 @@ def well_formed(m: t.Any) -> bool:
     subject = m["subject"]
     if not isinstance(subject, dict) or subject.keys() != _SUBJECT:
         return False
+    if not (_TEXT.issuperset(map(type, _ALWAYS(m))) and _NAMED.issuperset(map(type, _SOMETIMES(m)))):
+        return False
     code, why = m["reason_code"], m["reason"]
     done = m["outcome"] == "measured"
     return (
-        all(map(_text, _ALWAYS(m)))
-        and all(value is None or _text(value) for value in _SOMETIMES(m))
-        and bool(RUN_ID.match(m["run_id"]) and _NAME.match(m["stage"]) and _NAME.match(m["check"]) and m["target"])
-        and len(m["variant"]) <= 512
+        _named(m["run_id"], m["stage"], m["check"], m["variant"], m["plane"])
+        and not any(value is not None and value.endswith("\n") for value in (m["target"], m["started_at"], *_SOMETIMES(m)))
+        and bool(m["target"])
         and subject["kind"] in ("node", "gpu", "nic", "pair", "group", "switch")
         and _text(subject["id"])
         and 0 < len(subject["id"]) <= 1024
         and _texts(subject["members"])
-        and bool(_PLANE.match(m["plane"]))
         and isinstance(m["attempt"], int)
         and not isinstance(m["attempt"], bool)
         and m["attempt"] >= 1
@@ -250,7 +253,7 @@ def well_formed(m: t.Any) -> bool:
         and isinstance(m["metrics"], dict)
         and all(_text(k) and _metric(v) for k, v in m["metrics"].items())
         and isinstance(m["series"], list)
-        and all(isinstance(row, dict) for row in m["series"])
+        and _ROW.issuperset(map(type, m["series"]))
         and isinstance(m["context"], dict)
         and isinstance(m["evidence"], dict)
         and _texts(m["command"])
@@ -267,13 +270,20 @@ def _text(value: t.Any) -> bool:
 
 
 def _texts(value: t.Any) -> bool:
-    return isinstance(value, list) and all(isinstance(v, str) for v in value)
+    return isinstance(value, list) and _TEXT.issuperset(map(type, value))
+
+
+@functools.lru_cache(maxsize=4096)
+def _named(run_id: str, stage: str, check: str, variant: str, plane: str) -> bool:
+    """Thousands of records have one of a few kinds of these."""
+    whole = RUN_ID.match(run_id) and _NAME.match(stage) and _NAME.match(check) and _PLANE.match(plane)
+    return bool(whole) and len(variant) <= 512 and not any(text.endswith("\n") for text in (run_id, stage, check, variant, plane))
 
 
 def _metric(value: t.Any) -> bool:
     return (
         isinstance(value, dict)
-        and set(value) == {"value", "unit"}
+        and value.keys() == _METRIC
         and (value["value"] is None or number(value["value"]))
         and _text(value["unit"])
         and bool(value["unit"])

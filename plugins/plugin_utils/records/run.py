@@ -23,7 +23,8 @@ import time
 import typing as t
 import urllib.parse
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, driver, lines
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.lines import Reader
 
 RUN_ID = re.compile(r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$")
 
@@ -36,9 +37,16 @@ def new_run_id() -> str:
     return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3)
 
 
+# Of a subject, in the name of a file.
+LONGEST_NAME = 130
+
+
 def file_name(subject: str) -> str:
-    """A subject id as a file name: whatever a name holds, it stays one file in one folder."""
+    """A subject id as a file name: whatever a name holds, it stays one file in one folder. The end of a long one is its digest, as file
+    systems take 255 bytes, with what is put before and behind it."""
     name = urllib.parse.quote(subject, safe="")
+    if len(name) > LONGEST_NAME:
+        return f"{name[:LONGEST_NAME]}~{hashlib.sha256(subject.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
     return name if name.strip(".") else name.replace(".", "%2E")
 
 
@@ -57,13 +65,13 @@ def new_file(path: pathlib.Path) -> t.IO[bytes]:
     raise AssertionError("names never end")
 
 
-def write_atomically(path: pathlib.Path, text: str, mode: int = 0o644) -> None:
-    """Write a whole file or nothing; RunError where the disk does not take it."""
+def write_atomically(path: pathlib.Path, text: str | t.Iterable[str], mode: int = 0o644) -> None:
+    """Write a whole file or nothing; RunError where the disk does not take it. A large text comes in parts."""
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         with os.fdopen(handle, "w", encoding="utf-8") as target:
-            target.write(text)
+            target.writelines([text] if isinstance(text, str) else text)
             target.flush()
             os.fsync(target.fileno())
         os.chmod(temporary, mode)
@@ -111,10 +119,22 @@ class Run:
             ) from error
 
     @classmethod
-    def open(cls, results_dir: str, run_id: str) -> Run:
+    def new(cls, results_dir: str, run_id: str) -> Run:
+        """A run that is still to be made, under an id that nobody has."""
+        run = cls._named(results_dir, run_id)
+        if run.dir.exists():
+            raise RunError(f"run_id: found {run_id}, which is in {os.path.abspath(results_dir)}; playbooks/resume.yml goes on with it")
+        return run
+
+    @classmethod
+    def _named(cls, results_dir: str, run_id: str) -> Run:
         if not RUN_ID.match(str(run_id)):
             raise RunError(f"run_id: found {run_id!r}, expected the id of a run, like 20260101T000000Z-0a1b2c")
-        run = cls(results_dir, run_id)
+        return cls(results_dir, run_id)
+
+    @classmethod
+    def open(cls, results_dir: str, run_id: str) -> Run:
+        run = cls._named(results_dir, run_id)
         if not (run.dir / "plan.json").is_file():
             known = sorted(p.parent.name for p in pathlib.Path(results_dir).glob("*/plan.json"))[-5:]
             raise RunError(
@@ -164,23 +184,25 @@ class Run:
     # What each target has to do: one small file per target, so that no worker reads the whole plan.
 
     def assign(self, target: str, todo: dict[str, t.Any]) -> None:
-        (self.dir / "todo" / (file_name(target) + ".json")).write_text(json.dumps(todo), encoding="utf-8")
+        path = self.dir / "todo" / (file_name(target) + ".json")
+        path.write_text(json.dumps({"target": target, **todo}), encoding="utf-8")
 
     def todo(self, target: str) -> dict[str, t.Any]:
         try:
             found = json.loads((self.dir / "todo" / (file_name(target) + ".json")).read_text(encoding="utf-8"))
-            return t.cast("dict[str, t.Any]", found)
+            return {key: value for key, value in found.items() if key != "target"}
         except FileNotFoundError:
             return {}
 
     def todos(self, stage: str) -> dict[str, dict[str, t.Any]]:
         """Every target's todo, with what is "finished" of a stage there already."""
-        paths = sorted((self.dir / "todo").glob("*.json"))
-        found = {urllib.parse.unquote(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
-        for path in (self.dir / "todo").glob(f"*.{stage}.memos"):
-            target = urllib.parse.unquote(path.name[: -len(f".{stage}.memos")])
-            if target in found:
-                found[target]["finished"] = json.loads(path.read_text(encoding="utf-8"))
+        found = {}
+        for path in sorted((self.dir / "todo").glob("*.json")):
+            todo = json.loads(path.read_text(encoding="utf-8"))
+            memos = path.with_name(f"{path.name[: -len('.json')]}.{stage}.memos")
+            if memos.exists():
+                todo["finished"] = json.loads(memos.read_text(encoding="utf-8"))
+            found[todo.pop("target")] = todo
         return found
 
     def note_memos(self, stage: str, target: str, keys: list[t.Any]) -> None:
@@ -278,55 +300,18 @@ class Run:
             (self.dir / "todo").rmdir()
 
 
-# Lines of a journal that are read at once: equal names in them are one object then, a fifth of what thousands of nodes take.
-TOGETHER = 1000
-
-
-class _Texts:
-    """Of equal texts in what is read one is kept: thousands of nodes say much the same."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-
-    def once(self, found: dict[str, t.Any]) -> dict[str, t.Any]:
-        """For json.loads: each object as it is read."""
-        for name, value in found.items():
-            if value.__class__ is str:
-                found[name] = self._known.setdefault(value, value)
-        return found
-
-
-def _records(lines: list[bytes], texts: _Texts | None = None) -> tuple[list[dict[str, t.Any]], list[tuple[int, int]]]:
-    """The records of some lines, and (place from 1, bytes) of each line that is none."""
-    with contextlib.suppress(ValueError):
-        together = json.loads(b"[" + b",".join(lines) + b"]", object_hook=texts.once if texts else None)
-        if len(together) == len(lines) and all(isinstance(record, dict) for record in together):
-            return together, []
-    found, bad = [], []
-    for place, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            if not isinstance(record, dict):
-                raise ValueError("not an object")
-        except ValueError:
-            bad.append((place, len(line.rstrip(b"\n"))))
-            continue
-        found.append(record)
-    return found, bad
-
-
 # How a line of a journal ends: with the digest of itself and of the one before it, of which nothing else is in the file.
 _LINK = re.compile(rb'(?:, )?"chain": "([0-9a-f]{64})"\}\n?\Z')
 _LINK_BYTES = 96
+# Where it begins in whole lines of ours, so many bytes before their end.
+_END = len(', "chain": ""}\n') + 64
 # More than any line has: measurement.RECORD_LIMIT and what JSON makes of it.
 _TAIL_BYTES = 16 << 20
 
 
 def _link(line: bytes) -> tuple[bytes | None, bytes]:
     """The digest at the end of a line, and the line without it."""
-    link = _LINK.search(line, max(0, len(line) - _LINK_BYTES))
+    link = _LINK.match(line, max(0, len(line) - _END)) or _LINK.search(line, max(0, len(line) - _LINK_BYTES))
     return (link[1], line[: link.start()] + b"}") if link else (None, line)
 
 
@@ -347,6 +332,11 @@ class Chain:
     broken: str = ""
     sha256: str = ""
     bytes: int = 0
+
+
+def _whole(found: list[dict[str, t.Any]], notes: list[str], chain: Chain) -> bool:
+    """Whether each line that was read is a record, and follows from the one before."""
+    return not notes and chain.whole == len(found) and all(len(record) == len(lines.FIELDS) for record in found)
 
 
 class Journal:
@@ -390,7 +380,7 @@ class Journal:
         tail_at = max(0, end - _TAIL_BYTES)
         for line in reversed(os.pread(handle, end - tail_at, tail_at).splitlines()):
             digest, _record = _link(line)
-            if digest or _records([line])[0]:
+            if digest or Reader().record(line) is not None:
                 return digest
         return self._begin() if not tail_at else None
 
@@ -408,36 +398,92 @@ class Journal:
 
     def examine(self) -> tuple[list[dict[str, t.Any]], list[str], Chain]:
         """All measurements, what was wrong with lines that are none, and what the chain says."""
+        middle, before = self._middle()
+        found = self._in_halves(middle, before) if before else None
+        return found or self._read(self._begin())[:3]
+
+    def _read(
+        self, last: bytes, first: int = 0, end: int | None = None
+    ) -> tuple[list[dict[str, t.Any]], list[str], Chain, hashlib._Hash, bytes]:
+        """The same of the lines from a byte to another one, of which the first follows a line with the digest `last`; and the digests of
+        all of them and of the last one."""
         found: list[dict[str, t.Any]] = []
         notes: list[str] = []
-        last, texts = self._begin(), _Texts()
-        chain, number, digest = Chain(last.decode()), 0, hashlib.sha256()
+        reader = Reader()
+        chain, digest, at = Chain(last.decode()), hashlib.sha256(), first
         try:
             with open(self.path, "rb") as source:
-                while lines := list(itertools.islice(source, TOGETHER)):
-                    records, bad = _records(lines, texts)
-                    for place, size in bad:
-                        notes.append(f"{self.path.name} line {number + place} is not a whole record and was left out ({size} bytes)")
-                    others = {place for place, _size in bad}
-                    for place, line in enumerate(lines, 1):
-                        if line.endswith(b"\n"):  # a cut one may be taken off yet
-                            digest.update(line)
-                            chain.bytes += len(line)
-                        if place in others or not line.strip() or chain.broken or not chain.chained:
-                            continue
-                        link, record = _link(line)
-                        if link and link == _linked(last, record):
-                            last, chain.whole = link, chain.whole + 1
-                        elif not link and not chain.whole:
-                            chain.chained = False
-                        else:
-                            chain.broken = f"{self.path.name} line {number + place} does not follow from what stands before it"
-                    for one in records:
-                        one.pop("chain", None)
-                    found += records
-                    number += len(lines)
+                source.seek(first)
+                for number, line in enumerate(source, 1):
+                    at += len(line)
+                    if end is not None and at > end:
+                        break
+                    if line.endswith(b"\n"):  # a cut one may be taken off yet
+                        digest.update(line)
+                        chain.bytes += len(line)
+                    record = reader.record(line)
+                    if record is None:
+                        if line.strip():
+                            size = len(line.rstrip(b"\n"))
+                            notes.append(f"{self.path.name} line {number} is not a whole record and was left out ({size} bytes)")
+                        continue
+                    found.append(record)
+                    if chain.broken or not chain.chained:
+                        continue
+                    link, rest = _link(line)
+                    if link and link == _linked(last, rest):
+                        last, chain.whole = link, chain.whole + 1
+                    elif not link and not chain.whole:
+                        chain.chained = False
+                    else:
+                        chain.broken = f"{self.path.name} line {number} does not follow from what stands before it"
         except OSError as error:
             raise RunError(f"{self.path}: {error.strerror}") from error
+        chain.sha256 = digest.hexdigest()
+        return found, notes, chain, digest, last
+
+    # A large journal is read by two processes.
+
+    def _middle(self) -> tuple[int, bytes | None]:
+        """Where the latter half of a large journal begins, and the digest of the line before; None where nobody can say."""
+        try:
+            with open(self.path, "rb") as source:
+                size = os.fstat(source.fileno()).st_size
+                if size < beside.BYTES:
+                    return 0, None
+                source.seek(size // 2)
+                source.readline()
+                middle = source.tell()
+                source.seek(middle - _LINK_BYTES)
+                return middle, _link(source.read(_LINK_BYTES))[0]
+        except OSError:
+            return 0, None
+
+    def _in_halves(self, middle: int, before: bytes) -> tuple[list[dict[str, t.Any]], list[str], Chain] | None:
+        """All of it; None where anything is not as it was written, for which whoever reads line by line has the words."""
+        size = self.path.stat().st_size
+
+        def latter() -> t.Iterator[list[t.Any]]:
+            records, wrong, its_chain, _digest, _last = self._read(before, middle, size)
+            yield ["whole"] if _whole(records, wrong, its_chain) else []
+            for number in range(0, len(records), beside.TOGETHER):
+                yield [lines.values(record) for record in records[number : number + beside.TOGETHER]]
+
+        with beside.Beside(latter) as other:
+            found, notes, chain, digest, last = self._read(self._begin(), 0, middle)
+            if last != before or not _whole(found, notes, chain):
+                return None
+            parts = other.parts()
+            if not next(parts):
+                return None
+            for part in parts:
+                found += [lines.whole(*values) for values in part]
+        chain.whole = len(found)
+        with open(self.path, "rb", buffering=0) as source:
+            source.seek(middle)
+            while chain.bytes < size and (data := source.read(min(size - chain.bytes, 1 << 20))):
+                digest.update(data)
+                chain.bytes += len(data)
         chain.sha256 = digest.hexdigest()
         return found, notes, chain
 

@@ -14,7 +14,7 @@ import dataclasses
 import pathlib
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import Judgement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 
 Options = t.Mapping[str, t.Any]

@@ -36,6 +36,7 @@ ALONE = "alone"  # every node by itself
 ROUNDS = "rounds"  # every node walks a timetable of tests with partners
 GROUP = "group"  # the head of a group launches over the others
 MANIFEST = "manifest"  # a manifest of the user's, on clusters only
+CLUSTER = "cluster"  # its subject is a whole cluster, which is asked by its API
 
 # The check of a node that is one of a group: that it takes part.
 MEMBER = member.CHECK
@@ -74,6 +75,8 @@ class Stage:
     conditions: frozenset[str] = frozenset()
     # The metrics that may stand for a check where no expectation names one; the first that it has.
     primary: tuple[str, ...] = ("busbw", "tflops", "bandwidth", "latency")
+    # Its checks prove something together, which proof() says.
+    gated: bool = False
     # Its pods ask for the GPUs of a node.
     devices: bool = False
     # The variable that lets a pod of its own switch the CPU governor where its tests run in pods.
@@ -89,7 +92,7 @@ class Stage:
     @property
     def between(self) -> bool:
         """Whether its subjects are pairs or groups of nodes."""
-        return self.works in (ROUNDS, GROUP)
+        return self.works in (ROUNDS, GROUP, CLUSTER)
 
     def items(self, nodes: Nodes, settings: Settings) -> tuple[list[Record], list[str]]:
         """What the plan lists, as {"check", "variant", "subject", "target"}, and what to say of it to people; a group that its nodes
@@ -114,9 +117,15 @@ class Stage:
         """Which of its `items` of the plan must be measured again because of what is `left` of the whole plan, besides that."""
         return frozenset()
 
+    def again(self, last: t.Mapping[Key, Record], records: t.Sequence[Record]) -> t.AbstractSet[Key]:
+        """Which of the planned checks that were measured a resume measures again all the same: `last` are the last measurements of them,
+        `records` all of this stage. What `work` then finds to count after all it names as "kept"."""
+        return frozenset()
+
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
         """{target: {option of the module: value}}, computed once when the stage begins, of todos {target: {"stages", "settings"}}; with
-        "finished", the keys of a target's memos of this stage, where a run is resumed that was in it."""
+        "finished", the keys of a target's memos of this stage, where a run is resumed that was in it. "kept", no option, are the checks
+        of a target, each [check, variant, subject id], that stay as they were measured."""
         return {}
 
     def floors(self, plan: Record, target: str) -> list[Record]:
@@ -137,6 +146,22 @@ class Stage:
     def tables(self, records: list[Record], expected: Expected) -> list[Table]:
         """The tables of tests between pairs, made once for the opinions and for the report, which draws them."""
         return []
+
+    def sections(self, rows: list[tuple[Record, Record]]) -> list[Record]:
+        """What the report says of it besides its checks, as tables {"title", "said" (lines), "columns", "rows"}; `rows` are its verdicts,
+        each with the measurement that decided. "charts", where a table has any: {"of" (whose it is), "verdict", "simulated", "title", "x",
+        "y" (what is along the axes), "curves" ({"name", "x", "y"}; "dots" without a line, "bars", or "expected", which was not measured),
+        "moments" ([x, words])}."""
+        return []
+
+    def files(self, run_id: str, rows: list[tuple[Record, Record]]) -> dict[str, str]:
+        """{path below the run's folder of its name: text}, what it writes beside the forms of the report."""
+        return {}
+
+    def proof(self, rows: list[tuple[Record, Record]]) -> tuple[str, str]:
+        """Of a stage that is `gated`: why a run cannot be accepted although each of its checks could be, and what of it is not proven;
+        `rows` as for sections()."""
+        return "", ""
 
     def opinions(
         self, deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected, tables: list[Table]

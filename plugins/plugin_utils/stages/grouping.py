@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
@@ -56,6 +57,22 @@ class Grouped(base.Stage):
     def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
         """Options of the module for the head alone. `known`: the settings of each member's target."""
         return {}
+
+    def shares(self, wanted: Record) -> list[Record]:
+        """What of each node measures together, as words of a variant: so many GPUs with all that NCCL takes, and one GPU with each of the
+        devices of `NAME_rails` alone, where the stage has that variable."""
+        whole: list[Record] = [{"gpus": gpus} for gpus in wanted[f"{self.name}_gpus"]]
+        return whole + [{"gpus": 1, "rail": rail} for rail in wanted.get(f"{self.name}_rails") or ()]
+
+    def problem(self, settings: Record) -> str | None:
+        """Members take part in something, else nobody is measured and all pass."""
+        named = settings.get(f"{self.name}_rails") or []
+        for rail in named:
+            if not rails.NAME.fullmatch(rail) or named.count(rail) > 1:
+                return f"{self.name}_rails: found {rail!r}, expected RDMA devices, each once, like mlx5_0, or mlx5_0:2 for a port"
+        if not self.checks(settings):
+            return f"{self.name}: nothing is measured over its groups: a list that its checks are made of is empty"
+        return None
 
     # The plan --------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ import itertools
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -56,11 +58,24 @@ class NcclFabric(grouping.Grouped):
     floor = ("busbw", "GB/s")
 
     def problem(self, settings: Record) -> str | None:
-        return sweep.problem(f"{self.name}_sizes", settings[f"{self.name}_sizes"])
+        numbers = sweep.problem(self.name, settings, factor=2, iterations=0, warmup=0, repeats=1, parallel=1)
+        return numbers or self._of_torch(settings) or super().problem(settings)
+
+    def _of_torch(self, settings: Record) -> str | None:
+        """What PyTorch, in place of nccl-tests, does not measure."""
+        if settings.get(f"{self.name}_tool") != "torch":
+            return None
+        for variable, words, known in (("ops", ddp.OPS, workload.FACTORS), ("types", ddp.TYPES, workload.WIDTHS)):
+            for one in settings[f"{self.name}_{variable}"]:
+                if words.get(one, one) not in known:
+                    able = ", ".join(sorted({next((ours for ours, theirs in words.items() if theirs == name), name) for name in known}))
+                    return f"{self.name}_{variable}: found {one!r}, expected what PyTorch measures: {able}"
+        return None
 
     def checks(self, wanted: Record) -> list[tuple[str, str]]:
-        axes = (wanted[f"{self.name}_{axis}"] for axis in ("ops", "gpus", "sizes", "types"))
-        return [(op, variant(gpus=gpus, sizes=sizes, type=type_)) for op, gpus, sizes, type_ in itertools.product(*axes)]
+        ops, sizes, types = (wanted[f"{self.name}_{axis}"] for axis in ("ops", "sizes", "types"))
+        axes = itertools.product(ops, self.shares(wanted), sizes, types)
+        return [(op, variant(**share, sizes=size, type=type_)) for op, share, size, type_ in axes]
 
     def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
         """The leaf switches of the members, for the search."""

@@ -21,7 +21,7 @@ class NcclNode(Stage):
     not_proven = "bandwidth at other sizes than 1 GiB and by other operations than all_reduce"
 
     def problem(self, settings: Record) -> str | None:
-        return sweep.problem("nccl_node_sizes", settings["nccl_node_sizes"])
+        return sweep.problem(self.name, settings, factor=2, iterations=1, warmup=0)
 
 
 STAGE = NcclNode()

@@ -261,9 +261,13 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
     nodes = {node: target for node, target in nodes.items() if target in settings}
     pairs = [i for i in plan["items"] if i["stage"] == "rdma" and i["subject"]["kind"] == "pair"]
     asker = {(i["check"], i["variant"], i["subject"]["id"]): i["target"] for i in pairs}
-    ports = ports_of(run.journal.read()[0])
+    records = run.journal.read()[0]
+    ports = ports_of(records)
     told: dict[str, Record] = {}
     finished = Finished(todos)
+    mine = [m for m in records if m["stage"] == "rdma" and m["outcome"] == "measured"]
+    kept = _kept(mine, left, nodes, finished)
+    left -= kept
     for members in realms(nodes, settings):
         tests = kinds(settings[nodes[members[0]]])
         book = Timetable({node: nodes[node] for node in members}, settings, ports, tests, finished)
@@ -272,7 +276,32 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
                 asked = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
                 book.add([(number, *_as_planned(kind, a, b, book.nodes, asker[key]), key[2]) for a, b, key in asked if key in left])
         told.update(book.write())
-    return told
+    walked = {m["subject"]["id"] for m in mine if m["check"] == TIMETABLE}
+    return {target: _without(args, target, sorted(key for key in kept if asker[key] == target), walked) for target, args in told.items()}
+
+
+def _kept(
+    measured: list[Record], left: t.AbstractSet[tuple[str, str, str]], nodes: t.Collection[str], finished: Finished
+) -> set[tuple[str, str, str]]:
+    """Of the pairs that are left the measured ones whose servers tell now, by their memos, what they saw; and those whose servers are
+    not here to measure again."""
+    last = {(m["check"], m["variant"], m["subject"]["id"]): m for m in measured if m["subject"]["kind"] == "pair"}
+    return {
+        key
+        for key in left & last.keys()
+        if all(
+            rdma_matrix.test_of(last[key], rail) in finished.served or node_of(rail["a"]) not in nodes
+            for rail in rdma_matrix.rails_of(last[key])
+        )
+    }
+
+
+def _without(args: Record, target: str, kept: list[tuple[str, str, str]], walked: t.Collection[str]) -> Record:
+    """The arguments of a target without the pairs that are kept; a machine that has nothing else to do keeps its timetable as well."""
+    if target in walked and not any(args.get(name, True) for name in ("rounds", "absent", "finished")):
+        nothing = {"state": "done", "end": "done", "observations": []}
+        return {"answer": nothing, "kept": [*kept, (TIMETABLE, "", target)]}
+    return {**args, "kept": kept} if kept else args
 
 
 def _as_planned(kind: Record, first: str, second: str, nodes: dict[str, str], target: str) -> tuple[str, str]:
@@ -320,6 +349,8 @@ class Finished:
                     sides.setdefault(tuple(test), set()).add(role)
                     self.rounds = max(self.rounds, place + 1)
         self.tests = {test[1:] for test, roles in sides.items() if roles == {"server", "client"}}
+        # What servers have seen, by walk and the rest (rdma_matrix.test_of).
+        self.served = {test for test, roles in sides.items() if "server" in roles}
 
 
 def _is_key(said: t.Any) -> bool:
@@ -520,6 +551,9 @@ class Rdma(base.Stage):
 
     def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         return complete(items, left)
+
+    def again(self, last: t.Mapping[Key, Record], records: t.Sequence[Record]) -> t.AbstractSet[Key]:
+        return rdma_matrix.unseen(last, records)
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
         return work(run, plan, todos)

@@ -254,18 +254,40 @@ def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Record]) -> 
 
 def _both_sides(deciding: t.Mapping[Key, Record], records: t.Iterable[Record]) -> t.Iterator[tuple[Key, Opinion]]:
     """A number counts where the server saw the same test: it stands in the timetable of its node."""
-    served: dict[tuple[str, ...], Record] = {}
-    for record in records:  # a resumed timetable holds what was left: each attempt tells of its own tests
+    served = _served(records)
+    for key, record in deciding.items():
+        if _is_pair(record):
+            for rail in rails_of(record):
+                yield from ((key, opinion) for opinion in _compare(record, rail, served.get(test_of(record, rail))))
+
+
+def unseen(last: t.Mapping[Key, Record], records: t.Iterable[Record]) -> set[Key]:
+    """The pairs of which a client has a number that counts for nothing, as no timetable has what its server saw."""
+    served = _served(records)
+    tests = {key: [served.get(test_of(record, rail)) for rail in rails_of(record)] for key, record in last.items() if _is_pair(record)}
+    return {key for key, rows in tests.items() if any(row is None or row["outcome"] != "measured" for row in rows)}
+
+
+def _served(records: t.Iterable[Record]) -> dict[tuple[str, ...], Record]:
+    """What servers saw of which test, as their timetables say: a resumed one holds what was left, each attempt tells of its own tests."""
+    served = {}
+    for record in records:
         if record.get("stage") == "rdma" and record["check"] == TIMETABLE:
             for row in sides(record, "server"):
                 if node_of(row["a"]) == record["subject"]["id"]:
-                    served[row["check"], row["variant"], row["subject"], row["a"], row["b"]] = row
-    for key, record in deciding.items():
-        if key[0] != "rdma" or record["subject"]["kind"] != "pair" or record["outcome"] != "measured":
-            continue
-        for rail in rails_of(record):
-            other = served.get((key[1], key[2], key[3], rail["a"], rail["b"]))
-            yield from ((key, opinion) for opinion in _compare(record, rail, other))
+                    served[test_of(row, row)] = row
+    return served
+
+
+def _is_pair(record: Record) -> bool:
+    return (record["stage"], record["subject"]["kind"], record["outcome"]) == ("rdma", "pair", "measured")
+
+
+def test_of(about: Record, rail: Record) -> tuple[str, ...]:
+    """By what both sides know one test: the walk, then check, variant, pair, rail and ports. `about` is a pair's measurement or a row."""
+    subject = about["subject"]
+    pair = subject["id"] if isinstance(subject, dict) else subject
+    return str(rail.get("walk") or ""), about["check"], about["variant"], pair, rail["rail"], rail["a"], rail["b"]
 
 
 def _compare(record: Record, rail: Record, row: Record | None) -> t.Iterator[Opinion]:
@@ -309,7 +331,7 @@ def _unlike_rails(deciding: t.Mapping[Key, Record], ports: dict[str, Record], ex
             if len(rails) > 1 and all(_rates(rail, ports)):
                 wrong = bands.impossible({**own, "context": {**own["context"], "rails": [rail]}})
                 if wrong:
-                    yield key, dataclasses.replace(wrong, reason=f"{where}: {wrong.reason}")
+                    yield key, wrong._replace(reason=f"{where}: {wrong.reason}")
             if own["context"].get("nic_gbps") == record["context"].get("nic_gbps"):
                 continue
             for entry, size in expected(key[3], record["target"]).choose(own):
@@ -320,7 +342,7 @@ def _unlike_rails(deciding: t.Mapping[Key, Record], ports: dict[str, Record], ex
                     continue
                 if value is not None:
                     opinion = bands.compare(value, entry)
-                    found.append(dataclasses.replace(opinion, reason=f"{where}: {opinion.reason}"))
+                    found.append(opinion._replace(reason=f"{where}: {opinion.reason}"))
             if not found:
                 text = f"{where}: no expectation for a rail of {own['context'].get('nic_gbps')} Gb/s"
                 found.append(Opinion("UNKNOWN", text, "no_expectation"))

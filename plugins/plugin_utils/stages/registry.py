@@ -14,6 +14,7 @@ import importlib.util
 import pathlib
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
@@ -26,12 +27,10 @@ IN_A_ROLE = pathlib.PurePath("files", "stage.py")
 @functools.lru_cache(maxsize=1)
 def shipped() -> dict[str, Stage]:
     """The stages of the collection by name: every module of this folder that holds a STAGE."""
-    found = {}
-    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
-        stage = getattr(importlib.import_module(f"{PACKAGE}.{path.stem}"), "STAGE", None)
-        if stage is not None:
-            found[stage.name] = stage
-    return found
+    with compiled.cached():
+        modules = [importlib.import_module(f"{PACKAGE}.{path.stem}") for path in sorted(pathlib.Path(__file__).parent.glob("*.py"))]
+    stages = [stage for module in modules if (stage := getattr(module, "STAGE", None)) is not None]
+    return {stage.name: stage for stage in stages}
 
 
 def of(entry: t.Mapping[str, t.Any]) -> Stage:

@@ -287,6 +287,16 @@ class Fleet:
             "env", "-i", "PATH=/opt/simulated/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", *argv,
         )  # fmt: skip
 
+    def find(self, host: str, *words: str) -> list[str]:
+        """What `find` lists on the host; asked again where something went while it looked, which it calls an error."""
+        for _again in range(20):
+            try:
+                return self.inside(host, "find", *words).splitlines()
+            except common.RigError as error:
+                if "No such file or directory" not in str(error):
+                    raise
+        raise common.RigError(f"{host}: find {' '.join(words)}: something of it goes each time")
+
     def processes(self, host: str) -> dict[int, list[str]]:
         """Every process of the host but process 1: number on this machine -> its command line."""
         init = self._init(host)

@@ -15,6 +15,9 @@ from rigs import common, golang
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODULES = HERE / "modules"
+# What single tests want besides; it is no part of a cluster, and another version of it builds nothing else anew.
+OPTIONAL = HERE / "optional"
+Programs = dict[str, tuple[str, str]]
 PROGRAMS = {  # program: (folder of modules/, package)
     "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
     "kube-apiserver": ("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -38,33 +41,47 @@ MANIFESTS = {  # folder of modules/: (Go module, files of it that the rig applie
     "volcano": ("volcano.sh/volcano", "config/crd/volcano/bases/*.yaml"),
     "kwok": ("sigs.k8s.io/kwok", "kustomize/stage/*/*/*.yaml"),
 }
+OPTIONAL_PROGRAMS = {"training-operator": ("training-operator", "github.com/kubeflow/training-operator/cmd/training-operator.v1")}
+OPTIONAL_MANIFESTS = {
+    "training-operator": ("github.com/kubeflow/training-operator", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
+}
 FLAGS = ("-trimpath", "-mod=readonly", "-tags", "no_btrfs no_zfs no_devmapper")
 
 
 def programs() -> pathlib.Path:
-    """The folder with all of PROGRAMS and, under manifests/, the MANIFESTS. What an interrupted build made is kept."""
-    target = common.CACHE / "kubernetes" / f"programs-{_version()}"
+    """The folder with all of PROGRAMS and, under manifests/, the MANIFESTS."""
+    return _built("programs", MODULES, PROGRAMS, MANIFESTS)
+
+
+def optional() -> pathlib.Path:
+    """The same of what is no part of a cluster."""
+    return _built("optional", OPTIONAL, OPTIONAL_PROGRAMS, OPTIONAL_MANIFESTS)
+
+
+def _built(what: str, modules: pathlib.Path, programs: Programs, manifests: Programs) -> pathlib.Path:
+    """What an interrupted build made is kept."""
+    target = common.CACHE / "kubernetes" / f"{what}-{_version(modules, programs, manifests)}"
     with common.locked(target.with_name("lock")):
         target.mkdir(exist_ok=True)
-        missing = [name for name in PROGRAMS if not (target / name).exists()]
-        folders = [folder for folder in MANIFESTS if not (target / "manifests" / folder).exists()]
+        missing = [name for name in programs if not (target / name).exists()]
+        folders = [folder for folder in manifests if not (target / "manifests" / folder).exists()]
         if not missing and not folders:
             return target
         go = golang.go()
         for number, name in enumerate(missing, 1):
             print(f"building {name}, {number} of {len(missing)}", file=sys.stderr)
-            folder, package = PROGRAMS[name]
+            folder, package = programs[name]
             new = target / f".{name}.new"
             common.run(
                 "nice", go, "build", *FLAGS, "-ldflags", _linker_flags(folder), "-o", new, package,
-                cwd=MODULES / folder, env=golang.environment(),
+                cwd=modules / folder, env=golang.environment(),
             )  # fmt: skip
             new.rename(target / name)
         for folder in folders:
-            module, pattern = MANIFESTS[folder]
-            common.run(go, "mod", "download", module, cwd=MODULES / folder, env=golang.environment())
+            module, pattern = manifests[folder]
+            common.run(go, "mod", "download", module, cwd=modules / folder, env=golang.environment())
             source = pathlib.Path(
-                common.run(go, "list", "-m", "-f", "{{.Dir}}", module, cwd=MODULES / folder, env=golang.environment()).strip()
+                common.run(go, "list", "-m", "-f", "{{.Dir}}", module, cwd=modules / folder, env=golang.environment()).strip()
             )
             new = target / f".{folder}.new"
             shutil.rmtree(new, ignore_errors=True)
@@ -77,11 +94,11 @@ def programs() -> pathlib.Path:
     return target
 
 
-def _version() -> str:
+def _version(modules: pathlib.Path, programs: Programs, manifests: Programs) -> str:
     """Changes with what is built and how, not with how this file is written."""
-    digest = hashlib.sha256(repr((PROGRAMS, MANIFESTS, FLAGS)).encode())
-    for path in sorted(path for path in MODULES.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(MODULES)}\n".encode() + path.read_bytes())
+    digest = hashlib.sha256(repr((programs, manifests, FLAGS)).encode())
+    for path in sorted(path for path in modules.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(modules)}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -18,10 +18,12 @@ import tarfile
 import typing as t
 
 from rigs import common
+from rigs.kubernetes import recipe
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOOLS = HERE.parent / "simulated"
-RECIPE = HERE.parents[2] / "files" / "tester-image"  # what a real cluster's tester image has is also in this one
+CHECKOUT = HERE.parents[2]
+RECIPE = CHECKOUT / "files" / "tester-image"  # what a real cluster's tester image has is also in this one
 PACKAGES = {
     "debootstrap": "debootstrap",
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
@@ -109,6 +111,23 @@ def archives(programs: pathlib.Path, suites: t.Sequence[str] = ("bookworm",)) ->
                 _tester(suite, archive)
         made.append((tester(suite), archive))
     return made
+
+
+def console(folder: pathlib.Path) -> tuple[str, pathlib.Path]:
+    """(name, archive) of the console's image, made in `folder` of its recipe and this checkout's collection, as the recipe says."""
+    common.need_packages(PACKAGES)
+    context, root = folder / "context", folder / "root"
+    collection = context / "files" / "console"
+    galaxy = pathlib.Path(sys.executable).with_name("ansible-galaxy")
+    common.run("nice", galaxy, "collection", "build", "--output-path", collection, cwd=CHECKOUT)
+    shutil.copy(CHECKOUT / "requirements.txt", context)
+    build = recipe.Build(CHECKOUT / "files/console/Containerfile", context, common.CACHE / "kubernetes" / "console")
+    build.into(root)
+    archive = folder / "console.tar"
+    name = f"gpufleet.invalid/console:{folder.name}"
+    _pack(root, name, archive, config=build.config)
+    shutil.rmtree(root)
+    return name, archive
 
 
 @contextlib.contextmanager
@@ -204,20 +223,22 @@ def _small(name: str, contents: dict[str, pathlib.Path], archive: pathlib.Path) 
     shutil.rmtree(root)
 
 
-def _pack(root: pathlib.Path, name: str, archive: pathlib.Path, entry: list[str] | None = None) -> None:
+def _pack(
+    root: pathlib.Path, name: str, archive: pathlib.Path, entry: list[str] | None = None, config: dict[str, t.Any] | None = None
+) -> None:
     """A one-layer image in the format of `docker save`."""
     layer = archive.with_suffix(".layer")
     common.run("tar", "--numeric-owner", "--sort=name", "-C", root, "-cf", layer, ".")
     with open(layer, "rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
-    config = {
+    description = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Entrypoint": entry, "Env": [f"PATH={PATH}"]},
+        "config": config or {"Entrypoint": entry, "Env": [f"PATH={PATH}"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         "history": [{"created_by": "rigs/kubernetes"}],
     }
-    data = json.dumps(config).encode()
+    data = json.dumps(description).encode()
     file = f"{hashlib.sha256(data).hexdigest()}.json"
     manifest = json.dumps([{"Config": file, "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
     new = archive.with_suffix(".part")

@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import typing as t
 
@@ -53,6 +54,9 @@ KWOK_STAGES = (
     "pod/chaos/pod-container-running-failed",
 )
 OPERATORS = {"mpi-operator": "kubeflow.org/v2beta1/mpijobs", "volcano": "batch.volcano.sh/v1alpha1/jobs"}
+# An operator ends itself where it could not renew its Lease for 5 s, which a busy machine may take; elsewhere its Deployment starts it
+# again. One that is killed stays dead.
+AGAIN = '"$0" "$@"; while [ $? != 137 ]; do sleep 1; "$0" "$@"; done'
 
 
 class Kubernetes:
@@ -536,7 +540,7 @@ class Kubernetes:
         server = (HERE / "control" / "pod_logs.py").read_text()
         self._program(CONTROL, "pod-logs", "/rig/pod_logs.py", program="/usr/bin/python3", config=("pod_logs.py", server))
         stages = [manifests / "kwok/kustomize/stage" / f"{stage}.yaml" for stage in KWOK_STAGES]
-        stages.append(HERE / "control" / "never-complete.yaml")
+        stages += [HERE / "control" / f"{stage}.yaml" for stage in ("never-complete", "answers-before")]
         self._program(
             CONTROL, "kwok", "--kubeconfig=/rig/admin.kubeconfig", "--config=/rig/stages.yaml", "--manage-all-nodes=false",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-ip=127.0.0.1", "--node-port=10251",
@@ -590,15 +594,20 @@ class Kubernetes:
 
     def tester(self, suite: str) -> str:
         """Name of the tester image of another Debian, after putting it on every node: "trixie" has Open MPI 5."""
-        archives = images.archives(build.programs(), [suite])
-        with common.locked(self.state / "lock"):
-            for node in self.nodes:
-                self._images(node, archives)
+        for name, archive in images.archives(build.programs(), [suite]):
+            self._load(name, archive)
         return images.tester(suite)
 
     def tools(self) -> str:
         """Name of an image with python3 and the simulated tools in /opt/gpufleet, after putting it on every node."""
-        name, archive = images.tools()
+        return self._load(*images.tools())
+
+    def console(self) -> str:
+        """Name of the console's image with the collection as it is in this checkout, after putting it on every node."""
+        with tempfile.TemporaryDirectory(dir=self.state, prefix="console-") as folder:
+            return self._load(*images.console(pathlib.Path(folder)))
+
+    def _load(self, name: str, archive: pathlib.Path) -> str:
         with common.locked(self.state / "lock"):
             for node in self.nodes:
                 self._images(node, [(name, archive)])
@@ -670,9 +679,10 @@ class Kubernetes:
         folder = self.folder(machine)
         (folder / "logs").mkdir(exist_ok=True)
         log = folder / "logs" / f"{program}.log"
+        again = ("sh", "-c", AGAIN) if program in OPERATORS else ()
         with open(log, "ab") as handle:
             subprocess.Popen(
-                self.enter(machine, "env", *_words(folder / f"{program}.command")),
+                self.enter(machine, *again, "env", *_words(folder / f"{program}.command")),
                 stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, start_new_session=True,
             )  # fmt: skip
         until = time.monotonic() + 60

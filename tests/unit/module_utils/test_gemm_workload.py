@@ -55,7 +55,7 @@ def element(kind: int, row: int, column: int, value: float) -> Plant:
 @types
 def test_right_products_are_accepted_and_every_timed_one_is_counted(cuda: FakeCuda, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = measured(cuda, dtype, monkeypatch)
-    assert accepted(record) and record["iterations"] == 12
+    assert accepted(record) and record["iterations"] == 12 and record["compared"] == 3 + 12
     assert cuda.products == 2 + 3 + 12  # the first of each sign, the warm-up, what was timed
     assert not cuda.memory and not cuda.clock  # everything is given back
 

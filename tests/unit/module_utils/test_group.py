@@ -191,3 +191,18 @@ def test_hydra_is_told_by_which_address_nodes_reach_us(path: pathlib.Path) -> No
             assert "-localhost" not in entered.job(launcher, entered.seats, 1, ["hostname"], {}, 10, 2).argv
         finally:
             shutil.rmtree(entered.folder)
+
+
+def test_a_folder_that_it_did_not_make_stays(tmp_path: pathlib.Path) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    params = {"members": [], "token": "", "key": None, "ssh_args": []}
+    made = group.Group(params, Node(60), None)
+    made.folder = str(others)
+    made.__exit__(ValueError)
+    assert others.is_dir()
+    with group.Group(params, Node(60), None) as entered:
+        own = pathlib.Path(entered.folder)
+        assert own.is_dir()
+        entered.folder = str(others)
+    assert others.is_dir() and not own.exists()

@@ -70,6 +70,23 @@ def test_a_pod_that_never_sees_its_controller_ends(begin: t.Callable[[], subproc
     assert begin().wait(timeout=60) == 143
 
 
+def test_a_probe_that_is_to_run_once_does_nothing_when_it_is_started_again(tmp_path: pathlib.Path) -> None:
+    """What it was before has no part in it: its message is empty, as a new container's is."""
+    args = {"checks": [{"check": "read"}], "argv": ["touch", str(tmp_path / "ran")], "metrics": [], "state_dir": str(tmp_path / "state")}
+    more = {"message": str(tmp_path / "message"), "once": str(tmp_path / "once")}
+    (tmp_path / "payload.zip").write_bytes(payload.archive())
+    (tmp_path / "request.json").write_text(json.dumps({**payload.request("measure", payload.options("measure"), args), **more}))
+    words = [sys.executable, str(tmp_path / "payload.zip"), str(tmp_path / "request.json")]
+    environment = {**os.environ, "GPUFLEET_SECRET": "secret", "GPUFLEET_POD_UID": "uid", "PYTHONPATH": ""}
+    said = []
+    for _start in range(2):
+        (tmp_path / "ran").unlink(missing_ok=True)
+        (tmp_path / "message").write_text("")
+        said.append(subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout)
+        assert (tmp_path / "ran").exists() == bool((tmp_path / "message").read_text()) == (len(said) == 1)
+    assert "gpufleet-frame" in said[0] and said[1].startswith("started again: a probe runs once")
+
+
 @pytest.mark.parametrize("copies", [True, False])
 def test_what_a_pod_leaves_as_its_message(tmp_path: pathlib.Path, copies: bool) -> None:
     """Its answer; nothing where its log has more to say: of a copy that could not be written."""

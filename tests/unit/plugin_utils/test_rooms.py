@@ -12,7 +12,10 @@ import pathlib
 PLUGINS = pathlib.Path(__file__).resolve().parents[3] / "plugins"
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins."
 # Of docs/architecture.md, the lowest first; what stands directly in plugin_utils has a place of its own.
-ROOMS = ("collection", "records", "judging", "stages", "sinks", "report", "observing", "history", "planes", "planning", "conclude")
+ROOMS = (
+    "compiled", "collection", "records", "judging", "sharing", "stages", "sinks", "report", "observing", "history", "planes", "planning",
+    "conclude", "needed", "console",
+)  # fmt: skip
 
 
 def modules() -> dict[str, pathlib.Path]:

@@ -13,7 +13,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, GROUP, MANIFEST, ROUNDS, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, ROUNDS, Stage
 
 
 class Kubernetes(base.Plane):
@@ -58,14 +58,26 @@ class Kubernetes(base.Plane):
         none = sorted(set(settings.get("acceptance_kube_gpu_stages") or ()) - set(stages))
         return [f"{host}: acceptance_kube_gpu_stages: no stage of this run: {', '.join(none)}"] if none else []
 
+    def foresees(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> list[str]:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import sharing
+
+        return [line for stage in stages if stage.works == CLUSTER for line in sharing.foreseen(host, settings)]
+
     def on(self, action: t.Any, planned: base.Record, task_vars: base.Record) -> base.StageOnTarget:
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import group, manifest, nodes, rounds
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import (
+            group,
+            manifest,
+            nodes,
+            rounds,
+            sharing,
+        )
 
         how: dict[str, type[nodes.StageOnCluster]] = {
             ALONE: nodes.StageOnCluster,
             ROUNDS: rounds.RoundsOnCluster,
             GROUP: group.GroupsOnCluster,
             MANIFEST: manifest.ManifestOnCluster,
+            CLUSTER: sharing.SharingOnCluster,
         }
         works = registry.of(task_vars["acceptance_stage"]).works
         return how[works](action, planned, task_vars, self.name)

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.runner import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, MANIFEST, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, MANIFEST, Stage
 
 
 class StageOnHost(base.StageOnTarget):
@@ -128,7 +128,7 @@ class Ssh(base.Plane):
         return sorted(name for name in names if name.startswith(of_clusters))
 
     def refuses(self, stage: Stage) -> str | None:
-        return "a manifest is for nodes of clusters only" if stage.works == MANIFEST else None
+        return {MANIFEST: "a manifest is for nodes of clusters only", CLUSTER: "it is for clusters only"}.get(stage.works)
 
     def detains(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
         return (

@@ -8,6 +8,8 @@
 //     busbw=380      what the group would reach (GB/s); that of rank 0 counts
 //     slow=0.5       the node gives half of it; slow3=0.5: its GPU 3 does; path-gpu-02=0.5: as neighbour of gpu-02 in the ring
 //     hang=1 wrong=1 exit=3
+//     rail=48        what it would reach over one device (NCCL_IB_HCA==mlx5_0); slow-mlx5_0=0.5: the node's port of it gives half of it;
+//     socket-mlx5_0=1: NCCL cannot use it there and takes a socket, which it says where it is asked to (NCCL_DEBUG=INFO)
 //
 // Waiting is by sleeping, not by spinning as MPI libraries do: many ranks share few cores here.
 
@@ -112,6 +114,25 @@ int main(int argc, char **argv) {
         snprintf(name, sizeof name, "path-%s", strcmp(next, mine.host) ? next : here);
         mine.factor *= setting(name, 1);
     }
+    const char *rail = getenv("NCCL_IB_HCA"), *debug = getenv("NCCL_DEBUG");
+    rail = rail && *rail == '=' ? rail + 1 : NULL;
+    if (rail) {
+        char name[NAME + 8];
+        snprintf(name, sizeof name, "slow-%s", rail);
+        mine.factor *= setting(name, 1);
+        snprintf(name, sizeof name, "socket-%s", rail);
+        int socket = setting(name, 0) > 0;
+        if (debug && !strcmp(debug, "INFO")) {
+            char prefix[NAME + 64];
+            snprintf(prefix, sizeof prefix, "%s:%d:%d [0] NCCL INFO", mine.host, mine.pid, mine.pid);
+            if (socket)
+                printf("%s NET/IB : No device found.\n%s NET/IB : Using [RO]; OOB eth0:192.0.2.2<0>\n", prefix, prefix);
+            else
+                printf("%s NET/IB : Using [0]%s:1/RoCE [RO]; OOB eth0:192.0.2.2<0>\n", prefix, rail);
+            printf("%s Channel 00/0 : %d[0] -> %d[0] [send] via NET/%s/0\n", prefix, me, (me + 1) % size, socket ? "Socket" : "IB");
+            fflush(stdout);
+        }
+    }
     mine.wrong = setting("wrong", 0) > 0;
     while (setting("hang", 0) > 0)
         sleep(1);
@@ -122,10 +143,10 @@ int main(int argc, char **argv) {
     usleep((useconds_t)(1e6 * setting("seconds", 0)));
 
     if (me == 0) {
-        double busbw = setting("busbw", 380), ranks = (double)size * gpus, sum = 0;
+        double whole = rail ? setting("rail", 48) : setting("busbw", 380), busbw = whole, ranks = (double)size * gpus, sum = 0;
         int wrong = 0, rows = 0;
         for (int i = 0; i < size; i++) {
-            busbw = all[i].factor < 1 && busbw > setting("busbw", 380) * all[i].factor ? setting("busbw", 380) * all[i].factor : busbw;
+            busbw = all[i].factor < 1 && busbw > whole * all[i].factor ? whole * all[i].factor : busbw;
             wrong |= all[i].wrong;
         }
         printf("# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n# Collective test starting: all_reduce_perf\n");

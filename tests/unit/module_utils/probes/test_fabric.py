@@ -113,6 +113,45 @@ def test_every_node_has_its_ranks_and_nobody_else_has(tmp_path: pathlib.Path, ho
     assert problem is None if words is None else words in str(problem)
 
 
+def test_each_rail_has_a_gid_index_of_its_own(tmp_path: pathlib.Path) -> None:
+    """NCCL before 2.21.5 takes one index for all; on another rail the same one may be another kind of GID."""
+    made = head(tmp_path)
+    made.nccl_version = "2.20.5"
+    other = [[0, "RoCE v2", "10.0.0.1"], *ROCE[1:3], [3, "RoCE v1", "10.0.0.1"]]
+    for seat in made.group.seats:
+        common = {"port": 1, "link_layer": "Ethernet", "rate_gbps": 400.0}
+        seat.ports = [{**common, "device": "mlx5_0", "gids": ROCE}, {**common, "device": "mlx5_1", "gids": other}]
+    found = []
+    for rail in ("mlx5_0", "mlx5_1", "mlx5_0"):
+        assert made._choose_gids(made.group.seats, "all_reduce", {"rail": rail}) is None
+        found.append(made._env_of({"rail": rail})["NCCL_IB_GID_INDEX"])
+    assert found == ["3", "0", "3"] and len(made.warnings) == 2
+
+
+def test_a_number_counts_for_a_rail_only_where_nccl_says_that_it_is_its(tmp_path: pathlib.Path) -> None:
+    made = head(tmp_path, env={"NCCL_IB_HCA": "^mlx5_8", "NCCL_DEBUG": "WARN"})
+    seats = made.group.seats
+    for one in seats:
+        one.ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(8)]
+    keys = {"gpus": "1", "rail": "mlx5_3"}
+    assert made._agree(seats, keys) is None and made._slots(seats, keys) == [3]
+    context = made._context("all_reduce", keys, seats, [3])
+    assert (context["rail"], context["slot"], context["nics"], context["gpus"]) == ("mlx5_3", 3, 1, 1)
+    assert "rail" not in made._context("all_reduce", {}, seats, list(range(8)))
+    job = made._job("all_reduce", keys, seats, [3], ("8M", "8M"), 60)
+    assert {"CUDA_VISIBLE_DEVICES=3", "NCCL_IB_HCA==mlx5_3", "NCCL_DEBUG=INFO"} <= set(job.argv) and job.ranks == 2
+    debug = "{0}:7:7 [0] NCCL INFO NET/IB : Using [0]mlx5_3:1/IB [RO]; OOB ib0:10.0.0.1<0>\n"
+    debug += "{0}:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n"
+    job.rc, table = 0, output(["gpu-01", "gpu-02"])
+    job.out = debug.format("gpu-01") + debug.format("gpu-02") + table
+    assert made._read(job).outcome == "measured", made._read(job).reason
+    job.out = debug.format("gpu-01") + table
+    assert made._read(job).code == "other_way"
+    seats[1].ports.pop(3)
+    code, reason = made._agree(seats, keys) or ("", "")
+    assert code == "no_rdma" and reason.startswith("rail mlx5_3: gpu-02 has no such device, only mlx5_0, mlx5_1, mlx5_2, mlx5_4"), reason
+
+
 @pytest.mark.parametrize(
     ("said", "outcome", "code"),
     [
@@ -139,6 +178,14 @@ def test_a_launch_that_checked_nothing(tmp_path: pathlib.Path) -> None:
     job.out, job.rc = output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]).replace("validation: 1", "validation: 0"), 0
     launch = made._read(job)
     assert (launch.outcome, launch.code) == ("error", "unchecked") and "-c 0" in str(launch.reason)
+
+
+def test_a_sweep_that_the_tool_made_smaller(tmp_path: pathlib.Path) -> None:
+    made = head(tmp_path)
+    job = launching.Job([], made.group.seats, 4, 60, "")
+    job.out, job.rc = output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]), 0
+    job.order = made._job("all_reduce", {}, made.group.seats, range(2), ("8M", "64G"), 60).order
+    assert job.order == {"sizes": [8 << 20, 64 << 30]} and made._read(job).code == "reduced_size"
 
 
 def test_nodes_that_cannot_be_one_group(tmp_path: pathlib.Path) -> None:
@@ -189,7 +236,7 @@ def test_the_gid_index(
     made.nccl_version = version
     for seat, gids in zip(made.group.seats, tables):
         seat.ports = [{"device": "mlx5_0", "port": 1, "link_layer": "Ethernet", "rate_gbps": 400.0, "gids": gids}]
-    refused = made._choose_gids(made.group.seats, "all_reduce")
+    refused = made._choose_gids(made.group.seats, "all_reduce", {})
     assert made.env.get("NCCL_IB_GID_INDEX") == index
     assert refused is None if words is None else refused and refused[0] == "no_gid" and words in refused[1]
 

@@ -32,7 +32,7 @@ def ask(folder: pathlib.Path, faults: str = "", timeout: float = 30.0, python: s
         ("gemm_wrong", "GPU 7 computed a wrong product: relative error 0.7"),
         ("gemm_wrong_column", "relative error 0.19, at most 0.0053"),
         ("gemm_nan_corner", "GPU 0 computed a product with values that are not finite"),
-        ("gemm_one_bad_product", "GPU 0: 1 of 1200 times the same product gave other values"),
+        ("gemm_one_bad_product", "GPU 0: 1 of 1800 times the same product gave other values"),
     ],
 )
 def test_wrong_products_are_wrong_results(tmp_path: pathlib.Path, fault: str, words: str) -> None:

@@ -78,6 +78,13 @@ def test_environment_that_could_break_the_configuration_stays_out() -> None:
     assert "PermitRootLogin yes" not in text
 
 
+def test_what_an_operator_says_of_its_own_rendezvous_reaches_no_login() -> None:
+    """A PyTorchJob's pods are told of a torchrun of one process each; what ours does not set it would take for its options."""
+    told = {"MASTER_ADDR": "g-master-0", "MASTER_PORT": "23456", "RANK": "1", "WORLD_SIZE": "2"}
+    own = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "auto", "PET_NODE_RANK": "1"}
+    assert "SetEnv" not in worker.config(22, "/k", "/a", {**told, **own})
+
+
 def test_the_head_says_which_step_fails() -> None:
     port = free_port()
     nodes: list[dict[str, t.Any]] = [

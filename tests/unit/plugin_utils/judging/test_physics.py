@@ -8,9 +8,10 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import alone, bands, others, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bandwidth import bandwidth_verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, parse, shipped
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 
 GIB = 1 << 30
 H200 = {"gpu": "NVIDIA H200", "algorithm": "auto", "nodes": 1}
@@ -34,7 +35,7 @@ def code(seen: dict[str, t.Any]) -> str | None:
     lower = metric == "latency"
     given = {"value": found["value"] or 1, "unit": found["unit"], "metric": metric, "better": "lower" if lower else "higher"}
     one = {**given, "id": "mine", "match": {"stage": seen["stage"]}, "source": "x", "date": "2026-11", "confidence": "measured"}
-    opinion, _compared = verdict.measured((seen["stage"], seen["check"], "", "n1"), seen, Expectations([parse(one, "here")]))
+    opinion, _compared = alone.measured((seen["stage"], seen["check"], "", "n1"), seen, Expectations([parse(one, "here")]))
     by_filter = bandwidth_verdict(seen, given)
     assert by_filter["reason_code"] == opinion.reason_code, (by_filter["reason"], opinion.reason)
     assert opinion.verdict == ("UNKNOWN" if opinion.reason_code else "PASS")
@@ -177,8 +178,9 @@ def test_no_healthy_port_is_refused(context: dict[str, t.Any], value: float) -> 
 def test_what_cannot_be_is_no_yardstick_for_neighbours() -> None:
     context = {**H200, "gpus": 8, "nvls": True, "series_units": {"busbw": "GB/s"}}
     seen = {f"n{n}": measured("nccl_node", "all_reduce", context, 3824.0 if n < 6 else 478.0) for n in range(9)}
-    court = verdict._Court({"run_id": "x", "items": []}, lambda _node, _target: shipped(), {}, {}, {})
+    by_itself = alone.Alone((), lambda _node, _target: shipped(), {}, {})
+    deciding = {}
     for name, one in seen.items():
         one.update(subject={"kind": "node", "id": name, "members": []}, target=name, simulated=False)
-        court.deciding[verdict.Key("nccl_node", "all_reduce", "", name)] = one
-    assert not list(court._against_others({key: court._own(key, one)[1] for key, one in court.deciding.items()}))
+        deciding[Key("nccl_node", "all_reduce", "", name)] = one
+    assert not list(others.opinions(deciding, {key: by_itself.own(key, one)[1] for key, one in deciding.items()}, {}))

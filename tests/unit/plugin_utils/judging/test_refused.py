@@ -27,8 +27,8 @@ def verdict(subject: str, word: str, kind: str = "node", members: t.Sequence[str
     return {"stage": "s", "check": "c", "variant": "", "subject": about, "verdict": word}
 
 
-def of(*planned: Record, extras: t.Sequence[Record] = (), accepted: bool = False, causes: t.Sequence[Record] = ()) -> t.Any:
-    return types.SimpleNamespace(verdicts=[*planned, *extras], planned=list(planned), accepted=accepted, causes=list(causes))
+def of(*planned: Record, extras: t.Sequence[Record] = (), passed: bool = False, causes: t.Sequence[Record] = ()) -> t.Any:
+    return types.SimpleNamespace(verdicts=[*planned, *extras], planned=list(planned), passed=passed, causes=list(causes))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def of(*planned: Record, extras: t.Sequence[Record] = (), accepted: bool = False
 )
 def test_who_is_to_blame(verdicts: list[Record], failed: list[str]) -> None:
     assert refused.targets(PLAN, of(*verdicts)) == failed
-    assert refused.targets(PLAN, of(*verdicts, accepted=True)) == []
+    assert refused.targets(PLAN, of(*verdicts, passed=True)) == []
 
 
 def test_what_was_found_beside_the_plan_counts_where_it_fails() -> None:

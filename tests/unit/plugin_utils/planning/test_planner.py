@@ -123,6 +123,12 @@ def test_what_was_left_out_makes_a_part(site: Site) -> None:
     assert {subject for subject, *_check in listed(plan, "disk")} == {"gpu-02"} and not listed(plan, "stack")
 
 
+def test_a_plan_names_its_inventory(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert build(site.planner(), "stack")["inventory"] == "default"
+    monkeypatch.setattr(context, "CLIARGS", {"inventory": ("inventories/cluster/", "/etc/lab.yml", "a,b,")})
+    assert build(site.planner(), "stack")["inventory"] == "cluster,lab.yml,a,b"
+
+
 def test_a_quick_test_measures_in_small_whatever_the_inventory_says_and_is_a_part(site: Site) -> None:
     planner = site.planner({"train_minutes": 90, "train_width": 4096, "train_timeout": 9000}, extra={"train_steps": 50})
     planner.quick = True
@@ -182,7 +188,7 @@ def test_stages_that_cannot_be_planned(site: Site, stages: t.Any, words: str) ->
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"acceptance_gpu_cuont": 8}, "unknown variable acceptance_gpu_cuont"),
+        ({"acceptance_gpu_cuont": 8}, "unknown variable acceptance_gpu_cuont; did you mean acceptance_gpu_count"),
         ({"disk_sise": "1G"}, "unknown variable disk_sise of stage disk; did you mean disk_size"),
         ({"acceptance_gpu_count": "eight"}, "acceptance_gpu_count: found 'eight', expected a whole number"),
         ({"disk_checks": []}, "disk_checks: found [], expected a list of checks that is not empty"),
@@ -201,8 +207,25 @@ def test_settings_that_cannot_be_planned_name_host_and_variable(site: Site, vari
     assert words in str(refusal.value) and "Traceback" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("acceptence_gpu_count", "acceptance_gpu_count"),
+        ("dsik_size", "disk_size"),
+        ("disks_size", "disk_size"),
+        ("rdma_ports_network", ""),
+        ("disk_size", ""),
+        ("rack_size", ""),
+        ("size", ""),
+    ],
+)
+def test_a_variable_that_only_begins_wrong_is_named_in_a_note(site: Site, name: str, meant: str) -> None:
+    plan = build(site.planner({name: "1G"}), DISK)
+    assert plan["notes"] == ([f"gpu-01: nobody reads {name}; did you mean {meant}?"] if meant else [])
+
+
 def test_tags_that_leave_nothing_are_refused(site: Site) -> None:
-    with pytest.raises(site.of.interface.PlanError, match=r"no stage is left by --tags gemm --skip-tags ; the stages are stack"):
+    with pytest.raises(site.of.interface.PlanError, match=r"no stage is left by --tags gemm; the stages are stack"):
         build(site.planner(tags=["gemm"]), "stack")
 
 

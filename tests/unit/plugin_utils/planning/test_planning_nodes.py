@@ -25,7 +25,7 @@ ENTRY = {
 def inputs(node_vars: t.Any, hosts: t.Sequence[str] = ("lab",), **more: t.Any) -> dict[str, t.Any]:
     values = {
         "acceptance_expectation_overlays": [], "acceptance_expectation_files": [], "acceptance_waivers": [], "acceptance_warn": "accept",
-        "acceptance_regression": "warn",
+        "acceptance_regression": "warn", "acceptance_new_references": [],
         "acceptance_waiver_days": 90, "acceptance_node_vars": node_vars, "acceptance_plane": "kubernetes", **more,
     }  # fmt: skip
     planner = types.SimpleNamespace(layers=types.SimpleNamespace(of=lambda _host, _name: []), template=lambda _host, value: value)

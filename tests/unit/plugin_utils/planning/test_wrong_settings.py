@@ -9,11 +9,22 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.ssh import plane as ssh
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import refusal
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric, nccl_node, sweep
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import (
+    base,
+    ddp,
+    hccl,
+    hccl_local,
+    nccl_fabric,
+    nccl_node,
+    sweep,
+    train,
+)
 
 SPEC = {
     "acceptance_nodes": {"type": "dict"},
@@ -46,17 +57,58 @@ def test_kind(values: dict[str, t.Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
-        (["8M:auto", "1G", "0:8", "8M:8M"], None),
+        (["8M:auto", "1G", "1:8", "8M:8M"], None),
+        (["0:8"], "nccl_node_sizes: found '0:8', expected a smallest size of at least one byte"),
         (["16G:8M"], "nccl_node_sizes: found '16G:8M', expected the smaller size first: 8M:16G"),
         (["8M-1G"], "nccl_node_sizes: found '8M-1G', expected SMALLEST:LARGEST, like 8M:1G or 8M:auto"),
         (["8M:1G", "x:1G"], "nccl_node_sizes: found 'x:1G', expected SMALLEST:LARGEST, like 8M:1G or 8M:auto"),
     ],
 )
 def test_sizes(sizes: list[str], said: str | None) -> None:
-    assert sweep.problem("nccl_node_sizes", sizes) == said
-    assert nccl_node.STAGE.problem({"nccl_node_sizes": sizes}) == said
-    of_fabric = nccl_fabric.STAGE.problem({"nccl_fabric_sizes": sizes})
+    assert sweep.of_sizes("nccl_node_sizes", sizes) == said
+    assert nccl_node.STAGE.problem({**defaults("nccl_node"), "nccl_node_sizes": sizes}) == said
+    of_fabric = nccl_fabric.STAGE.problem({**defaults("nccl_fabric"), "nccl_fabric_sizes": sizes})
     assert of_fabric == (said and said.replace("nccl_node", "nccl_fabric"))
+
+
+def defaults(role: str) -> dict[str, t.Any]:
+    return t.cast("dict[str, t.Any]", yaml.safe_load((collection.ROOT / f"roles/{role}/defaults/main.yml").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes", "said"),
+    [
+        (ddp.STAGE, {"rounds": 0}, "ddp_rounds: found 0, expected at least 1"),
+        (ddp.STAGE, {"elements": -1}, "ddp_elements: found -1, expected at least 1"),
+        (ddp.STAGE, {"iterations": 0}, "ddp_iterations: found 0, expected at least 1"),
+        (ddp.STAGE, {"steps": 1}, "ddp_steps: found 1, expected at least 20"),
+        (ddp.STAGE, {"straggler_percent": float("nan")}, "ddp_straggler_percent: found nan, expected at least 0"),
+        (ddp.STAGE, {"straggler_percent": float("inf")}, "ddp_straggler_percent: found inf, expected at least 0"),
+        (ddp.STAGE, {"sizes": "0:1G"}, "ddp_sizes: found '0:1G', expected a smallest size of at least one byte"),
+        (ddp.STAGE, {"types": []}, "ddp_types: found an empty list, expected what is checked"),
+        (ddp.STAGE, {"gpus": ["0"]}, "ddp_gpus: found '0', expected all, or a number from 1 on"),
+        (ddp.STAGE, {"gpus": []}, "ddp: nothing is measured over its groups: a list that its checks are made of is empty"),
+        (
+            nccl_fabric.STAGE, {"tool": "torch", "ops": ["reduce"]},
+            "nccl_fabric_ops: found 'reduce', expected what PyTorch measures: all_gather, all_reduce, alltoall, broadcast, reduce_scatter",
+        ),
+        (
+            nccl_fabric.STAGE, {"tool": "torch", "types": ["uint8"]},
+            "nccl_fabric_types: found 'uint8', expected what PyTorch measures: bfloat16, double, float, half, int32, int64",
+        ),
+        (hccl.STAGE, {"ops": []}, "hccl: nothing is measured over its groups: a list that its checks are made of is empty"),
+        (hccl.STAGE, {"gpus": ["many"]}, "hccl_gpus: found 'many', expected all, or a number from 1 on"),
+        (hccl.STAGE, {"factor": 1}, "hccl_factor: found 1, expected at least 2"),
+        (hccl_local.STAGE, {"iterations": -20}, "hccl_local_iterations: found -20, expected at least 0"),
+        (nccl_node.STAGE, {"iterations": 0}, "nccl_node_iterations: found 0, expected at least 1"),
+        (train.STAGE, {"steps": 19}, "train_steps: found 19, expected at least 20"),
+        (train.STAGE, {"batch": 0}, "train_batch: found 0, expected at least 1"),
+    ],
+)
+def test_what_would_measure_nothing(stage: base.Stage, changes: dict[str, t.Any], said: str) -> None:
+    given = defaults(stage.name)
+    assert stage.problem(given) is None
+    assert stage.problem({**given, **{f"{stage.name}_{name}": value for name, value in changes.items()}}) == said
 
 
 def test_a_cluster_that_is_taken_for_a_machine() -> None:

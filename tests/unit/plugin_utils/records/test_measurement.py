@@ -15,7 +15,7 @@ import zlib
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import forms, measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +46,12 @@ def test_a_measurement_is_completed(completer: measurement.Completer) -> None:
     assert found["subject"] == {"kind": "gpu", "id": "gpu-01/gpu/GPU-1", "members": []}
     assert (completer.run.dir / found["raw"]).read_bytes() == b"what the tool said"
     assert found["raw_sha256"] == hashlib.sha256(b"what the tool said").hexdigest()
+
+
+def test_a_name_longer_than_that_of_a_file_costs_nobody_his_results(completer: measurement.Completer) -> None:
+    seen = {**observed(), "raw_z": base64.b64encode(zlib.compress(b"said")).decode()}
+    stored = {completer.complete(seen, "ж" * 250 + end)["raw"] for end in "12"}
+    assert len(stored) == 2 and all((completer.run.dir / str(path)).read_bytes() == b"said" for path in stored)
 
 
 def test_every_measurement_says_which_machine_it_was(completer: measurement.Completer, tmp_path: pathlib.Path) -> None:
@@ -170,3 +176,7 @@ def test_the_head_of_a_group_cannot_do_what_was_asked_of_its_members(completer: 
     for check in ("member", "all_reduce"):
         forged = head.complete(observation.measured(check, subject=other))
         assert (forged["outcome"], forged["reason_code"], forged["subject"]["id"]) == ("error", "bad_measurement", "gpu-01")
+
+
+def test_a_whole_number_of_400_digits_is_no_number() -> None:
+    assert not forms.number(10**400) and not forms.number(-(10**400)) and forms.number(10**300) and not forms.number(True)

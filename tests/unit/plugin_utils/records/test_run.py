@@ -167,17 +167,21 @@ def test_one_controller_at_a_time(run: Run) -> None:
 
 
 def test_lost_hosts_and_todo_survive_odd_names(run: Run) -> None:
-    for name in ("gpu/../01", "[::1]", "..", "ж" * 20):
+    names = ("gpu/../01", "[::1]", "..", "ж" * 20, "ж" * 250 + "1", "ж" * 250 + "2", "n" * 300)
+    for name in names:
         run.assign(name, {"stages": {"stack": 1}})
+        run.note_memos("nccl_fabric", name, [name])
         run.lose(name, "unreachable", "gone")
         assert run.todo(name) == {"stages": {"stack": 1}} and run.lost(name) == ("unreachable", "gone")
     assert run.todo("other") == {} and run.lost("other") is None
+    assert run.todos("nccl_fabric") == {name: {"stages": {"stack": 1}, "finished": [name]} for name in names}
 
 
-@given(st.text(min_size=1, max_size=60))
+@given(st.text(min_size=1, max_size=400))
 def test_a_name_stays_one_file_in_one_folder(name: str) -> None:
     made = file_name(name)
-    assert "/" not in made and made not in (".", "..", "")
+    assert "/" not in made and made not in (".", "..", "") and len(made) < 150
+    assert file_name(name + "x") != made
 
 
 def test_a_share_is_made_once_and_each_target_reads_its_own(run: Run) -> None:
@@ -197,3 +201,39 @@ def test_what_people_read_is_json_with_a_line_for_each_fact() -> None:
     text = readable(record)
     assert json.loads(text) == record
     assert text.splitlines()[1:5] == [' "facts": {', '  "disks": [{"a": 2, "b": 1}],', '  "empty": {},', '  "kernel": "6.8.0"']
+
+
+def test_records_are_read_as_json_says_but_for_the_samples_beside_a_test(run: Run) -> None:
+    window = {"GPU-1": {"samples": 12, "throttle": []}}
+    text = {
+        "large": 100000000000000000001, "lone": "\ud800", "float": 1e-321, "name": "ü\n", "flag": True,
+        "identities": {"a": {"machine_id": "m", "gpu_uuids": ["GPU-1"]}}, "gpu_uuids": ["GPU-1"],
+    }  # fmt: skip
+    whole = {
+        **dict.fromkeys(("schema", "run_id", "stage", "check", "variant", "plane", "target", "outcome", "started_at"), "x"),
+        **dict.fromkeys(("reason_code", "reason", "raw", "raw_sha256", "tool_version")), "attempt": 1, "duration_s": 2, "simulated": False,
+        "series": [{"size": 8, "type": "float"}], "command": ["tool", "-n"], "subject": {"kind": "node", "id": "a", "members": []},
+        "context": text,
+        "metrics": {"busbw": {"value": 1, "unit": "GB/s"}}, "evidence": {"changes": [{"code": "xid"}], "window": window},
+    }  # fmt: skip
+    strange = {**whole, "stage": 1, "command": [True], "subject": "a", "metrics": [], "context": {"identities": {"a": 1}}, "evidence": None}
+    run.journal.append([whole, strange, whole])
+    found, notes, chain = run.journal.examine()
+    lean = {**whole, "evidence": {"changes": [{"code": "xid"}], "window": {}}}
+    assert [json.dumps(one, sort_keys=True) for one in found] == [json.dumps(one, sort_keys=True) for one in (lean, strange, lean)]
+    assert not notes and chain.whole == 3 and not chain.broken
+
+
+def test_what_only_python_takes_for_json_is_read_as_before(run: Run) -> None:
+    run.journal.path.write_text('{"n": NaN}\n{"n": 1, "n": 2}\n{"n": 1} 2\n"text"\n')
+    found, notes, _chain = run.journal.examine()
+    assert str(found) == "[{'n': nan}, {'n': 2}]" and [note.split(" is ")[0][-1] for note in notes] == ["3", "4"]
+
+
+def test_a_new_run_gets_the_id_that_was_given_once(run: Run) -> None:
+    parent = str(run.dir.parent)
+    assert Run.new(parent, "20260101T000000Z-ffffff").dir.name == "20260101T000000Z-ffffff"
+    with pytest.raises(RunError, match="goes on with it"):
+        Run.new(parent, run.id)
+    with pytest.raises(RunError, match="expected the id of a run"):
+        Run.new(parent, "../x")

@@ -47,6 +47,22 @@ def test_one_group_and_every_node_a_member() -> None:
     assert [(i["check"], i["target"]) for i in items[2:]] == [("member", node) for node in NODES]
 
 
+def test_each_rail_is_a_check_of_the_group_with_one_gpu_of_each_node() -> None:
+    items, _notes = nccl_fabric.STAGE.items(NODES, settings(nccl_fabric_rails=["mlx5_0", "mlx5_1:2"], nccl_fabric_gpus=["8"]))
+    found = [i["variant"] for i in items if i["check"] == "all_reduce"]
+    rest = "sizes=8M:auto type=float"
+    assert found == [f"gpus=8 {rest}", f"gpus=1 rail=mlx5_0 {rest}", f"gpus=1 rail=mlx5_1:2 {rest}"]
+    assert {i["subject"]["id"] for i in items if i["check"] == "all_reduce"} == {"nccl_fabric"}
+    only = settings(nccl_fabric_rails=["mlx5_0"], nccl_fabric_gpus=[])
+    assert nccl_fabric.STAGE.problem(only["gpu-01"]) is None and len(nccl_fabric.STAGE.checks(only["gpu-01"])) == 1
+
+
+@pytest.mark.parametrize("rails", [["mlx5_0"] * 2, ["mlx5_0,mlx5_1"], ["^mlx5_0"], ["=mlx5_0"], [""], ["mlx5_0 -x A=1"], ["mlx5_0:0"]])
+def test_what_is_no_rail_is_refused(rails: list[str]) -> None:
+    said = nccl_fabric.STAGE.problem(settings(nccl_fabric_rails=rails)["gpu-01"])
+    assert said and said.startswith(f"nccl_fabric_rails: found {rails[0]!r}, expected RDMA devices")
+
+
 def test_groups_by_name_and_nodes_in_none() -> None:
     items, _notes = nccl_fabric.STAGE.items(NODES, settings(nccl_fabric_group=("h200", "h100", "h200", "h100", "", "")))
     assert groups(items) == {

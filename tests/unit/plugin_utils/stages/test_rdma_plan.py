@@ -9,6 +9,7 @@ import collections
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma, rdma_again
@@ -39,7 +40,12 @@ def ports(number: int, rails: int, down: t.Collection[int] = ()) -> list[dict[st
 
 
 def timetables(
-    count: int, rails: int = 2, known: dict[str, t.Any] | None = None, finished: dict[str, t.Any] | None = None, **settings: t.Any
+    count: int,
+    rails: int = 2,
+    known: dict[str, t.Any] | None = None,
+    finished: dict[str, t.Any] | None = None,
+    before: t.Sequence[dict[str, t.Any]] = (),
+    **settings: t.Any,
 ) -> dict[str, t.Any]:
     nodes = names(count)
     own = {**SETTINGS, **settings}
@@ -48,8 +54,11 @@ def timetables(
     todos = {n: {"settings": own, "stages": {"rdma": [i for i in items if i["target"] == n]}} for n in nodes}
     book = {n: ports(i, rails) for i, n in enumerate(nodes)} if known is None else known
     records = [
-        {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": p}}
-        for n, p in book.items()
+        *before,
+        *(
+            {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": p}}
+            for n, p in book.items()
+        ),
     ]
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
     for node, keys in (finished or {}).items():
@@ -218,6 +227,63 @@ def test_what_both_ends_have_finished_is_left_out_on_both() -> None:
 def test_what_one_end_alone_says_is_measured_again(finished: dict[str, t.Any]) -> None:
     whole, found = timetables(3), timetables(3, finished=finished)
     assert all(keys_of(whole[node]) == keys_of(found[node]) and not found[node]["finished"] for node in whole)
+
+
+def of_attempt_1(subject: str, check: str = "timetable", variant: str = "", **more: t.Any) -> dict[str, t.Any]:
+    about: dict[str, t.Any] = {"kind": "pair" if "|" in subject else "node", "id": subject, "members": []}
+    common = {"stage": "rdma", "check": check, "variant": variant, "subject": about, "attempt": 1, "outcome": "measured"}
+    return {**common, "context": {}, "series": [], **more}
+
+
+RAIL = {"rail": "0", "a": WALK[6], "b": WALK[7], "walk": WALK[1], "outcome": "measured"}
+# What the client of a pair had delivered when the controller was lost, and what its server saw.
+ASKED = [of_attempt_1("n000|n001", "read_bw", str(WALK[3]), context={"rails": [RAIL]}), of_attempt_1("n001")]
+SERVED = {**RAIL, "check": "read_bw", "variant": WALK[3], "subject": "n000|n001", "role": "server", "started_at": "", "duration_s": 1,
+          "rows": [], "changes": [], "round": 4}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "again"),
+    [
+        (None, True),  # the server's timetable was not delivered
+        ([], True),  # or without a word of this test
+        ([{**SERVED, "outcome": "error", "reason": "it was ended"}], True),
+        ([{**SERVED, "walk": "0b"}], True),  # of another walk
+        ([SERVED], False),
+    ],
+)
+def test_a_number_that_no_server_has_seen_is_left_to_do(rows: list[dict[str, t.Any]] | None, again: bool) -> None:
+    nodes = names(2)
+    items = [{**item, "stage": "rdma"} for item in rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))[0]]
+    of_server = [] if rows is None else [of_attempt_1("n000", series=rows)]
+    left = todo.remaining({"items": items}, [*ASKED, *of_server], [rdma.STAGE])
+    pairs = {i["variant"]: i["attempt"] for of in left.values() for i in of["rdma"] if i["subject"]["kind"] == "pair"}
+    assert pairs.get(str(WALK[3])) == (2 if again else None)
+    assert pairs["direction=back qps=8 size=65536"] == 1
+
+
+@pytest.mark.parametrize("walk", ["0a", "0b"])
+def test_a_pair_is_measured_again_unless_its_server_still_tells_what_it_saw(walk: str) -> None:
+    whole = timetables(2, rails=1)
+    found = timetables(2, rails=1, before=ASKED, finished={"n000": [[4, walk, *WALK[2:], "server"]]})
+    key = (str(WALK[3]), "n000|n001", "0")
+    assert all(key in keys_of(whole[node]) for node in whole)
+    told = walk == WALK[1]
+    assert [key in keys_of(found[node]) for node in ("n000", "n001")] == [not told] * 2
+    assert found["n001"].get("kept", []) == ([("read_bw", WALK[3], "n000|n001")] if told else [])
+
+
+def test_who_has_nothing_else_to_do_keeps_its_timetable() -> None:
+    """All that was not delivered is what one server saw, which it tells now."""
+    sides = {one["role"]: one for of in timetables(2, rails=1, rdma_tests=["read_lat"]).values() for one in of["rounds"][0]["tests"]}
+    server, client = sides["client"]["partner"], sides["server"]["partner"]
+    rail = {**RAIL, "a": sides["client"]["a"], "b": sides["client"]["b"]}
+    before = [of_attempt_1("n000|n001", "read_lat", "size=2", context={"rails": [rail]}), of_attempt_1(client)]
+    memo = [4, WALK[1], "read_lat", "size=2", "n000|n001", "0", rail["a"], rail["b"], "server"]
+    found = timetables(2, rails=1, before=before, finished={server: [memo]}, rdma_tests=["read_lat"])
+    assert found[client]["answer"]["observations"] == []
+    assert found[client]["kept"] == [("read_lat", "size=2", "n000|n001"), ("timetable", "", client)]
+    assert not found[server]["rounds"] and "answer" not in found[server], "it is asked for its own"
 
 
 def test_a_pair_measured_again_brings_its_server() -> None:

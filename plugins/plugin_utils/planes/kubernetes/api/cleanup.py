@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases, marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 
@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 KINDS: tuple[tuple[str, str], ...] = (
     ("/apis/kubeflow.org/v2beta1", "mpijobs"),
     ("/apis/batch.volcano.sh/v1alpha1", "jobs"),
+    ("/apis/kubeflow.org/v1", "pytorchjobs"),
     ("/apis/apps/v1", "statefulsets"),
     ("/apis/apps/v1", "daemonsets"),
     ("/apis/batch/v1", "jobs"),
@@ -109,7 +110,7 @@ def janitor(client: Client, own_run: str = "", own_stage: str = "") -> list[str]
             selector = f"{marks.OURS},{marks.LAUNCH}={launch}" if launch else f"{marks.OURS},!{marks.LAUNCH}"
             remove(client, selector)
             done.append(f"{client.name}: removed {len(items)} objects of run {labels.get(marks.RUN, '?')}")
-    return done
+    return done + leases.give_back(client, leases.abandoned(client))
 
 
 def of_run(run_id: str) -> str:
@@ -134,3 +135,6 @@ def report(client: Client) -> t.Iterator[str]:
         if held != "abandoned" and len(holders) == 1:
             held = HELD.get(str(holders.pop()), held)
         yield f"{client.name}: run {run or '?'}: {', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}; {held}"
+    for node in leases.held(client):
+        held = "abandoned" if marks.abandoned(node) else "held by its controller"
+        yield f"{client.name}: run {node['metadata']['labels'][leases.CORDONED]}: cordon of node {node['metadata']['name']}; {held}"

@@ -251,6 +251,11 @@ class Client:
         """Merge `body` into an object."""
         return self._asked("PATCH", path, {}, body)
 
+    def apply(self, path: str, body: Object, manager: str, dry_run: bool = False) -> Object:
+        """Make an object what `body` says of it, by server-side apply: what others have said of other fields stays."""
+        query = {"fieldManager": manager, "force": True, "fieldValidation": "Strict", "dryRun": "All" if dry_run else None}
+        return self._asked("PATCH", path, query, body)
+
     def pages(self, path: str, limit: int = 500, **query: t.Any) -> t.Iterator[Object]:
         """A list in pages, so that no answer grows with the cluster."""
         following = ""
@@ -260,6 +265,17 @@ class Client:
             following = page["metadata"].get("continue") or ""
             if not following:
                 return
+
+    def door(self) -> tuple[str, t.Any, dict[str, str], str]:
+        """The way for requests that are none of HTTP: the server, its TLS context, the headers that say who we are, and the proxy."""
+        headers = {"User-Agent": "gpufleet.acceptance", **self._authorisation()}
+        proxy = getattr(self._pool, "proxy", None)
+        return self._configuration.host.rstrip("/"), self._pool.connection_pool_kw["ssl_context"], headers, str(proxy.url) if proxy else ""
+
+    def _authorisation(self) -> dict[str, str]:
+        with self._credentials:
+            authorised = self._configuration.auth_settings().get("BearerToken")
+        return {"Authorization": authorised["value"]} if authorised and authorised["value"] else {}
 
     @contextlib.contextmanager
     def stream(self, path: str, silence: float, **query: t.Any) -> t.Iterator[t.Any]:
@@ -290,6 +306,19 @@ class Client:
                     yield rest
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise KubeError("cluster_unreachable", f"{self.name}: {self.server}{self._way}: {_network(error)}") from None
+
+    def text(self, path: str, timeout: float, **query: t.Any) -> tuple[int, str]:
+        """What a pod behind the API server's proxy says: its status and its text. KubeError where nothing comes; it is asked once."""
+        status, text, _date = self.dated(path, timeout, **query)
+        return status, text
+
+    def dated(self, path: str, timeout: float, **query: t.Any) -> tuple[int, str, str | None]:
+        """As text(), with the `Date` of whoever has answered."""
+        response = self._send("GET", path, query, None, urllib3.Timeout(connect=10, read=timeout), "*/*")
+        try:
+            return int(response.status), response.data.decode("utf-8", "replace"), response.headers.get("Date")
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise KubeError("cluster_unreachable", f"{self.name}: {path}: {_network(error)}") from None
 
     def _asked(self, method: str, path: str, query: Object, body: Object | None = None, accept: str = WHOLE) -> Object:
         begin = time.monotonic()
@@ -328,15 +357,12 @@ class Client:
         asked = {k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items() if v is not None}
         if asked:
             url += "?" + urllib.parse.urlencode(asked)
-        headers = {"Accept": accept, "User-Agent": "gpufleet.acceptance"}
-        with self._credentials:
-            authorised = self._configuration.auth_settings().get("BearerToken")
-        if authorised and authorised["value"]:
-            headers["Authorization"] = authorised["value"]
+        headers = {"Accept": accept, "User-Agent": "gpufleet.acceptance", **self._authorisation()}
         data = None
         if body is not None:
             data = json.dumps(body).encode()
-            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+            patch = "application/apply-patch+yaml" if "fieldManager" in asked else "application/merge-patch+json"
+            headers["Content-Type"] = patch if method == "PATCH" else WHOLE
         try:
             return self._pool.request(method, url, body=data, headers=headers, timeout=timeout, preload_content=False, redirect=False)
         except urllib3.exceptions.SSLError as error:

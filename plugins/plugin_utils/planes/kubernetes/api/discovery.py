@@ -13,12 +13,16 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 
-MPIJOB, VOLCANO, JOB, STATEFULSET = "mpijob", "volcano", "job", "statefulset"
+MPIJOB, VOLCANO, PYTORCHJOB, JOB, STATEFULSET = "mpijob", "volcano", "pytorchjob", "job", "statefulset"
 AUTO = "auto"
 # The first that is there and allowed. Volcano starts all of a group or none of it; a Job ends by itself, a StatefulSet does not.
-ORDER = (MPIJOB, VOLCANO, JOB, STATEFULSET)
+ORDER = (MPIJOB, VOLCANO, PYTORCHJOB, JOB, STATEFULSET)
 # Launchers that the API may lack: (group, version, resource).
-SERVED = {MPIJOB: ("kubeflow.org", "v2beta1", "mpijobs"), VOLCANO: ("batch.volcano.sh", "v1alpha1", "jobs")}
+SERVED = {
+    MPIJOB: ("kubeflow.org", "v2beta1", "mpijobs"),
+    VOLCANO: ("batch.volcano.sh", "v1alpha1", "jobs"),
+    PYTORCHJOB: ("kubeflow.org", "v1", "pytorchjobs"),
+}
 
 _MADE = ("create", "get", "list", "deletecollection")
 
@@ -40,6 +44,7 @@ _OF_OUR_OWN = (*_rights(_MADE, "", "secrets", "services"), *_rights(_MADE, "batc
 RIGHTS: dict[str, tuple[access.Right, ...]] = {
     MPIJOB: _rights(_MADE, "kubeflow.org", "mpijobs"),
     VOLCANO: _rights(_MADE, "batch.volcano.sh", "jobs"),
+    PYTORCHJOB: (*_OF_OUR_OWN, *_rights(_MADE, "kubeflow.org", "pytorchjobs")),
     JOB: _OF_OUR_OWN,
     STATEFULSET: (*_OF_OUR_OWN, *_rights(_MADE, "apps", "statefulsets")),
 }

@@ -24,6 +24,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 LATE_S = (0.3, 1.0, 3.0)
 LOG_LIMIT = 16 << 20
 LAST_LINES = 5
+# What is longer comes in pieces.
+LINE_LIMIT = 1 << 16
+# What people are shown of a line.
+SHOWN = 500
 # What the kubelet says in place of the log of a container that it has removed by now, with status 200.
 _REMOVED = "unable to retrieve container logs"
 
@@ -53,7 +57,14 @@ class Log(t.NamedTuple):
     foreign: int = 0
 
 
-def read(client: Client, pod: str, reader: t.Callable[[], Reader], raw: Raw | None = None, restarts: bool = False) -> Log:
+def read(
+    client: Client,
+    pod: str,
+    reader: t.Callable[[], Reader],
+    raw: Raw | None = None,
+    restarts: bool = False,
+    container: str = marks.CONTAINER,
+) -> Log:
     """The log of the pod at path `pod`, which has ended, as each new `reader()` takes it; what is not of a frame goes to the file
     that `raw()` names, made where it is needed.
     `restarts`: its container was started again, or is while we read, and the log is that of its first end."""
@@ -61,7 +72,10 @@ def read(client: Client, pod: str, reader: t.Callable[[], Reader], raw: Raw | No
     with contextlib.closing(_Kept(raw)) as kept:
         for pause in (*LATE_S, None):
             try:
-                found, last = _first(client, pod, reader, kept) if restarts else _stream(client, pod, reader(), kept)
+                if restarts:
+                    found, last = _first(client, pod, reader, kept, container)
+                else:
+                    found, last = _stream(client, pod, reader(), kept, container=container)
                 return Log(found.result(), "", "", last, found.foreign)
             except frame.FrameError as error:
                 code, reason = error.reason_code, error.reason
@@ -74,6 +88,22 @@ def read(client: Client, pod: str, reader: t.Callable[[], Reader], raw: Raw | No
                 break
             time.sleep(pause)
     return Log(None, code, reason, last)
+
+
+def lines(client: Client, pod: str, container: str | None = marks.CONTAINER, **query: t.Any) -> t.Iterator[bytes]:
+    """The log of the pod at path `pod`, as it is. None: of its only container, whatever that is called."""
+    return client.lines(f"{pod}/log", line_limit=LINE_LIMIT, container=container, **query)
+
+
+def words(client: Client, pod: str, container: str = marks.CONTAINER, **query: t.Any) -> t.Iterator[str]:
+    """What stands in it for people to read."""
+    for line in lines(client, pod, container, **query):
+        if _is_for_people(line):
+            yield line.decode("utf-8", "replace")[:SHOWN]
+
+
+def _is_for_people(line: bytes) -> bool:
+    return frame.TAG not in line and bool(line.strip())
 
 
 class _Kept:
@@ -101,12 +131,12 @@ class _Kept:
             self._file.close()
 
 
-def _first(client: Client, pod: str, reader: t.Callable[[], Reader], kept: _Kept) -> tuple[Reader, str]:
+def _first(client: Client, pod: str, reader: t.Callable[[], Reader], kept: _Kept, container: str) -> tuple[Reader, str]:
     """The container before this one, if there was one: asked before and after this one's, for it may begin in between."""
     found: tuple[Reader, str] | None = None
     for previous in (True, False, True):
         try:
-            seen = _stream(client, pod, reader(), kept, previous=previous)
+            seen = _stream(client, pod, reader(), kept, container=container, previous=previous)
         except KubeError as error:
             if not previous or error.status != 400:
                 raise
@@ -122,9 +152,9 @@ def _first(client: Client, pod: str, reader: t.Callable[[], Reader], kept: _Kept
 def _stream(client: Client, pod: str, reader: Reader, kept: _Kept, **query: t.Any) -> tuple[Reader, str]:
     last: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
     begun = False
-    for line in client.lines(f"{pod}/log", container=marks.CONTAINER, line_limit=1 << 16, **query):
+    for line in lines(client, pod, **query):
         reader.feed(line)
-        if frame.TAG not in line and line.strip():
+        if _is_for_people(line):
             if not begun:
                 kept.begin()
                 begun = True

@@ -18,11 +18,17 @@ DOMAIN = "gpufleet.acceptance"
 RUN, STAGE, LAUNCH = f"{DOMAIN}/run-id", f"{DOMAIN}/stage", f"{DOMAIN}/launch"
 EXPIRES, CONTROLLER = f"{DOMAIN}/expires-at", f"{DOMAIN}/controller"
 OURS = f"app.kubernetes.io/managed-by={MANAGER}"
-CONTAINER = "probe"
+# What our container is called, in a pod that does not say in this annotation that it goes by another name.
+CONTAINER, CALLED = "probe", f"{DOMAIN}/container"
 # In place of the process that drives a run, where none does.
 DETACHED, KEPT = "detached/0/0", "kept/0/0"
 # Objects may outlive their deadline by this much before a janitor takes them for abandoned.
 GRACE_S = 300
+
+
+def container(pod: Object) -> str:
+    """What our container is called in this pod."""
+    return str(((pod.get("metadata") or {}).get("annotations") or {}).get(CALLED) or CONTAINER)
 
 
 def abandoned(item: Object, now: float | None = None) -> bool:

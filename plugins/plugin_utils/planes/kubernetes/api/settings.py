@@ -14,6 +14,7 @@ import typing as t
 import urllib.parse
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
@@ -79,6 +80,11 @@ class PodSettings:
     keep: str = "never"
     keep_seconds: float = 3600.0
     metrics_port: int = 0
+
+    @property
+    def shown(self) -> bool:
+        """Whether pods show what they do while they work, by numbers or by lines in their logs."""
+        return bool(self.metrics_port or self.env.get(telemetry.LOG))
 
 
 def known() -> list[str]:

@@ -13,7 +13,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.marks import CONTAINER
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 
 TAG = frame.TAG.decode()
@@ -36,11 +36,16 @@ def state(pod: Object) -> State:
     phase = status.get("phase") or "Pending"
     if phase in ("Succeeded", "Failed"):
         return _ended(status, container, phase)
+    ended = _first_end(pod)
+    if ended.get("exitCode") == 0:
+        return State(ENDED)
     if pod["metadata"].get("deletionTimestamp"):
         disrupted = _condition(status, "DisruptionTarget")
         if disrupted.get("status") == "True":
             return State(HOPELESS, "evicted", f"{disrupted.get('reason')}: {disrupted.get('message')}")
         return State(RUNNING, "pod_deleted", "the pod is being deleted")
+    if ended:
+        return _terminated(ended)
     if phase == "Unknown":
         return State(RUNNING, "lost_node", "the API server has lost contact with the pod's node")
     if phase == "Pending":
@@ -67,12 +72,28 @@ def _pending(status: Object, container: Object) -> State:
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         return State(PENDING, "unschedulable", f"{scheduled.get('reason')}: {scheduled.get('message')}")
+    init = _held_by(status)
+    if init:
+        return _waiting(init["state"]["waiting"], init)
+    current = container.get("state") or {}
+    if "running" in current:  # before the others of its pod, which the phase is about
+        return State(RUNNING)
+    waiting = current.get("waiting")
+    return _waiting(waiting, container) if waiting else State(PENDING, "timeout", "the kubelet has not taken up the pod")
+
+
+def _held_by(status: Object) -> Object:
+    """The init container that does not start, and so holds up its pod."""
     for init in status.get("initContainerStatuses") or []:
         waiting = (init.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") != "PodInitializing":
-            return _waiting(waiting, init)
-    waiting = (container.get("state") or {}).get("waiting")
-    return _waiting(waiting, container) if waiting else State(PENDING, "timeout", "the kubelet has not taken up the pod")
+            return t.cast(Object, init)
+    return {}
+
+
+def held_by(pod: Object) -> str:
+    """The name of the init container that does not start, and so holds up its pod; empty where there is none."""
+    return str(_held_by(pod.get("status") or {}).get("name") or "")
 
 
 # Reasons of the kubelet (pkg/kubelet/images and pkg/kubelet/kuberuntime) that do not go away by waiting.
@@ -138,7 +159,7 @@ def _ended(status: Object, container: Object, phase: str) -> State:
         return State(ENDED, "pod_refused", f"the kubelet refused the pod: {words}")
     for init in status.get("initContainerStatuses") or []:
         before = (init.get("state") or {}).get("terminated") or {}
-        if before.get("exitCode"):
+        if before.get("exitCode") and init["name"] != marks.CONTAINER:
             return State(ENDED, "container_failed", f"init container {init['name']}: {_said(before)}")
     found = _terminated((container.get("state") or {}).get("terminated") or {"exitCode": 0 if phase == "Succeeded" else None})
     return found if phase == "Failed" else State(ENDED)
@@ -146,9 +167,8 @@ def _ended(status: Object, container: Object, phase: str) -> State:
 
 def waited_s(pod: Object) -> float:
     """Seconds from when the API took a pod to when its probe started, by the cluster's clocks; 0 where it has not."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    state = next((c.get("state") or {} for c in statuses if c["name"] == CONTAINER), {})
-    started = (state.get("running") or state.get("terminated") or {}).get("startedAt")
+    state = own_container(pod).get("state") or {}
+    started = (_first_end(pod) or state.get("running") or state.get("terminated") or {}).get("startedAt")
     asked = pod["metadata"].get("creationTimestamp")
     if not started or not asked:
         return 0.0
@@ -166,9 +186,22 @@ def image_id(pod: Object) -> str:
 
 def message(pod: Object) -> str:
     """The termination message of a container that has ended; empty where it left none."""
-    return str(((own_container(pod).get("state") or {}).get("terminated") or {}).get("message") or "")
+    ended = _first_end(pod) or (own_container(pod).get("state") or {}).get("terminated") or {}
+    return str(ended.get("message") or "")
 
 
 def own_container(pod: Object) -> Object:
-    """The status of our container."""
-    return next((one for one in (pod.get("status") or {}).get("containerStatuses") or [] if one["name"] == CONTAINER), {})
+    """The status of our container, wherever in its pod."""
+    return _named(pod, "containerStatuses") or _named(pod, "initContainerStatuses")
+
+
+def _named(pod: Object, kind: str) -> Object:
+    return next((one for one in (pod.get("status") or {}).get(kind) or [] if one["name"] == marks.container(pod)), {})
+
+
+def _first_end(pod: Object) -> Object:
+    """How our container ended where it goes before another, which stays: the pod is not over then. The first time counts: the kubelet
+    starts one that has failed again."""
+    ours = _named(pod, "initContainerStatuses")
+    ends = ((ours.get(name) or {}).get("terminated") for name in ("lastState", "state"))
+    return next((end for end in ends if end), {})

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, logs, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client as api
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import MPIJOB, STATEFULSET, VOLCANO
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import SERVED, STATEFULSET
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
@@ -35,7 +35,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 
 # By when an operator says of a new object that it has taken it up.
-ACTS_S = 20.0
+ACTS_S = 40.0
 # How long a controller may try in vain to make a pod that admission refuses: a quota may be free in a moment.
 REFUSED_S = 5.0
 # What a head may still say after one of its workers is gone; it sees it by itself.
@@ -139,8 +139,14 @@ class Group:
             self._began = time.monotonic()
             return self._follow()
         except _Fault as fault:
+            init = f"init container {group_objects.TORCH_INIT}:"
+            if any(pod.held_by == group_objects.TORCH_INIT or init in pod.state.words for pod in self._workers()):
+                # A program of the operator's, that no node needs for anything that is measured: another launcher does without.
+                own = f"its operator's init container {group_objects.TORCH_INIT} does not start, or not to its end"
+                fault = _Fault("no_launcher", f"{self.shape.kind} {self.shape.name}: {own}: {fault.reason}")
             said = {"state": "refused", "reason_code": fault.code, "reason": fault.reason[:1800]}
-            return Answer(said, self._about(), {}, {} if self.placed else self._absent(fault))
+            nobody = self.placed or fault.code == "no_launcher"
+            return Answer(said, self._about(), {}, {} if nobody else self._absent(fault))
         finally:
             self.following.stop()
 
@@ -251,9 +257,12 @@ class Group:
         return _Fault(*self.following.gone(pod, ENDED)) if going else None
 
     def _blame(self, code: str, reason: str) -> None:
-        """Something has ended the group; its head may still say it better."""
+        """Something has ended the group; its head may still say it better. A pod that went may have been taken away by its controller
+        because of another pod, so what is said of any other comes before it."""
         if self._fault is None:
-            self._fault, self._worse = _Fault(code, reason), time.monotonic()
+            self._worse = time.monotonic()
+        if self._fault is None or (self._fault.code == "pod_deleted" and code != "pod_deleted"):
+            self._fault = _Fault(code, reason)
 
     def _place(self) -> None:
         """Every worker is ready: now the head can be told where they are."""
@@ -377,7 +386,7 @@ class Group:
                 if now - self._refused_since > REFUSED_S:
                     error = _refusal(self.client.name, message)
                     raise _Fault(error.reason_code, f"{self.shape.kind} {self.shape.name} cannot make its pods: {error.reason}")
-        if self.shape.kind not in (MPIJOB, VOLCANO):
+        if self.shape.kind not in SERVED:
             return
         where, resource = group_objects.LED_BY[self.shape.kind]
         try:
@@ -443,7 +452,7 @@ class Group:
 
     def _log(self, pod: Seat, raw: logs.Raw | None = None) -> logs.Log:
         nonce = frame.nonce_of(self.launch.secret, pod.uid)
-        return logs.read(self.client, f"{self.path}/{pod.name}", lambda: frame.Reader(nonce), raw)
+        return logs.read(self.client, f"{self.path}/{pod.name}", lambda: frame.Reader(nonce), raw, container=pod.container)
 
     def _explained(self, said: Object) -> Object:
         """What the head could not know: why a worker was lost."""

@@ -8,6 +8,7 @@ What differs between the launchers is who makes the pods, the names and the key;
     mpijob        MPIJob of the mpi-operator: its Secret, its Service, its launcher as the head
     volcano       Job of Volcano with the plugins ssh and svc: all pods start, or none
     job           Indexed Job with a headless Service and a Secret of ours; the head is a Job of its own
+    pytorchjob    PyTorchJob of the training operator with the same: its master is a worker of ours as all others, the head is our Job
     statefulset   StatefulSet with the same. Its pods cannot have a deadline: it belongs to the head's Job, which has one, and a ttl
 
 This plugin util is PRIVATE to the collection.
@@ -24,7 +25,13 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import JOB, MPIJOB, STATEFULSET, VOLCANO
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import (
+    JOB,
+    MPIJOB,
+    PYTORCHJOB,
+    STATEFULSET,
+    VOLCANO,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings, merged
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Pod
@@ -32,6 +39,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 WORKER, HEAD = "worker", "launcher"
 SSH_PORT = 2222
 OPERATORS_KEY = "/root/.ssh"
+# The training operator refuses a job without a container of this name.
+TORCH_CONTAINER = "pytorch"
+# What it has its workers wait in for the master, in an image of its own.
+TORCH_INIT = "init-pytorch"
 OUR_KEY = "/gpufleet/ssh"
 GROUP = "/gpufleet/group"
 # Where a pod sees that its controller lives: a file that changes (module_utils/pod.py). A kubelet brings a change within a minute and a
@@ -77,7 +88,7 @@ class Shape:
 
     def check(self) -> None:
         """KubeError names what the API would refuse, or take and never act on."""
-        longest = {MPIJOB: f"{self.name}-worker-{self.workers - 1}", VOLCANO: f"{self.name}-{WORKER}-{self.workers - 1}"}
+        longest = dict.fromkeys((MPIJOB, VOLCANO, PYTORCHJOB), f"{self.name}-{WORKER}-{self.workers - 1}")
         # A StatefulSet's pods carry its name and a hash of 10 as a label.
         name = longest.get(self.kind, f"{self.name}-w-{'0' * 10}")
         if not _LABEL.match(name):
@@ -91,16 +102,15 @@ class Shape:
             raise KubeError("node_absent", f"{self.workers} nodes were asked for and {len(self.nodes)} are there: {there}")
 
 
+_OF_OUR_OWN = (("/apis/batch/v1", "jobs"), ("/api/v1", "services"), ("/api/v1", "secrets"), ("/api/v1", "configmaps"))
 # The kinds of objects that cleaning up has to look for, what makes pods first.
 CLEANED: dict[str, tuple[tuple[str, str], ...]] = {
     MPIJOB: (("/apis/kubeflow.org/v2beta1", "mpijobs"), ("/api/v1", "configmaps")),
     VOLCANO: (("/apis/batch.volcano.sh/v1alpha1", "jobs"), ("/api/v1", "configmaps")),
-    JOB: (("/apis/batch/v1", "jobs"), ("/api/v1", "services"), ("/api/v1", "secrets"), ("/api/v1", "configmaps")),
-    STATEFULSET: (
-        ("/apis/apps/v1", "statefulsets"), ("/apis/batch/v1", "jobs"), ("/api/v1", "services"), ("/api/v1", "secrets"),
-        ("/api/v1", "configmaps"),
-    ),
-}  # fmt: skip
+    PYTORCHJOB: (("/apis/kubeflow.org/v1", "pytorchjobs"), *_OF_OUR_OWN),
+    JOB: _OF_OUR_OWN,
+    STATEFULSET: (("/apis/apps/v1", "statefulsets"), *_OF_OUR_OWN),
+}
 # Where the object is whose conditions say whether its controller acts.
 LED_BY = {kind: CLEANED[kind][0] for kind in CLEANED}
 
@@ -123,7 +133,8 @@ def key_folder(kind: str) -> tuple[str, str]:
 def objects_of(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
     """Everything of the group but the ConfigMaps, in the order in which it is to be made."""
     shape.check()
-    return {MPIJOB: _mpijob, VOLCANO: _volcano, JOB: _job, STATEFULSET: _statefulset}[shape.kind](shape, launch, settings)
+    made_by = {MPIJOB: _mpijob, VOLCANO: _volcano, PYTORCHJOB: _pytorchjob, JOB: _job, STATEFULSET: _statefulset}
+    return made_by[shape.kind](shape, launch, settings)
 
 
 def seats(pods: t.Iterable[Pod], namespace: str) -> list[Object]:
@@ -193,7 +204,7 @@ def _template(component: str, shape: Shape, launch: objects.Launch, settings: Po
     # Optional: between two of them there is none for a moment.
     spec["volumes"].append({"name": "sign", "configMap": {"name": f"{launch.name}-sign", "optional": True}})
     spec["containers"][0]["volumeMounts"].append({"name": "sign", "mountPath": SIGN, "readOnly": True})
-    if shape.kind in (JOB, STATEFULSET):
+    if shape.kind not in (MPIJOB, VOLCANO):
         spec["subdomain"] = shape.name
         spec["volumes"].append({"name": "ssh", "secret": {"secretName": shape.name, "defaultMode": 0o400}})
         spec["containers"][0]["volumeMounts"].append({"name": "ssh", "mountPath": OUR_KEY, "readOnly": True})
@@ -216,13 +227,7 @@ def _mpijob(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list
             "launcherCreationPolicy": "WaitForWorkersReady",
             "mpiImplementation": shape.mpi,
             "sshAuthMountPath": OPERATORS_KEY,
-            "runPolicy": {
-                # Workers that stay go with the head, so that a group whose controller has died holds no device.
-                "cleanPodPolicy": "None" if shape.workers_answer else "Running",
-                "backoffLimit": 0,
-                "activeDeadlineSeconds": int(launch.deadline_s),
-                "ttlSecondsAfterFinished": TTL_S,
-            },
+            "runPolicy": _run_policy(shape, launch),
             "mpiReplicaSpecs": {
                 "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": head},
                 "Worker": {"replicas": shape.workers, "restartPolicy": "Never", "template": worker},
@@ -230,6 +235,42 @@ def _mpijob(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list
         },
     }
     return [Made("/apis/kubeflow.org/v2beta1", "mpijobs", body)]
+
+
+def _run_policy(shape: Shape, launch: objects.Launch) -> Object:
+    """How the operators of Kubeflow end a job of theirs."""
+    return {
+        # Workers that stay go with the head, so that a group whose controller has died holds no device.
+        "cleanPodPolicy": "None" if shape.workers_answer else "Running",
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": int(launch.deadline_s),
+        "ttlSecondsAfterFinished": TTL_S,
+    }
+
+
+def _pytorchjob(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
+    # What the operator tells its pods of their part (RANK, WORLD_SIZE, MASTER_ADDR, PET_*) is about a torchrun that it would have
+    # started; probes/worker.py keeps it from logins, and so from our agents.
+    template = worker_template(shape, launch, settings)
+    del template["spec"]["restartPolicy"]  # the replica's own counts, and the operator warns of two
+    template["spec"]["containers"][0]["name"] = TORCH_CONTAINER
+    template["metadata"]["annotations"] = {**template["metadata"]["annotations"], marks.CALLED: TORCH_CONTAINER}
+    replicas = {
+        # Exactly one, which the operator's init container of the others looks for by name until it is ready.
+        "Master": {"replicas": 1, "restartPolicy": "Never", "template": template},
+        "Worker": {"replicas": shape.workers - 1, "restartPolicy": "Never", "template": copy.deepcopy(template)},
+    }
+    body = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": launch.metadata(shape.name, "group", settings),
+        "spec": {
+            "runPolicy": _run_policy(shape, launch),
+            "pytorchReplicaSpecs": {kind: replica for kind, replica in replicas.items() if replica["replicas"]},
+        },
+    }
+    *others, head = _shared(shape, launch, settings)
+    return [*others, Made("/apis/kubeflow.org/v1", "pytorchjobs", body), head._replace(late=True)]
 
 
 def _volcano(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:

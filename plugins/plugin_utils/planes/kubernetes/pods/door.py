@@ -17,8 +17,7 @@ import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, marks, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, logs, marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PREFIX, Object
@@ -28,7 +27,6 @@ CONNECTION: Object = {
     **{name: {"type": "path"} for name in ("kubeconfig", "token_file", "ca_file")},
 }
 FOLLOWED = 16
-LOG_LINE = 500
 
 # What to do about a pod that does not go on, by reason code.
 ADVICE = {
@@ -87,13 +85,16 @@ def pods(client: Client, wanted: str, node: str = "") -> t.Iterator[Object]:
             if node in ("", on):
                 state = states.state(item)
                 labels = item["metadata"]["labels"]
+                phase = str((item.get("status") or {}).get("phase") or "Pending")
+                names = [c["name"] for kind in ("containers", "initContainers") for c in item["spec"].get(kind) or []]
                 yield {
                     "pod": item["metadata"]["name"],
                     "node": on,
                     "run_id": labels.get(marks.RUN, ""),
                     "stage": labels.get(marks.STAGE, ""),
-                    "phase": str((item.get("status") or {}).get("phase") or "Pending"),
-                    "container": item["spec"]["containers"][0]["name"],
+                    # Of a pod whose probe goes before another container the API says so until that one runs.
+                    "phase": "Running" if phase == "Pending" and state.phase == states.RUNNING else phase,
+                    "container": marks.container(item) if marks.container(item) in names else names[0],
                     "words": state.words,
                     "advice": ADVICE.get(state.code, "") if state.words else "",
                 }
@@ -101,42 +102,40 @@ def pods(client: Client, wanted: str, node: str = "") -> t.Iterator[Object]:
 
 def last_lines(client: Client, pod: Object, count: int, previous: bool = False) -> list[str]:
     """The last lines of a pod's log, without frames; a sentence where it cannot be read."""
-    path = f"{cleanup.path('/api/v1', client.namespace, 'pods')}/{pod['pod']}/log"
-    kept: collections.deque[str] = collections.deque(maxlen=count)
     try:
-        query = {"container": pod["container"], "tailLines": count + 50, "previous": previous}
-        for line in client.lines(path, line_limit=1 << 16, **query):
-            if frame.TAG not in line and line.strip():
-                kept.append(line.decode("utf-8", "replace")[:LOG_LINE])
+        found = logs.words(client, _path(client, pod), pod["container"], tailLines=count + 50, previous=previous)
+        return list(collections.deque(found, maxlen=count))
     except KubeError as error:
         return [f"no log: {error.reason}"]
-    return list(kept)
+
+
+def _path(client: Client, pod: Object) -> str:
+    return f"{cleanup.path('/api/v1', client.namespace, 'pods')}/{pod['pod']}"
 
 
 def follow(client: Client, chosen: list[Object], seconds: float, say: t.Callable[[str], None]) -> None:
     """Say the lines of these pods' logs as they come, for so long or until all have ended."""
-    lines: queue.Queue[str | None] = queue.Queue(1000)
+    said: queue.Queue[str | None] = queue.Queue(1000)
     stop = threading.Event()
 
     def read(pod: Object) -> None:
-        path = f"{cleanup.path('/api/v1', client.namespace, 'pods')}/{pod['pod']}/log"
+        who = pod["node"] or pod["pod"]
         try:
-            for line in client.lines(path, seconds, 1 << 16, container=pod["container"], follow=True, tailLines=10):
+            for line in logs.words(client, _path(client, pod), pod["container"], silence=seconds, follow=True, tailLines=10):
                 if stop.is_set():
                     return
-                if frame.TAG not in line and line.strip():
-                    lines.put(f"{pod['node'] or pod['pod']}: {line.decode('utf-8', 'replace')[:LOG_LINE]}")
+                said.put(f"{who}: {line}")
         except KubeError as error:
-            lines.put(f"{pod['node'] or pod['pod']}: no log: {error.reason}")
+            said.put(f"{who}: no log: {error.reason}")
         finally:
-            lines.put(None)
+            said.put(None)
 
     for pod in chosen[:FOLLOWED]:
         threading.Thread(target=read, args=(pod,), daemon=True).start()
     running, end = min(len(chosen), FOLLOWED), time.monotonic() + seconds
     while running and time.monotonic() < end:
         try:
-            line = lines.get(timeout=0.5)
+            line = said.get(timeout=0.5)
         except queue.Empty:
             continue
         if line is None:

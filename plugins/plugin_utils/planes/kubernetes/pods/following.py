@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import Watch
@@ -54,6 +54,9 @@ class Pod:
     # As its Service knows it.
     host: str = ""
     deleted: bool = False
+    container: str = marks.CONTAINER
+    # The init container that does not start.
+    held_by: str = ""
 
     def see(self, body: Object) -> None:
         """Take over what the API shows now."""
@@ -68,7 +71,10 @@ class Pod:
         self.image_id = states.image_id(body) or self.image_id
         self.waited_s = states.waited_s(body) or self.waited_s
         self.address = str(status.get("podIP") or self.address)
-        self.host = f"{spec.get('hostname')}.{spec.get('subdomain')}"
+        # The training operator gives its pods no host name, and each a Service of its own name.
+        self.host = f"{spec['hostname']}.{spec.get('subdomain')}" if spec.get("hostname") else self.name
+        self.container = marks.container(body)
+        self.held_by = states.held_by(body)
         self.deleted = bool(meta.get("deletionTimestamp"))
         self.restarts = max((int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or []), default=0)
 
@@ -242,9 +248,13 @@ def waited_for(pods: t.Iterable[Pod], more: str = "") -> str:
 
 
 def requested(pod: Object, resource: str) -> int:
-    """How many devices the containers of a pod ask for."""
-    limits = [((c.get("resources") or {}).get("limits") or {}).get(resource, 0) for c in pod["spec"].get("containers") or []]
-    return sum(int(count) for count in limits if str(count).isdigit())
+    """How many devices a pod asks for: its containers together, or one that goes before them."""
+
+    def limits(kind: str) -> list[int]:
+        counts = (((c.get("resources") or {}).get("limits") or {}).get(resource, 0) for c in pod["spec"].get(kind) or [])
+        return [int(count) for count in counts if str(count).isdigit()]
+
+    return max(sum(limits("containers")), *limits("initContainers"), 0)
 
 
 def holders(client: Client, node: str, resource: str) -> dict[str, int]:

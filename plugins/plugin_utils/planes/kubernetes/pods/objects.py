@@ -12,6 +12,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import re
 import secrets
@@ -31,6 +32,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 
 IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"
 DONE = f"{WORK}/done"
+# Made by a probe that must not run again where its container is started again.
+ONCE = f"{WORK}/once"
+# What stays in a pod whose probe has gone before.
+STAYS = "stays"
+_STAY = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_why: sys.exit(0))\nwhile True: signal.pause()"
 # Where the kubelet reads what a container has to say at its end, unless its pod says otherwise.
 MESSAGE = "/dev/termination-log"
 # The name of the port that answers with metrics, as a PodMonitor asks for it.
@@ -206,8 +212,8 @@ def _scraped(port: int) -> Object:
 
 
 def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings) -> Object:
-    """A pod of `template`, which stays and is ready when it has answered, on each node that its affinity names."""
-    spec = staying(template, settings)["spec"]
+    """A pod of `template`, which is one that stays, on each node that its affinity names."""
+    spec = template["spec"]
     spec["restartPolicy"] = "Always"  # the only one that a DaemonSet takes; neither does it take a deadline
     del spec["activeDeadlineSeconds"]
     wanted = {"selector": {"matchLabels": {marks.LAUNCH: launch.name}}, "template": _template(template)}
@@ -217,9 +223,8 @@ def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings
 
 
 def job(launch: Launch, name: str, template: Object, settings: PodSettings, nodes: int) -> Object:
-    """One pod of `template` on each of `nodes` nodes that its affinity names, placed by the scheduler, none made again. They stay
-    when they have answered: only pods that run keep others from their node."""
-    staying(template, settings)
+    """One pod of `template`, which is one that stays, on each of `nodes` nodes that its affinity names, placed by the scheduler, none made
+    again. They stay as only pods that run keep others from their node."""
     apart = {"labelSelector": {"matchLabels": {marks.LAUNCH: launch.name}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, affinity)
@@ -243,6 +248,27 @@ def staying(pod: Object, settings: PodSettings) -> Object:
         "periodSeconds": 2,
         "timeoutSeconds": 10,
     }
+    return pod
+
+
+def going_before(pod: Object, settings: PodSettings) -> Object:
+    """The pod, whose probe ends when it has answered, so that it leaves a message, and is followed by a container that stays and does
+    nothing. Who it is and what it may do are the probe's own alone; devices are, too, and the pod keeps them."""
+    spec = pod["spec"]
+    probe = spec["containers"][0]
+    given = {kind: {k: v for k, v in values.items() if "/" not in k} for kind, values in probe["resources"].items()}
+    environment = [one for one in probe["env"] if not one["name"].startswith(("GPUFLEET_", "NVIDIA_VISIBLE"))]
+    allowed = {k: v for k, v in probe["securityContext"].items() if k != "privileged"}
+    stays = {
+        "name": STAYS,
+        "command": [settings.python, "-c", _STAY],
+        "env": [*environment, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+        "resources": {kind: values for kind, values in given.items() if values},
+        "securityContext": {**allowed, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        **{key: probe[key] for key in ("image", "imagePullPolicy", "volumeMounts") if key in probe},
+    }
+    spec["initContainers"] = [*spec.get("initContainers", []), probe]
+    spec["containers"] = [copy.deepcopy(stays)]
     return pod
 
 

@@ -89,6 +89,8 @@ class NodeProbe:
         self.following = self._follower()
         # Pods that stay when they have answered, and those that are left for a person: {pod: node}.
         self.stay = settings.launcher != "pods" or settings.keep != "never"
+        # Of a pod that stays its probe goes before, and leaves a message, where nobody is to look at it afterwards.
+        self.before = settings.launcher != "pods" and not settings.shown
         self.kept: dict[str, str] = {}
         if settings.keep != "never":
             self.launch.deadline_s += settings.keep_seconds
@@ -107,9 +109,7 @@ class NodeProbe:
         """Every node's answer as soon as it is there, together with those that came with it. KubeError where nothing could be
         submitted at all."""
         numbers, requests = _numbered(asked)
-        # One that stays says in its log alone what it has to say.
-        ends = {"hold": objects.DONE} if self.stay else {"message": objects.MESSAGE}
-        requests = [{**request, **ends} for request in requests]
+        requests = [{**request, **self._ending()} for request in requests]
         self.following = self._follower()
         self.following.start()
         try:
@@ -123,6 +123,12 @@ class NodeProbe:
                     readers.shutdown(wait=False, cancel_futures=True)
         finally:
             self.following.stop()
+
+    def _ending(self) -> Object:
+        """How a probe is to end. One that stays says in its log alone what it has to say."""
+        if self.before:
+            return {"message": objects.MESSAGE, "once": objects.ONCE}
+        return {"hold": objects.DONE} if self.stay else {"message": objects.MESSAGE}
 
     def submit(self, asked: list[Asked], stays_s: float) -> tuple[Object, list[Answer]]:
         """Make everything and leave it to the cluster, for whoever collects it within `stays_s` of its deadline: what collect() has to
@@ -214,6 +220,7 @@ class NodeProbe:
             name = f"{self.launch.name}-{place}"
             template = self.launch.pod(name, number, self.settings, devices)
             template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, objects.on_nodes(nodes))
+            template = (objects.going_before if self.before else objects.staying)(template, self.settings)
             if self.settings.launcher == "daemonset":
                 made = objects.daemonset(self.launch, name, template, self.settings)
             else:
@@ -351,7 +358,8 @@ class NodeProbe:
 
     def _answer(self, followed: _Followed) -> Answer:
         nonce = frame.nonce_of(self.launch.secret, followed.uid)
-        log = self._log(followed, lambda: frame.Reader(nonce))
+        # One that has failed is started again, to say that once is enough.
+        log = self._log(followed, lambda: frame.Reader(nonce), self.before and bool(followed.state.code))
         if log.record is not None:
             return Answer(followed.asked.node, log.record, {**self._about(followed), "foreign_frames": log.foreign})
         if log.reason_code == "pod_deleted":

@@ -108,8 +108,10 @@ class GroupsOnCluster(StageOnCluster):
 
     def _devices(self, has: dict[str, int], options: Record) -> int | str:
         """How many devices each worker asks for: what the checks say, else all of a node; or why there is no such number."""
-        asked = {word.partition("=")[2] for c in options["checks"] for word in c["variant"].split() if word.startswith("gpus=")}
-        if asked and all(word.isdigit() for word in asked):
+        words = [word for c in options["checks"] for word in c["variant"].split()]
+        asked = {word.partition("=")[2] for word in words if word.startswith("gpus=")}
+        # The GPU that is closest to a rail may be any of the node.
+        if asked and all(word.isdigit() for word in asked) and not any(word.startswith("rail=") for word in words):
             return max(map(int, asked))
         if len(set(has.values())) > 1:
             shown = ", ".join(f"{name}: {count}" for name, count in sorted(has.items(), key=lambda one: one[1]))

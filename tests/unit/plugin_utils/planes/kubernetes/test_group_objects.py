@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery, marks, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, discovery, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group, group_objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
@@ -37,8 +37,11 @@ def templates(kind: str, **variables: t.Any) -> tuple[dict[str, t.Any], dict[str
     if kind == "volcano":
         head, worker = found["Job/group"]["spec"]["tasks"]
         return head["template"], worker["template"]
+    head = found["Job/group-h"]["spec"]["template"]
+    if kind == "pytorchjob":
+        return head, found["PyTorchJob/group"]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     workers = found["StatefulSet/group-w"] if kind == "statefulset" else found["Job/group-w"]
-    return found["Job/group-h"]["spec"]["template"], workers["spec"]["template"]
+    return head, workers["spec"]["template"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,6 +76,14 @@ def test_nothing_is_run_again_and_what_has_ended_goes_soon(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_a_launcher_makes_its_own_end_and_every_janitor_look_for(kind: str) -> None:
+    resources = {body["kind"].lower() + "s": body["apiVersion"] for body in made(kind).values()}
+    for looked in (group_objects.CLEANED[kind], cleanup.KINDS):
+        there = {(api.removeprefix("/apis/").removeprefix("/api/"), resource) for api, resource in looked}
+        assert {(version, resource) for resource, version in resources.items()} <= there
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_pod_sees_whether_its_controller_lives(kind: str) -> None:
     for template in templates(kind):
         volume = next(one for one in template["spec"]["volumes"] if one["name"] == "sign")
@@ -99,8 +110,8 @@ def test_workers_are_ready_when_they_can_be_entered_and_stand_apart(kind: str) -
     assert head["metadata"]["labels"]["component"] == "launcher" and worker["metadata"]["labels"]["component"] == "worker"
 
 
-@pytest.mark.parametrize("kind", ["job", "statefulset"])
-def test_names_and_key_without_an_operator(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["job", "statefulset", "pytorchjob"])
+def test_names_and_key_of_our_own(kind: str) -> None:
     found = made(kind)
     service, secret = found["Service/group"]["spec"], found["Secret/group"]["stringData"]
     assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"]
@@ -123,6 +134,36 @@ def test_a_statefulset_goes_with_the_heads_job() -> None:
     made = group_objects.objects_of(shape, launch, wanted)
     assert [(one.resource, one.belongs_to) for one in made][-2:] == [("jobs", ""), ("statefulsets", "jobs")]
     assert not any(one.late for one in made)
+
+
+def test_a_pytorchjob_has_one_master_which_is_a_worker_as_all_others() -> None:
+    spec = made("pytorchjob", workers=3)["PyTorchJob/group"]["spec"]
+    replicas = spec["pytorchReplicaSpecs"]
+    assert {kind: replica["replicas"] for kind, replica in replicas.items()} == {"Master": 1, "Worker": 2}
+    assert replicas["Master"]["template"] == replicas["Worker"]["template"]
+    assert {replica["restartPolicy"] for replica in replicas.values()} == {"Never"}
+    assert "restartPolicy" not in replicas["Master"]["template"]["spec"]
+    assert spec["runPolicy"] == {
+        "cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": 900, "ttlSecondsAfterFinished": 300,
+    }  # fmt: skip
+    assert not set(spec) & {"elasticPolicy", "nprocPerNode"}, "nobody else starts ranks"
+    assert set(made("pytorchjob", workers=1)["PyTorchJob/group"]["spec"]["pytorchReplicaSpecs"]) == {"Master"}
+
+
+def test_the_container_of_a_pytorchjob_goes_by_the_name_that_its_operator_wants() -> None:
+    head, worker = templates("pytorchjob")
+    assert [one["name"] for one in worker["spec"]["containers"]] == ["pytorch"] and marks.container(worker) == "pytorch"
+    assert [one["name"] for one in head["spec"]["containers"]] == ["probe"] and marks.container(head) == "probe"
+
+
+def test_what_a_worker_holds_until_it_has_answered_stays_where_workers_answer_too() -> None:
+    launch = objects.Launch("20260101T000000Z-0a1b2c", "ddp", "lab", 900.0)
+    launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": launch.name, "uid": "u-1"}})
+    shape = group_objects.Shape("pytorchjob", "group", ["a", "b"], 2, workers_answer=True)
+    made = group_objects.objects_of(shape, launch, settings.pods({"acceptance_kube_image": "tester:1"}))
+    body = next(one.body for one in made if one.resource == "pytorchjobs")
+    assert body["spec"]["runPolicy"]["cleanPodPolicy"] == "None"
+    assert [one.resource for one in made if one.late] == ["jobs"], "the head, whose master no operator waits for"
 
 
 def test_a_class_that_preempts_is_refused_by_the_api() -> None:
@@ -164,6 +205,12 @@ def test_a_name_leaves_room_for_the_last_worker(name: str, workers: int, good: b
 def test_our_own_names_fit_every_launcher() -> None:
     for kind in KINDS:
         group_objects.Shape(kind, group.short_name("20260101T000000Z-0a1b2c"), [str(n) for n in range(1000)], 1000).check()
+
+
+def test_a_pod_without_a_host_name_is_known_by_the_service_of_its_own_name() -> None:
+    pod = Pod()
+    pod.see({"metadata": {"name": "g-worker-0", "uid": "u"}, "spec": {"nodeName": "n1"}, "status": {"podIP": "10.0.0.7"}})
+    assert group_objects.seats([pod], "lab")[0]["host"] == "g-worker-0.lab.svc"
 
 
 def test_a_seat_has_the_pods_address_and_its_name() -> None:

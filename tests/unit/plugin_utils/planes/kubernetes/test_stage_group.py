@@ -74,7 +74,7 @@ class Lab:
         before = len(self.journal())
         left = todo.remaining(self.plan, self.journal(), [nccl_fabric.STAGE]).get("lab", {})
         (self.run.dir / "todo").mkdir(exist_ok=True)
-        (self.run.dir / "todo" / f"{file_name('lab')}.json").write_text(json.dumps({"stages": left, "settings": SETTINGS}))
+        self.run.assign("lab", {"stages": left, "settings": SETTINGS})
         (self.run.dir / "todo" / "totals").write_text(json.dumps({"nccl_fabric": 1}))
         action: t.Any = types.SimpleNamespace(
             module="nccl_fabric", spec=payload.options("nccl_fabric"), _task=types.SimpleNamespace(args={}),

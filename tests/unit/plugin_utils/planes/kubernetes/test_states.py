@@ -30,6 +30,12 @@ def terminated(number: int, reason: str, message: str = "") -> dict[str, t.Any]:
     return {"phase": "Failed", "containerStatuses": [{"name": "probe", "state": {"terminated": ended}}]}
 
 
+def before(state: dict[str, t.Any], phase: str = "Pending", lastState: dict[str, t.Any] | None = None, **more: t.Any) -> dict[str, t.Any]:
+    last = {"lastState": lastState} if lastState else {}
+    stays = [{"name": "stays", "state": {"running": {}} if phase == "Running" else {"waiting": {"reason": "PodInitializing"}}}]
+    return {"phase": phase, "initContainerStatuses": [{"name": "probe", "state": state, **last}], "containerStatuses": stays, **more}
+
+
 UNSCHEDULABLE = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't match Pod's node affinity/selector."
 CASES = [
     ({"phase": "Failed", "initContainerStatuses": [{"name": "inject", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}],
@@ -77,6 +83,21 @@ CASES = [
     ({"phase": "Running", "containerStatuses": [{"name": "probe", "ready": True, "state": {"running": {}}}],
       "conditions": [{"type": "Ready", "status": "True"}]}, "ready", "", ""),
     ({"phase": "Running", "containerStatuses": [{"name": "probe", "ready": False, "state": {"running": {}}}]}, "running", "", ""),
+    # A probe that goes before a container that stays.
+    (before({"waiting": {"reason": "PodInitializing"}}), "pending", "timeout", "not made yet"),
+    (before({"waiting": {"reason": "ImagePullBackOff", "message": "x:1: not found"}}), "hopeless", "image_pull", "not found"),
+    (before({"running": {}}), "running", "", ""),
+    (before({"terminated": {"exitCode": 0}}), "ended", "", ""),
+    (before({"terminated": {"exitCode": 0}}, phase="Running"), "ended", "", ""),
+    (before({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), "ended", "oom_killed", "acceptance_kube_resources"),
+    (before({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, phase="Failed"), "ended", "oom_killed", "acceptance_kube_resources"),
+    (before({"waiting": {"reason": "RunContainerError", "message": 'exec: "python3": executable file not found'}}), "hopeless", "no_python",
+     "not found"),
+    # The kubelet has started it again: its first end counts.
+    (before({"running": {}}, lastState={"terminated": {"exitCode": 1, "reason": "Error"}}), "ended", "container_failed", "exit status 1"),
+    (before({"terminated": {"exitCode": 0}}, lastState={"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), "ended", "oom_killed",
+     "memory"),
+    (before({"terminated": {"exitCode": 143}}, phase="Failed", reason="Evicted", message="low on memory"), "ended", "evicted", "low on"),
 ]  # fmt: skip
 
 
@@ -95,9 +116,27 @@ def test_a_pod_that_is_being_deleted_has_its_reason() -> None:
     assert found.code == "pod_deleted"
 
 
+def test_a_probe_that_was_told_to_end_with_its_pod_was_deleted() -> None:
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert states.state(pod(before({"terminated": {"exitCode": 143}}), **gone)).code == "pod_deleted"
+    assert states.state(pod(before({"terminated": {"exitCode": 0}}), **gone)) == states.State("ended")
+
+
+def test_what_a_probe_that_goes_before_says_of_itself() -> None:
+    """Of its first end, whatever has become of it since."""
+    times = [{"startedAt": f"2026-01-01T00:00:{second:02}Z"} for second in (5, 30)]
+    first, again = ({"terminated": {"exitCode": 1, "message": said, **time}} for said, time in zip(("first", "again"), times, strict=True))
+    status = before(again, lastState=first)
+    status["initContainerStatuses"][0]["imageID"] = "x@sha256:0"
+    found = pod(status, creationTimestamp="2026-01-01T00:00:00Z")
+    assert (states.message(found), states.waited_s(found), states.image_id(found)) == ("first", 5.0, "x@sha256:0")
+
+
 WORDS = st.sampled_from(["", "Error", "Pending", "Running", "Failed", "Evicted", "OOMKilled", "True", "False"])
 PIECE = st.fixed_dictionaries({}, optional={"reason": WORDS, "message": st.text(max_size=20), "exitCode": st.integers(0, 255) | st.none()})
 STATE = st.fixed_dictionaries({}, optional={"waiting": PIECE, "terminated": PIECE, "running": st.just({})})
+CONTAINER = {"state": STATE, "lastState": STATE, "ready": st.booleans()}
+CONTAINERS = st.none() | st.lists(st.fixed_dictionaries({"name": st.sampled_from(["probe", "sidecar"])}, optional=CONTAINER))
 STATUS = st.fixed_dictionaries(
     {},
     optional={
@@ -106,10 +145,8 @@ STATUS = st.fixed_dictionaries(
         "message": st.text(max_size=20) | st.none(),
         "conditions": st.none()
         | st.lists(st.fixed_dictionaries({"type": st.sampled_from(["Ready", "PodScheduled", "DisruptionTarget"]), "status": WORDS})),
-        "containerStatuses": st.none()
-        | st.lists(
-            st.fixed_dictionaries({"name": st.sampled_from(["probe", "sidecar"])}, optional={"state": STATE, "ready": st.booleans()})
-        ),
+        "containerStatuses": CONTAINERS,
+        "initContainerStatuses": CONTAINERS,
     },
 )
 

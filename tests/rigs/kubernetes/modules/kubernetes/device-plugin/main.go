@@ -4,6 +4,10 @@
 
 // device-plugin offers the node's simulated GPUs to its kubelet as nvidia.com/gpu. What they are stands in
 // /opt/simulated/node.conf (GPUS, IDENTITY), which is read again every second: a node can lose some while it runs.
+//
+// Environment variables make it the plugin of a system that shares GPUs: RESOURCE is offered in place of nvidia.com/gpu, with
+// VIRTUAL_DEVICES ids per GPU (node.conf has the last word), and containers get the MOUNTS (host:container, blanks between
+// several) and SETTINGS (NAME=VALUE) of it.
 package main
 
 import (
@@ -13,6 +17,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,14 +27,22 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-const (
-	conf     = "/opt/simulated/node.conf"
-	resource = "nvidia.com/gpu"
-	socket   = "simulated-gpu.sock"
+const conf = "/opt/simulated/node.conf"
+
+var (
+	resource = variable("RESOURCE", "nvidia.com/gpu")
+	socket   = "simulated-" + strings.ReplaceAll(resource, "/", "-") + ".sock"
 )
 
 type plugin struct {
 	api.UnimplementedDevicePluginServer
+}
+
+func variable(name, otherwise string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return otherwise
 }
 
 func setting(name string, otherwise int) int {
@@ -44,13 +57,26 @@ func setting(name string, otherwise int) int {
 	return otherwise
 }
 
-// devices are named as the simulated nvidia-smi names them.
+// devices are named as the simulated nvidia-smi names them; the parts of one that is shared have a number each.
 func devices() []*api.Device {
 	identity := setting("IDENTITY", 1)
 	found := []*api.Device{}
+	parts := -1
+	if text := os.Getenv("VIRTUAL_DEVICES"); text != "" {
+		number, err := strconv.Atoi(text)
+		if err != nil {
+			log.Fatalf("VIRTUAL_DEVICES: expected a number, found %q", text)
+		}
+		parts = setting("VIRTUAL_DEVICES", number)
+	}
 	for i := 0; i < setting("GPUS", 8); i++ {
 		id := fmt.Sprintf("GPU-%08x-0000-4000-8000-%012x", identity, i)
-		found = append(found, &api.Device{ID: id, Health: api.Healthy})
+		if parts < 0 {
+			found = append(found, &api.Device{ID: id, Health: api.Healthy})
+		}
+		for part := 0; part < parts; part++ {
+			found = append(found, &api.Device{ID: fmt.Sprintf("%s__%d", id, part), Health: api.Healthy})
+		}
 	}
 	return found
 }
@@ -79,9 +105,23 @@ func (plugin) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatchSer
 func (plugin) Allocate(_ context.Context, asked *api.AllocateRequest) (*api.AllocateResponse, error) {
 	answer := &api.AllocateResponse{}
 	for _, container := range asked.ContainerRequests {
-		answer.ContainerResponses = append(answer.ContainerResponses, &api.ContainerAllocateResponse{
-			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(container.DevicesIds, ",")},
-		})
+		gpus := []string{}
+		for _, id := range container.DevicesIds {
+			gpu, _, _ := strings.Cut(id, "__")
+			if !slices.Contains(gpus, gpu) {
+				gpus = append(gpus, gpu)
+			}
+		}
+		given := &api.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(gpus, ",")}}
+		for _, word := range strings.Fields(os.Getenv("SETTINGS")) {
+			name, value, _ := strings.Cut(word, "=")
+			given.Envs[name] = value
+		}
+		for _, word := range strings.Fields(os.Getenv("MOUNTS")) {
+			host, inside, _ := strings.Cut(word, ":")
+			given.Mounts = append(given.Mounts, &api.Mount{HostPath: host, ContainerPath: inside})
+		}
+		answer.ContainerResponses = append(answer.ContainerResponses, given)
 	}
 	return answer, nil
 }

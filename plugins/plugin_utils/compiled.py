@@ -1,0 +1,48 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Modules of the collection out of Python's own cache of compiled modules.
+
+Ansible compiles each module of a collection anew in every run, one after the other before anything else begins: a hundred and forty of
+ours, half a second in which nothing is measured. Where the cache cannot be written it is as before.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import types
+import typing as t
+
+OURS = f"{__name__.rpartition('.plugin_utils.')[0]}."
+
+
+class Finder:
+    """Finds our modules where Ansible's finder would, in the folders of their package, and leaves packages and all else to it."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: t.Sequence[str] | None = None, _target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name.startswith(OURS):
+            for folder in path or ():
+                file = os.path.join(folder, f"{name.rpartition('.')[2]}.py")
+                if os.path.isfile(file):
+                    return importlib.util.spec_from_file_location(name, file)
+        return None
+
+
+@contextlib.contextmanager
+def cached() -> t.Iterator[None]:
+    """What is imported within comes out of the cache. Nobody else finds anything in another way, then or afterwards."""
+    finder = t.cast(t.Any, Finder())
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

@@ -1,0 +1,200 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one measurement is worth by itself, without any other.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+
+Record = dict[str, t.Any]
+# Numbers of a measurement with the expectations that they were held to; None where one of them cannot be.
+Compared = list[tuple[Expectation, bands.Reading]] | None
+
+# Findings of a health check that are only worth a look.
+MILD_FINDINGS = ("foreign_process", "firmware", "floating_image", "settings_differ", "not_repeatable")
+
+
+class Alone:
+    """What one record is worth by itself: by its outcome, its expectations, its findings and its evidence."""
+
+    def __init__(
+        self,
+        planned: t.Collection[Key],
+        expected: t.Callable[[str, str], Expectations],
+        required: t.Mapping[str, t.Mapping[str, t.Sequence[str]]],
+        conditions: t.Mapping[str, frozenset[str]],
+    ) -> None:
+        self.planned = planned
+        self.expected = expected
+        self.required = required
+        self.conditions = conditions
+
+    def worth(self, key: Key, record: Record) -> Opinion:
+        """What one record is worth without any other."""
+        heard = [self.own(key, record)[0], *self.health(record), *(one for _whom, one in self.fatal(key, record))]
+        return self.with_evidence(key, record, bands.worst(heard))
+
+    def own(self, key: Key, record: Record) -> tuple[Opinion, Compared]:
+        """What its outcome and its numbers are worth, and what they were held to."""
+        outcome, code, reason = record["outcome"], record["reason_code"], record["reason"]
+        if outcome == "measured":
+            expected = self.expected(node_of(key[3]), record["target"])
+            if not record["metrics"] and (self._is_condition(record) or not record["series"]):
+                return self._without_number(record, expected if self._is_planned(key) else None), []
+            opinion, compared = measured(key, record, expected)
+            if opinion.reason_code == "no_expectation" and self._of_stage(record) and not expected.choose(record):
+                # Its numbers are shown, and laid beside those of siblings and neighbours.
+                done = f"{record['check']} was done and is as it should be"
+                opinion = opinion._replace(verdict="PASS", reason_code=None, reason=done)
+            return opinion, compared
+        if outcome == "not_applicable" and code in reasons.SKIP_RULES:
+            return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
+        if outcome == "error" and code in reasons.FATAL:
+            return Opinion("FAIL", f"{reason} ({reasons.FATAL[code]})", code), []
+        return Opinion("UNKNOWN", str(reason), code), []
+
+    def _without_number(self, record: Record, expected: Expectations | None) -> Opinion:
+        """A check that was measured and has no number: a PASS where it is about a condition, and nobody expects a number of it."""
+        stage, check = record["stage"], record["check"]
+        if self._of_stage(record):
+            return Opinion("PASS", f"{check} was done and is as it should be")
+        mine = [e for e in expected.entries if e.match["stage"] == stage] if expected else []
+        wanted = next((e for e in mine if bands.accepts(e, record) is None), None)
+        if wanted:
+            reason = f"it has no number, and {wanted.id} ({wanted.layer}) expects {wanted.metric} of it"
+        elif self._is_condition(record):
+            return Opinion("PASS", f"{check} was done and is as it should be")
+        else:
+            reason = "it has no number, and does not say that it needs none, by {condition: true} in its context"
+        return Opinion("UNKNOWN", reason, "no_number")
+
+    def _of_stage(self, record: Record) -> bool:
+        """Whether its stage says that its check is about a condition."""
+        return record["check"] in self.conditions.get(record["stage"], ())
+
+    def _is_condition(self, record: Record) -> bool:
+        return self._of_stage(record) or record["context"].get("condition") is True
+
+    def _is_planned(self, key: Key) -> bool:
+        """Whether it, or the node that it is a part of, is in the plan."""
+        return key in self.planned or key._replace(subject=node_of(key.subject)) in self.planned
+
+    def health(self, record: Record) -> t.Iterator[Opinion]:
+        """What a check found beside its numbers, but for what is fatal."""
+        findings = record["context"].get("findings") or []
+        for finding in findings if isinstance(findings, list) else [{"text": "the findings are not of their form"}]:
+            code, text = coded(finding)
+            if code not in reasons.FATAL and record["outcome"] == "measured":
+                known = code if code in reasons.ALL else "health"
+                yield Opinion("WARN" if code in MILD_FINDINGS else "FAIL", text, known)
+
+    def fatal(self, key: Key, record: Record) -> t.Iterator[tuple[Key, Opinion]]:
+        """Wrong results, lost GPUs and memory errors that an attempt found beside its result, whatever that is, each with the key of
+        the part that it is about."""
+        findings, changes = record["context"].get("findings"), record["evidence"].get("changes")
+        for items, when in ((findings, ""), (changes, " while the test ran")):
+            for item in items if isinstance(items, list) else ():
+                code, text = coded(item)
+                if code in reasons.FATAL:
+                    part = item.get("part")
+                    whom = f"{key[3]}/{part}" if part and isinstance(part, str) else key[3]
+                    yield key._replace(subject=whom), Opinion("FAIL", text + when, code)
+
+    def with_evidence(self, key: Key, record: Record, opinion: Opinion) -> Opinion:
+        """An opinion, with what is known of the time in which it was measured."""
+        evidence = record["evidence"]
+        changes = evidence.get("changes") or []
+        unreadable = evidence.get("unreadable") or []
+        if not isinstance(changes, list) or not isinstance(unreadable, list):
+            changes, unreadable = [{"text": "the evidence is not of its form"}], ["evidence"]
+        texts = [coded(change)[1] for change in changes]
+        if unreadable:
+            note = f"evidence that could not be read: {', '.join(map(str, unreadable))}"
+            opinion = opinion._replace(findings=[*opinion.findings, note])
+        if texts and opinion.verdict == "PASS":
+            opinion = opinion.but("WARN", "evidence", f"it passed, but during the test: {'; '.join(texts)}")
+        elif texts:
+            opinion = opinion._replace(findings=[*opinion.findings, *texts])
+        missing = self._missing(key, record)
+        if missing and opinion.severity < bands.SEVERITY["UNKNOWN"]:
+            reason = f"{key.stage}_required_evidence: it could not be read while the test ran: {', '.join(missing)}; see acceptance_become"
+            opinion = opinion.but("UNKNOWN", "evidence_unreadable", reason)
+        return opinion
+
+    def _missing(self, key: Key, record: Record) -> list[str]:
+        """What the stage requires to have been readable on a node, and was not. Its parts were measured in the same window."""
+        codes = self.required.get(record["target"], {}).get(key.stage, ())
+        if not codes or record["outcome"] != "measured" or record["subject"]["kind"] != "node" or key not in self.planned:
+            return []
+        evidence = record["evidence"]
+        window, changes, unreadable = (evidence.get(name) for name in ("window", "changes", "unreadable"))
+        gathered = isinstance(window, dict) and isinstance(changes, list) and isinstance(unreadable, list)
+        return [code for code in codes if not gathered or code in t.cast("list[t.Any]", unreadable)]
+
+
+def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion, Compared]:
+    """A measured check against all expectations of its hardware: the worst decides. And what was compared."""
+    wrong = bands.impossible(record)
+    opinions: list[Opinion] = [wrong] if wrong else []
+    compared = []
+    chosen = expected.choose(record)
+    for expectation, size in chosen:
+        try:
+            found = bands.reading(record, expectation.metric, size)
+        except bands.Unusable as error:
+            opinions.append(Opinion("UNKNOWN", str(error), "bad_measurement", metric=expectation.metric))
+            continue
+        if found is not None:
+            opinions.append(bands.compare(found, expectation))
+            compared.append((expectation, found))
+    if opinions:
+        return bands.worst(opinions), None if wrong else compared
+    value: dict[str, t.Any] = {}
+    metric = primary(record)
+    if metric is not None:
+        found = bands.reading(record, metric, None)
+        if found:
+            value = {"metric": metric, "value": found.value, "unit": found.unit}
+    if chosen:
+        sizes = [row["size"] for row in record["series"] if number(row.get("size"))]
+        ends = f"the run ends at {bands.human(int(max(sizes)))}" if sizes else "the run has no message sizes"
+        ids = ", ".join(sorted({c.expectation.id for c in chosen})[:3])
+        reason = f"{ends} and has none of the sizes of {ids}: only its correctness was judged, its bandwidth is unknown"
+        return Opinion("UNKNOWN", reason, "no_expectation", **value), []
+    context = record["context"]
+    what = [f"{context['gpus']} x {context['gpu']}" if "gpu" in context and "gpus" in context else context.get("gpu")]
+    what += [f"{k} {context[k]}" for k in ("nodes", "nics", "nic_gbps", "nvls", "algorithm", "shape") if k in context]
+    on = f" on {', '.join(map(str, filter(None, what)))}" if any(what) else ""
+    name = " ".join(filter(None, key[:3]))
+    advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
+    return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
+
+
+def primary(record: Record) -> str | None:
+    """The metric that stands for a check."""
+    metrics = [name for name, m in record["metrics"].items() if isinstance(m, dict) and number(m.get("value"))]
+    found = [name for name in bands.PRIMARY if name in metrics]
+    return found[0] if found else metrics[0] if len(metrics) == 1 else None
+
+
+def better_of(unit: str) -> str:
+    """Which way a number is better where no expectation says it."""
+    return "lower" if physics.UNITS.get(unit, ("",))[0] == "time" else "higher"
+
+
+def coded(item: t.Any) -> tuple[str, str]:
+    """Code and text of a finding or a change."""
+    if not isinstance(item, dict):
+        return "", str(item)
+    return str(item.get("code") or ""), str(item.get("text") or item.get("code") or "something without a text")

@@ -1,0 +1,115 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Numbers beside those of others: of identical subjects, of the same node, and their own of earlier runs.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, expectations, hops, past, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import Compared, better_of, primary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+
+Record = dict[str, t.Any]
+
+
+def opinions(
+    deciding: t.Mapping[Key, Record], chosen: t.Mapping[Key, Compared], leaf: t.Mapping[str, str]
+) -> t.Iterator[tuple[Key, Opinion]]:
+    """WARN and FAIL of those that are far worse than identical subjects, or than the other GPUs of their node."""
+    alike: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
+    nodes: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
+    for key, record in deciding.items():
+        if record["outcome"] != "measured" or record["context"].get("comparable") is False:
+            continue
+        compared = chosen[key]
+        if compared is None:  # what cannot be is no yardstick
+            continue
+        look = hardware(record)
+        for metric, size, unit, better, value in _comparable(record, compared):
+            what = (*key[:3], metric, size, unit, better)
+            alike[(what, record["subject"]["kind"], look)].append((key, value))
+            if record["subject"]["kind"] == "gpu":
+                nodes[(what, node_of(key[3]))].append((key, value))
+    for (what, kind, _look), group in alike.items():
+        pairs = {hops.nodes_of(key[3]): (key, value) for key, value in group} if kind == "pair" else {}
+        if what[6] == "lower" and any(a != b for a, b in pairs):  # a latency: pairs with as many hops are its neighbours
+            for pair, word, median, others in hops.outliers({p: v for p, (_key, v) in pairs.items()}, leaf):
+                yield pairs[pair][0], _outlier(what, pairs[pair][1], (word, median), "below_neighbours", others)
+            continue
+        centre = bands.centre([value for _key, value in group])
+        if centre is None:
+            continue
+        for key, value in group:
+            verdict = bands.against_neighbours(value, centre, what[6])
+            if verdict:
+                others = f"the median of {len(group)} identical subjects"
+                yield key, _outlier(what, value, (verdict, centre.median), "below_neighbours", others)
+    for (what, _node), group in nodes.items():
+        if what[6] != "higher":
+            continue
+        for key, value in group:
+            found = bands.against_siblings(value, [v for k, v in group if k != key])
+            if found:
+                yield key, _outlier(what, value, found, "below_siblings", "the median of its node's other GPUs")
+
+
+def numbers(deciding: t.Mapping[Key, Record], chosen: t.Mapping[Key, Compared]) -> t.Iterator[past.Number]:
+    """Numbers to hold against earlier ones: those with an expectation, and the one that stands for the check."""
+    for key, record in deciding.items():
+        compared = chosen[key]
+        if record["outcome"] != "measured" or record["context"].get("comparable") is False or compared is None:
+            continue
+        better = {expectation.metric: expectation.better for expectation, found in compared if found.size is None}
+        metric = primary(record)
+        if metric is not None:
+            better.setdefault(metric, better_of(record["metrics"][metric]["unit"]))
+        for name, way in better.items():
+            m = record["metrics"][name]
+            yield past.Number(key, record, name, m["unit"], float(m["value"]), way)
+        for expectation, found in compared:
+            # The largest size is what the check has as its own number, too.
+            if found.size is not None and found.value != (record["metrics"].get(expectation.metric) or {}).get("value"):
+                yield past.Number(key, record, expectation.metric, found.unit, found.value, expectation.better, found.size)
+
+
+def hardware(record: Record) -> str:
+    """What makes subjects identical: everything that can select an expectation."""
+    context = record["context"]
+    return repr([record["simulated"], *((k, context[k]) for k in expectations.CONTEXT_KEYS if k in context and context[k] is not None)])
+
+
+def _comparable(
+    record: Record, compared: list[tuple[Expectation, bands.Reading]]
+) -> t.Iterator[tuple[str, int | None, str, str, float]]:
+    """Numbers to lay beside the neighbours': those with an expectation, else the one that stands for the check."""
+    if compared:
+        for expectation, found in compared:
+            try:
+                value = physics.convert(found.value, found.unit, expectation.unit)
+            except ValueError:
+                continue
+            yield expectation.metric, found.size, expectation.unit, expectation.better, value
+        return
+    metric = primary(record)
+    if metric is not None:
+        found = record["metrics"][metric]
+        yield metric, None, found["unit"], better_of(found["unit"]), float(found["value"])
+
+
+def _outlier(what: tuple[t.Any, ...], value: float, found: tuple[str, float], code: str, others: str) -> Opinion:
+    verdict, median = found
+    _stage, _check, _variant, metric, size, unit, better = what
+    at = f" at {bands.human(size)}" if size else ""
+    floor = bands.floors(median, better)[0]
+    reason = f"{metric} {value:.5g} {unit}{at} is {value / median:.3f} of {others}, {median:.5g}"
+    return Opinion(
+        verdict, reason, code, value, unit, floor, "fleet", others, "measured", metric=metric, expected=median
+    )

@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A command in a container that runs, as `kubectl exec` does it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import typing as t
+import urllib.parse
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+
+try:
+    import websocket
+except ImportError:
+    websocket = None  # type: ignore[assignment]  # run() says so
+
+# The first byte of each message says which stream it is of; the last of them is how the command ended.
+PROTOCOL = "v4.channel.k8s.io"
+STDOUT, STDERR, STATUS = 1, 2, 3
+OUTPUT_LIMIT = 1 << 22
+
+
+class Ended(t.NamedTuple):
+    """How a command ended; `status` is None where nobody says."""
+
+    status: int | None
+    out: str
+    err: str
+
+
+def run(client: Client, pod: str, container: str, argv: t.Sequence[str], timeout: float) -> Ended:
+    """Run `argv` in a container of the pod at path `pod`. KubeError where it cannot be begun; what it printed until then where it does
+    not end in time."""
+    if websocket is None:
+        raise KubeError("cluster_unreachable", "the controller's Python lacks the package websocket-client; see requirements.txt")
+    server, tls, headers, proxy = client.door()
+    query = [("container", container)] if container else []
+    query += [("stdout", "true"), ("stderr", "true"), *(("command", word) for word in argv)]
+    url = f"ws{server.removeprefix('http')}{pod}/exec?{urllib.parse.urlencode(query)}"
+    through = urllib.parse.urlsplit(proxy)
+    by: dict[str, t.Any] = {"http_proxy_host": through.hostname, "http_proxy_port": through.port, "proxy_type": "http"}
+    way = by if proxy else {"http_no_proxy": ["*"]}
+    try:
+        link = websocket.create_connection(
+            url, timeout=timeout, sslopt={"context": tls}, header=headers, subprotocols=[PROTOCOL], suppress_origin=True, **way
+        )
+    except (websocket.WebSocketException, OSError) as error:
+        status = getattr(error, "status_code", 0) or 0
+        code = "no_permission" if status == 403 else "cluster_unreachable"
+        words = f"status {status}" if status else type(error).__name__
+        raise KubeError(code, f"{client.name}: {argv[0]} could not be run in {pod.rsplit('/', 1)[-1]}: {words}", status) from None
+    with contextlib.closing(link):
+        return _followed(link, time.monotonic() + timeout)
+
+
+def _followed(link: t.Any, end: float) -> Ended:
+    found: dict[int, bytearray] = {STDOUT: bytearray(), STDERR: bytearray(), STATUS: bytearray()}
+    with contextlib.suppress(websocket.WebSocketException, OSError):
+        while time.monotonic() < end and len(found[STDOUT]) < OUTPUT_LIMIT:
+            link.settimeout(max(0.1, end - time.monotonic()))
+            message = link.recv()
+            message = message.encode() if isinstance(message, str) else message
+            if not message:
+                break
+            found.get(message[0], bytearray()).extend(message[1:])
+            if message[0] == STATUS:
+                break
+    return Ended(_status(bytes(found[STATUS])), *(bytes(found[stream]).decode("utf-8", "replace") for stream in (STDOUT, STDERR)))
+
+
+def _status(text: bytes) -> int | None:
+    """The exit status in the words of the kubelet; None where it has none."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        said = json.loads(text)
+        if said["status"] == "Success":
+            return 0
+        causes = (said.get("details") or {}).get("causes") or []
+        return next((int(cause["message"]) for cause in causes if cause.get("reason") == "ExitCode"), None)
+    return None

@@ -1,0 +1,78 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What of a cluster was changed and is to be given back: cordons of nodes.
+
+The ledger is a mark on the node itself, made in one request with the cordon, so that there is never one without the other.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
+
+# A node with this label was cordoned by us: of which run it says, and its annotations until when and by whom.
+CORDONED = f"{marks.DOMAIN}/cordoned-by"
+
+
+def cordon(client: Client, node: str, run_id: str, deadline_s: float) -> None:
+    """KubeError where somebody else has cordoned the node: it would not be ours to give back."""
+    found = client.get(_path(node))
+    if (found.get("spec") or {}).get("unschedulable"):
+        raise KubeError("node_cordoned", f"{client.name}: node {node} is cordoned already, and not by this run")
+    mark = {marks.EXPIRES: str(int(time.time() + deadline_s)), marks.CONTROLLER: driver.of()}
+    metadata = {"labels": {CORDONED: run_id}, "annotations": mark, "resourceVersion": found["metadata"]["resourceVersion"]}
+    client.patch(_path(node), {"metadata": metadata, "spec": {"unschedulable": True}})
+
+
+def guarded(node: str, run_id: str) -> Object:
+    """What a guardian (module_utils/cordon_guardian.py) must know to give a cordon back."""
+    return {"node": node, "run": run_id, "label": CORDONED, "annotations": [marks.EXPIRES, marks.CONTROLLER]}
+
+
+def uncordon(client: Client, node: str, run_id: str = "") -> bool:
+    """Give a node back that a run holds, or any; whether it takes pods again."""
+    found = client.get(_path(node))
+    holder = (found["metadata"].get("labels") or {}).get(CORDONED)
+    if holder is None or (run_id and holder != run_id):
+        return not (found.get("spec") or {}).get("unschedulable")
+    metadata = {"labels": {CORDONED: None}, "annotations": {marks.EXPIRES: None, marks.CONTROLLER: None}}
+    found = client.patch(_path(node), {"metadata": metadata, "spec": {"unschedulable": None}})
+    return not (found.get("spec") or {}).get("unschedulable")
+
+
+def held(client: Client, run_id: str = "") -> list[Object]:
+    """The nodes that a run, or any, has cordoned; none where we may not look."""
+    try:
+        pages = client.pages("/api/v1/nodes", labelSelector=f"{CORDONED}={run_id}" if run_id else CORDONED)
+        return [node for page in pages for node in page["items"]]
+    except KubeError as error:
+        if error.status in (403, 404):
+            return []
+        raise
+
+
+def give_back(client: Client, nodes: t.Iterable[Object]) -> list[str]:
+    """Uncordon these; what was done, in words."""
+    done = []
+    for node in nodes:
+        name = node["metadata"]["name"]
+        uncordon(client, name)
+        done.append(f"{client.name}: uncordoned node {name} of run {node['metadata']['labels'][CORDONED]}")
+    return done
+
+
+def abandoned(client: Client) -> list[Object]:
+    """Those for which nobody will come."""
+    return [node for node in held(client) if marks.abandoned(node)]
+
+
+def _path(node: str) -> str:
+    return f"/api/v1/nodes/{node}"

@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster says of the sharing system that is installed there, for sharing/preflight.py. Nothing is made.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import SharingCluster, is_ready
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import preflight, scraped
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PLUGIN, SCHEDULER
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.settled import PREFIX, Settled
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
+
+GIB = float(1 << 30)
+
+
+def facts(client: Client, cluster: SharingCluster, asked: Settled, wanted: inventory.Wanted) -> preflight.Facts:
+    """KubeError where the API does not let us see it."""
+    system = asked.system
+    there = inventory.meant(client, wanted, system.resource)
+    nodes = [node for node in there if not wanted.names or node.name in wanted.names]
+    daemons = {what: _daemons(client, system, what) for what in (SCHEDULER, PLUGIN)}
+    memory: dict[str, float] = {}
+    gpus: dict[str, int] = {}
+    answering = []
+    for one in daemons[SCHEDULER] if "metrics" in system.has else ():
+        answer = cluster.ask(one.name, str(system.scheduler["metrics"]))
+        said = scraped.parse(answer.text, system.metrics) if answer.status == 200 else None
+        if said is None or said.wrong:
+            continue
+        answering.append(one.name)
+        sizes = [series.value for series in said.of("gpu_memory_total_bytes")]
+        if sizes:
+            memory[one.node], gpus[one.node] = max(sizes) / GIB, len(sizes)
+    product = str(system.expects.get("product_label", ""))
+    places = [preflight.Place(node.name, node.devices, _gpus(node, system, gpus), node.labels.get(product, "")) for node in nodes]
+    named = {f"{PREFIX}{name}": node for name, node in asked.nodes.items()}
+    return preflight.Facts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named)
+
+
+def _gpus(node: inventory.Node, system: System, counted: t.Mapping[str, int]) -> int | None:
+    """How many GPUs a node has, by the label of its feature discovery, else as its scheduler counts them."""
+    try:
+        return int(node.labels[str(system.expects.get("gpus_label", ""))])
+    except (KeyError, ValueError):
+        return counted.get(node.name)
+
+
+def _daemons(client: Client, system: System, what: str) -> list[preflight.Daemon]:
+    of: t.Mapping[str, t.Any] = getattr(system, what)
+    if not of:
+        return []
+    pages = client.pages(cleanup.path("/api/v1", system.namespace, "pods"), labelSelector=str(of["selector"]))
+    return [_daemon(item) for page in pages for item in page["items"] if not item["metadata"].get("deletionTimestamp")]
+
+
+def _daemon(item: Object) -> preflight.Daemon:
+    spec = item["spec"]
+    env = {one["name"]: None if "valueFrom" in one else str(one.get("value", "")) for c in spec["containers"] for one in c.get("env") or ()}
+    images = tuple(str(one.get("image")) for one in spec["containers"])
+    name, node = str(item["metadata"]["name"]), str(spec.get("nodeName") or "")
+    return preflight.Daemon(name, node, is_ready(item), bool(spec.get("hostPID")), env, images)

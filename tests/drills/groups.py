@@ -1,0 +1,163 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What groups print that train, and tables of HCCL, changed in one thing each: read by the probes and judged as in a run. Nothing is
+launched."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, hccl
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from harness import report_samples as samples
+from harness import trained
+
+Record = dict[str, t.Any]
+FINE = {"PASS", "SKIPPED"}
+
+
+def expected(stage: str, value: float, **match: t.Any) -> expectations.Expectations:
+    of = {"stage": stage, "check": "all_reduce", **match}
+    return expectations.Expectations([expectations.Expectation("drill", of, "busbw", value, "GB/s", "the drill", "2026-11", "measured")])
+
+
+def words(folder: pathlib.Path, stage: str, seen: list[Record], known: expectations.Expectations) -> set[str]:
+    """The verdicts of what the head of a group says."""
+    items = [
+        {"stage": stage, "target": "gpu-01", **{key: one[key] for key in ("check", "variant", "subject")}}
+        for one in seen
+        if one["check"] != "localise"
+    ]
+    run = Run(folder, samples.RUN)
+    run.dir.mkdir(parents=True, exist_ok=True)
+    completer = Completer(run, stage, "gpu-01", "ssh", {(i["check"], i["variant"], i["subject"]["id"]): i for i in items})
+    plan = samples.plan(["gpu-01"], [stage], items=items)
+    made = [completer.complete(one) for one in seen]
+    return {v["verdict"] for v in verdict.judge(plan, made, lambda *_who: known, stages=[registry.shipped()[stage]]).verdicts}
+
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+DDP_HEALTHY: list[tuple[str, dict[str, t.Any]]] = [
+    ("two nodes with two GPUs each", {}),
+    (
+        "gloo, which has no bfloat16",
+        {"change": trained.one_of("checked", 1, elements=0, unsupported="Invalid scalar type"), "given": {"backend": "gloo"}},
+    ),
+    ("a rank a little slower than the others", {"change": trained.one_of("pace", 2, compute_ms=31.0)}),
+]
+DDP_FAULTS: list[tuple[str, dict[str, t.Any]]] = [
+    ("a rank on a node that nobody asked for", {"change": trained.on_another_node}),
+    ("two groups of two in place of one of four", {"change": trained.of_another_world}),
+    ("a rank that stands twice", {"change": trained.twice}),
+    ("two ranks on one GPU", {"change": trained.on_one_gpu}),
+    ("a rank that is killed when all was measured", {"change": trained.killed_later, "rc": 1}),
+    ("a bad exit status behind good words", {"rc": 1}),
+    ("verdict from a cut output", {"change": trained.one_of("end", 3)}),
+    ("no output, and exit status 0", {"change": lambda _one: []}),
+    ("one wrong value of millions", {"change": trained.one_of("checked", 0, wrong=1, ranks=[2], example="element 7")}),
+    ("an operation that was not compared", {"change": trained.one_of("checked", 3)}),
+    ("one type compared twice, the other never", {"change": trained.one_of("checked", 3, type="int32")}),
+    ("a round less than asked", {"change": trained.one_of("checked", 2, elements=4096 * trained.WORLD * 2)}),
+    ("no value was compared: none is wrong", {"change": trained.one_of("checked", 2, elements=0)}),
+    ("a broken device says so", {"change": trained.one_of("checked", 0, elements=0, unsupported="operation not supported")}),
+    ("a missed threshold", {"change": trained.one_of("bandwidth", 1, time_us=(1 << 22) / 8e4, algbw=80.0, busbw=120.0)}),
+    ("a size that is missing", {"change": trained.one_of("bandwidth", 1)}),
+    ("bits taken for bytes", {"change": trained.one_of("bandwidth", 1, algbw=800.0, busbw=1200.0)}),
+    ("no time at all", {"change": trained.one_of("bandwidth", 1, time_us=0)}),
+    ("parameters that are not the same on all ranks", {"change": trained.one_of("training", 0, identical=False, odd=[3], differs_at=4)}),
+    ("a loss that is not finite", {"change": trained.one_of("training", 0, finite=False, first=None, last=None)}),
+    ("a loss that does not fall, and a limit that it meets", {"change": trained.one_of("training", 0, last=0.95, limit=1.0)}),
+    ("a training of three steps", {"change": trained.one_of("training", 0, steps=3)}),
+    ("a training that was not done", {"change": trained.one_of("training", 0)}),
+    ("a straggler that says it is none", {"change": trained.one_of("pace", 3, compute_ms=36.0, straggler=False)}),
+    ("a rank whose pace nobody took", {"change": trained.one_of("pace", 3)}),
+]
+
+
+def trains(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
+    said = trained.told(**given)
+    head = t.cast(ddp.Trainer, said.head)
+    checks = ddp.default_checks(head.params)
+    seen = [head._observed_of(check, said, said.job.seats, [0, 1], {}) for check in checks]
+    return words(folder, "ddp", [*seen, *said.findings(checks[0])], expected("ddp", 150.0, size=1 << 22))
+
+
+# HCCL -----------------------------------------------------------------------------------------------------------------
+
+TABLE = (
+    "the minbytes is 33554432, maxbytes is 67108864, iters is 20, warmup_iters is 5\n"
+    "data_size(Bytes): |   aveg_time(us): | alg_bandwidth(GB/s): | check_result:\n"
+    "33554432          | 1315.10        | 25.51474             | success\n"
+    "67108864          | 2630.20        | 25.51474             | success\n"
+)
+ENDS = "".join(f"gpufleet: rank {rank} on npu-0{rank // 2 + 1} ended with status 0.\n" for rank in range(4))
+HCCL_HEALTHY: list[tuple[str, dict[str, t.Any]]] = [
+    ("two nodes with two NPUs each", {}),
+    ("GB/s of 2^30 bytes", {"out": TABLE.replace("25.51474", "23.76245")}),
+]
+HCCL_FAULTS: list[tuple[str, dict[str, t.Any]]] = [
+    ("every rank alone, each with a fine table", {"out": TABLE * 4}),
+    ("a whole table of half of the ranks", {"err": ENDS[: len(ENDS) // 2]}),
+    ("a whole table, and no rank that says how it ended", {"err": ""}),
+    ("all ranks on the first node", {"err": ENDS.replace("npu-02", "npu-01")}),
+    ("a rank that was killed behind a whole table", {"err": f"{ENDS[:-3]}137.\n", "rc": 137}),
+    ("wrong results", {"out": TABLE.replace("success\n", "failed\n", 1)}),
+    ("wrong values that only a rank tells", {"out": TABLE + "local rank_id 1, check result failed, 8192 | 1.0 | 1.0 | failed\n"}),
+    ("results that nobody checked", {"out": TABLE.replace("success", "NULL")}),
+    ("verdict from a truncated log", {"out": TABLE[:-20]}),
+    ("a size of the sweep is missing", {"out": "".join(TABLE.splitlines(True)[:3])}),
+    ("a smaller sweep than asked for", {"sizes": ("32M", "1G")}),
+    ("a missed threshold", {"out": TABLE.replace("2630.20        | 25.51474", "5260.40        | 12.75737")}),
+    ("a bandwidth that does not belong to its time", {"out": TABLE.replace("| 25.51474", "| 55.51474", 1)}),
+    ("missing log counted as healthy", {"out": ""}),
+    ("usage text with exit status 0", {"out": "USAGE: ./test \n"}),
+    ("a fine table and a bad exit status", {"rc": 3}),
+    ("a fine table behind the deadline", {"timed_out": True}),
+]
+PARAMS: Record = {
+    "env": {}, "mpirun": "mpirun", "mpi_args": [], "token": "", "key": None, "group": "hccl", "ssh_args": [], "members": [], "factor": 2,
+    "iterations": 20, "warmup": 5, "reduction": "sum", "extra_args": [], "binary_dir": "", "floors": [],
+}  # fmt: skip
+
+
+def exchanges(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
+    given = {"out": TABLE, "err": ENDS, "rc": 0, "timed_out": False, **given}
+    sizes = given.pop("sizes", ("32M", "64M"))
+    head = hccl.Head(PARAMS, Node(60), None)
+    head.launcher.version = "Hydra 4.3.2"
+    head.group.folder, head.group.ssh = "/nonexistent/folder", ["ssh"]
+    head.group.seats = [
+        group.Seat(f"gpu-0{n}", f"10.0.0.{n}", hostname=f"npu-0{n}", local=n == 1, gpus=["a", "b"], gpu="Ascend 910B3") for n in (1, 2)
+    ]
+    slots, check = range(2), {"check": "all_reduce", "variant": "gpus=all type=fp32"}
+    argv = ["mpirun", "-n", "4", *launching.watched(["all_reduce_test"])]
+    job = launching.Job([launching.Command(argv, {})], head.group.seats, 4, 30, "")
+    job.order = {"sizes": [hccl.nccl.size(word) for word in sizes]}
+    for name, value in given.items():
+        setattr(job, name, value)
+    context = head._context("all_reduce", {"type": "fp32"}, head.group.seats, [*slots])
+    seen = head._observed(check, head._read(job), context, {})
+    return words(folder, "hccl", [seen], expected("hccl", 38.0, size=64 << 20))
+
+
+def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
+    """How many faults were planted, which of them are accepted all the same, and which healthy groups are not."""
+    accepts, rejects = [], []
+    parts = (("ddp", trains, DDP_HEALTHY, DDP_FAULTS), ("hccl", exchanges, HCCL_HEALTHY, HCCL_FAULTS))
+    for stage, judged, healthy, faults in parts:
+        for number, (what, given) in enumerate((*healthy, *faults)):
+            found = judged(folder / f"{stage}-{number}", given)
+            if number < len(healthy) and not found <= FINE:
+                rejects.append(f"{stage}: {what}: {', '.join(sorted(found))}")
+            elif number >= len(healthy) and not found & {"FAIL", "UNKNOWN"}:
+                accepts.append(f"{stage}: {what}: {', '.join(sorted(found))}")
+    return len(DDP_FAULTS) + len(HCCL_FAULTS), accepts, rejects

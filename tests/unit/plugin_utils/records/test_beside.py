@@ -1,0 +1,135 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a second process does is the same as what is done here, whatever becomes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal
+from harness import report_samples as samples
+
+
+@pytest.fixture(params=["two processes", "one"])
+def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The runner of tests has threads of its own, which hold nothing that a copy would wait for."""
+    two = request.param == "two processes"
+    monkeypatch.setattr(beside.threading, "active_count", lambda: 1)
+    monkeypatch.setattr(beside.os, "sched_getaffinity", lambda _pid: {0, 1} if two else {0})
+    return str(request.param)
+
+
+def test_the_parts_are_the_same_whoever_makes_them(processes: str) -> None:
+    here = os.getpid()
+
+    def work() -> t.Iterator[t.Any]:
+        yield os.getpid() == here
+        yield {"a": [1, 2.5, None, "\ud800"]}
+        yield []
+
+    with Beside(work) as other:
+        first, *rest = other.parts()
+    assert rest == [{"a": [1, 2.5, None, "\ud800"]}, []] and first == (processes == "one")
+
+
+@pytest.mark.parametrize("processes", ["two processes"], indirect=True)
+def test_what_goes_wrong_there_is_done_here(processes: str) -> None:
+    here = os.getpid()
+
+    def killed() -> t.Iterator[int]:
+        yield 1
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield 2
+
+    def wrong() -> t.Iterator[int]:
+        yield 1
+        raise ValueError("the disk is full")
+
+    with Beside(killed) as other:
+        assert list(other.parts()) == [1, 2]
+    with Beside(wrong) as other, pytest.raises(ValueError, match="the disk is full"):
+        list(other.parts())
+
+
+@pytest.mark.parametrize("processes", ["two processes"], indirect=True)
+def test_who_is_not_waited_for_ends(processes: str) -> None:
+    with pytest.raises(KeyError), Beside(lambda: [bytes(1 << 20)] * 4) as other:
+        raise KeyError
+    with pytest.raises(ChildProcessError):
+        os.waitpid(other._child, os.WNOHANG)
+
+
+def journal(folder: pathlib.Path) -> Journal:
+    (folder / "plan.json").write_text("{}")
+    made = Journal(folder / "journal.jsonl")
+    whom = [{"kind": "gpu", "id": f"a/gpu/{number}", "members": []} for number in range(40)]
+    made.append(samples.measurement("a", "gemm", "bf16", subject=one, reason="\u00fc") for one in whom)
+    return made
+
+
+PARENT = """
+import sys, threading, time
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
+beside.os.sched_getaffinity = lambda _pid: {0, 1}
+def work():
+    time.sleep(600)
+    yield 1
+other = beside.Beside(work)
+print(other._child, flush=True)
+time.sleep(600)
+"""
+
+
+def test_it_does_not_outlive_a_parent_that_is_killed() -> None:
+    """Else it wrote verdicts of a run that somebody has resumed by then."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout
+    child = int(parent.stdout.readline())
+    stat = pathlib.Path(f"/proc/{child}/stat")
+    assert child and stat.exists()
+    parent.kill()
+    parent.communicate()
+    until = time.monotonic() + 60
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":  # whoever takes it over may reap it late
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_journal_is_the_same_read_by_two(processes: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = journal(tmp_path)
+    alone = one.examine()
+    monkeypatch.setattr(beside, "BYTES", 1)
+    monkeypatch.setattr(beside, "TOGETHER", 3)
+    assert one.examine() == alone and alone[2].whole == len(alone[0]) == 40 and not alone[1]
+
+
+@pytest.mark.parametrize("line", [1, 19, 20, 21, 39])
+@pytest.mark.parametrize("how", ["changed", "cut", "empty", "unchained", "strange", "gone"])
+def test_of_a_journal_that_was_changed_the_same_is_said(
+    processes: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, line: int, how: str
+) -> None:
+    one = journal(tmp_path)
+    lines = one.path.read_bytes().splitlines(keepends=True)
+    record = json.loads(lines[line])
+    lines[line] = {
+        "changed": lines[line].replace(b"bf16", b"bf17"), "cut": lines[line][:100], "empty": b"\n" + lines[line],
+        "unchained": json.dumps({k: v for k, v in record.items() if k != "chain"}).encode() + b"\n",
+        "strange": json.dumps({**record, "more": 1}).encode() + b"\n", "gone": b"",
+    }[how]  # fmt: skip
+    one.path.write_bytes(b"".join(lines))
+    alone = one.examine()
+    monkeypatch.setattr(beside, "BYTES", 1)
+    assert one.examine() == alone
+    assert how == "empty" or alone[2].broken or alone[1] or alone[2].whole < 40

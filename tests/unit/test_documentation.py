@@ -1,0 +1,88 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What modules say of their options is what they take, and nothing is said twice that several share."""
+
+from __future__ import annotations
+
+import collections
+import importlib
+import json
+import pathlib
+import typing as t
+
+import pytest
+import yaml
+from ansible.module_utils import basic
+
+PACKAGE = "ansible_collections.gpufleet.acceptance.plugins"
+PLUGINS = pathlib.Path(__file__).resolve().parents[2] / "plugins"
+NAMES = sorted(path.stem for path in (PLUGINS / "modules").glob("*.py") if path.stem != "__init__")
+# Those that take their arguments themselves; the others are doors of the controller, whose actions do.
+TAKING = [name for name in NAMES if "\ndef main(" in (PLUGINS / "modules" / f"{name}.py").read_text(encoding="utf-8")]
+
+
+class Taken(Exception):
+    """In place of a module that runs."""
+
+
+def written(name: str) -> dict[str, t.Any]:
+    """A module's documentation as it stands in its file."""
+    module = importlib.import_module(f"{PACKAGE}.modules.{name}")
+    return t.cast("dict[str, t.Any]", yaml.safe_load(module.DOCUMENTATION))
+
+
+def documented(name: str) -> dict[str, t.Any]:
+    """The options of a module, with those of the fragments that it names."""
+    own = written(name)
+    fragments = own.get("extends_documentation_fragment") or []
+    found: dict[str, t.Any] = {}
+    for fragment in [fragments] if isinstance(fragments, str) else fragments:
+        file, _dot, section = fragment.removeprefix("gpufleet.acceptance.").partition(".")
+        holder = importlib.import_module(f"{PACKAGE}.doc_fragments.{file}").ModuleDocFragment
+        of = yaml.safe_load(getattr(holder, section.upper() or "DOCUMENTATION")).get("options", {})
+        assert not found.keys() & of.keys(), f"{name}: two of its fragments have {sorted(found.keys() & of.keys())}"
+        found.update(of)
+    return {**found, **(own.get("options") or {})}
+
+
+def essence(options: dict[str, t.Any], sub: str) -> dict[str, t.Any]:
+    """What of options can be wrong."""
+    return {
+        name: {
+            "type": of.get("type", "str"),
+            "required": bool(of.get("required")),
+            # Ansible fills the defaults of suboptions into that of their option, in the very dict, wherever arguments are validated.
+            "default": of.get("default") is not None if of.get(sub) else of.get("default"),
+            "choices": of.get("choices"),
+            "elements": of.get("elements"),
+            "aliases": of.get("aliases") or [],
+            "options": essence(of.get(sub) or {}, sub),
+        }
+        for name, of in options.items()
+    }
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_a_module_takes_what_it_documents(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, t.Any] = {}
+
+    def take(_self: t.Any, argument_spec: dict[str, t.Any], **_more: t.Any) -> None:
+        taken.update(argument_spec)
+        raise Taken
+
+    module = importlib.import_module(f"{PACKAGE}.modules.{name}")
+    monkeypatch.setattr(basic.AnsibleModule, "__init__", take)
+    with pytest.raises(Taken):
+        module.main()
+    assert essence(taken, "options") == essence(documented(name), "suboptions")
+
+
+def test_what_three_modules_share_is_a_fragment() -> None:
+    said: dict[str, list[str]] = collections.defaultdict(list)
+    for name in NAMES:
+        own = written(name)
+        blocks = {**(own.get("options") or {}), "attributes": own.get("attributes")}
+        for option, of in blocks.items():
+            if of:
+                said[f"{option}: {json.dumps(of, sort_keys=True)}"].append(name)
+    assert {block: names for block, names in said.items() if len(names) > 2} == {}
