@@ -16,35 +16,12 @@ description:
   - Where the group is slow, or fails and does not say whose fault it is, parts of it are measured, as by
     M(gpufleet.acceptance.nccl_fabric).
   - A slow result is a result. The module fails only where it was called wrongly.
-extends_documentation_fragment: gpufleet.acceptance.probe
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+  - gpufleet.acceptance.gpus.mig
+  - gpufleet.acceptance.group
+  - gpufleet.acceptance.group.search
 options:
-  members:
-    description: The nodes of the group in the order of its ring. Only the head has it.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      name:
-        description: The name by which the node is told.
-        type: str
-        required: true
-      address:
-        description: Where the head finds it.
-        type: str
-        required: true
-      hostname:
-        description: What it calls itself, as nccl-tests prints it. Asked of the node over SSH where it is not given.
-        type: str
-      gpus:
-        description: How many GPUs it has, where there is no O(token).
-        type: int
-      local:
-        description: Whether it is the head itself.
-        type: bool
-        default: false
-      problem:
-        description: Why it is known not to take part.
-        type: str
   group:
     description: What the group is called in the result.
     type: str
@@ -54,9 +31,11 @@ options:
     type: str
     default: all
   backend:
-    description: What carries the collectives. C(gloo) trains on the CPUs.
+    description: >-
+      What carries the collectives, V(nccl) of GPUs or V(hccl) of Ascend NPUs with torch_npu; V(auto) is the one of what the nodes have.
+      V(gloo) trains on the CPUs.
     type: str
-    choices: [nccl, gloo, hccl]
+    choices: [nccl, gloo, hccl, auto]
     default: nccl
   python:
     description: The interpreter that has PyTorch, the same path on every node. Empty for C(python3) in the C(PATH).
@@ -155,90 +134,6 @@ options:
     description: Deadline of one launch in seconds.
     type: float
     default: 900.0
-  localise:
-    description: Whether to measure parts of a group that is slow, or fails and does not say whose fault it is.
-    type: bool
-    default: true
-  repeats:
-    description: Launches of each test of the search. Ten find a link that fails every second time.
-    type: int
-    default: 10
-  parallel:
-    description: How many launches of the search may run at the same time.
-    type: int
-    default: 64
-  env:
-    description: Environment variables for every rank, C(NCCL_ALGO) for example.
-    type: dict
-    default: {}
-  ssh_args:
-    description: More arguments for the ssh by which nodes are entered.
-    type: list
-    elements: str
-    default: []
-  gpu_count:
-    description: How many GPUs the node must have. A node with another number takes no part.
-    type: int
-  mig:
-    description:
-      - Whether GPUs may be partitioned by MIG. Where they may, a node on which it is on is skipped, since there are no whole GPUs to
-        measure. Where they may not, it is an error.
-    type: str
-    choices: [refused, allowed]
-    default: refused
-  nvidia_smi:
-    description: The nvidia-smi program.
-    type: str
-    default: nvidia-smi
-  join_timeout:
-    description: How many seconds head and members wait for one another.
-    type: float
-    default: 120.0
-  floors:
-    description: What the bus bandwidth should be, in GB/s, as O(floors[].match), O(floors[].value), O(floors[].rank).
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      match:
-        description: The keys that select it, among them C(size).
-        type: dict
-        required: true
-      value:
-        description: GB/s.
-        type: float
-        required: true
-      rank:
-        description: Of several that match, the one of the highest rank holds.
-        type: int
-        default: 0
-  topology:
-    description: The leaf switch of each node, by name, as far as known.
-    type: dict
-    default: {}
-  token:
-    description: Set by the acceptance run. With it every node runs the module, and lets the head in.
-    type: str
-    default: ""
-  key:
-    description: Set by the acceptance run. An SSH key that is good for this group and its time only.
-    type: dict
-    suboptions:
-      public:
-        description: The public half, on a member.
-        type: str
-      private:
-        description: The private half, on the head.
-        type: str
-      from:
-        description: Addresses from which it is good.
-        type: list
-        elements: str
-        default: []
-      seconds:
-        description: How long it is good.
-        type: float
-        default: 0.0
 """
 
 EXAMPLES = r"""
@@ -320,12 +215,12 @@ PROBE = "ddp"
 OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
 TYPES = ["int32", "int64", "float32", "float64", "float16", "bfloat16"]
 OPTIONS = {
-    **{name: option for name, option in membership.OPTIONS.items() if name not in ("mpirun", "mpi_args")},
+    **{name: option for name, option in membership.OPTIONS.items() if name not in membership.MPI},
+    **membership.SEARCH,
     "checks": runner.CHECKS,
     "group": {"type": "str", "default": "ddp"},
-    "topology": {"type": "dict", "default": {}},
     "gpus": {"type": "str", "default": "all"},
-    "backend": {"type": "str", "choices": ["nccl", "gloo", "hccl"], "default": "nccl"},
+    "backend": {"type": "str", "choices": ["nccl", "gloo", "hccl", "auto"], "default": "nccl"},
     "python": {"type": "str", "default": ""},
     "rendezvous": {"type": "str", "choices": ["c10d", "static"], "default": "c10d"},
     "port": {"type": "int", "default": 29500},
@@ -347,9 +242,6 @@ OPTIONS = {
     "results_dir": {"type": "str", "default": ""},
     "collective_timeout": {"type": "float", "default": 60.0},
     "test_timeout": {"type": "float", "default": 900.0},
-    "localise": {"type": "bool", "default": True},
-    "repeats": {"type": "int", "default": 10},
-    "parallel": {"type": "int", "default": 64},
 }
 
 

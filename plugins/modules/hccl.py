@@ -16,79 +16,18 @@ description:
   - Where the group misses the floor that O(floors) gives it, hangs or breaks, parts of it are measured, many at the same time, until
     it is known which node, NPU, path or switch is to blame.
   - A slow result is a result. The module fails only where it was called wrongly.
-extends_documentation_fragment: [gpufleet.acceptance.probe, gpufleet.acceptance.group]
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+  - gpufleet.acceptance.gpus.mig
+  - gpufleet.acceptance.group
+  - gpufleet.acceptance.group.mpi
+  - gpufleet.acceptance.group.search
+  - gpufleet.acceptance.hccl
 options:
   group:
     description: What the group is called in the result.
     type: str
     default: hccl
-  ops:
-    description: Collectives to measure, where O(checks) is not given.
-    type: list
-    elements: str
-    choices:
-      [all_gather, all_gatherv, all_reduce, alltoall, alltoallv, alltoallvc, broadcast, reduce, reduce_scatter, reduce_scatterv, scatter]
-    default: [all_reduce]
-  gpus:
-    description: How many NPUs of a node take part, V(all) or a number, where O(checks) is not given.
-    type: str
-    default: all
-  sizes:
-    description:
-      - Smallest and largest message, V(8K:64M) for example, where O(checks) is not given.
-      - V(auto) as largest is the largest power of two that fits, 16 GiB at most.
-    type: str
-    default: 8K:64M
-  type:
-    description: Data type, as hccl_test names it, where O(checks) is not given.
-    type: str
-    default: fp32
-  reduction:
-    description: What the collectives compute that compute anything.
-    type: str
-    choices: [sum, prod, max, min]
-    default: sum
-  factor:
-    description: Each message is this many times the one before.
-    type: int
-    default: 2
-  iterations:
-    description: Timed iterations per message size. V(0) leaves it to hccl_test.
-    type: int
-    default: 20
-  warmup:
-    description: Iterations before the clock starts. V(0) leaves it to hccl_test.
-    type: int
-    default: 5
-  binary_dir:
-    description: Folder of the hccl_test programs; empty to look them up in C(PATH).
-    type: str
-    default: ""
-  extra_args:
-    description: More arguments for hccl_test. With C(-c 0) nothing is checked, and the result is V(unchecked).
-    type: list
-    elements: str
-    default: []
-  test_timeout:
-    description: Deadline of one launch in seconds.
-    type: float
-    default: 600.0
-  localise:
-    description: Whether to search for the cause where the group misses its floor.
-    type: bool
-    default: true
-  repeats:
-    description: Launches of each test of the search. Ten find a link that fails every second time.
-    type: int
-    default: 10
-  parallel:
-    description: How many launches of the search may run at the same time.
-    type: int
-    default: 64
-  topology:
-    description: The leaf switch of each node, by name, as far as known.
-    type: dict
-    default: {}
 """
 
 EXAMPLES = r"""
@@ -171,22 +110,9 @@ PROBE = "hccl"
 OPTIONS = {
     **membership.OPTIONS,
     "checks": runner.CHECKS,
-    "ops": {"type": "list", "elements": "str", "choices": list(hccl.OPS), "default": ["all_reduce"]},
-    "gpus": {"type": "str", "default": "all"},
-    "sizes": {"type": "str", "default": "8K:64M"},
-    "type": {"type": "str", "default": "fp32"},
-    "reduction": {"type": "str", "choices": ["sum", "prod", "max", "min"], "default": "sum"},
-    "factor": {"type": "int", "default": 2},
-    "iterations": {"type": "int", "default": 20},
-    "warmup": {"type": "int", "default": 5},
-    "binary_dir": {"type": "str", "default": ""},
-    "extra_args": {"type": "list", "elements": "str", "default": []},
-    "test_timeout": {"type": "float", "default": 600.0},
+    **hccl.OPTIONS,
+    **membership.SEARCH,
     "group": {"type": "str", "default": "hccl"},
-    "localise": {"type": "bool", "default": True},
-    "repeats": {"type": "int", "default": 10},
-    "parallel": {"type": "int", "default": 64},
-    "topology": {"type": "dict", "default": {}},
 }
 
 

@@ -13,72 +13,12 @@ description:
   - Runs CANN's hccl_test with one rank for each NPU of this node, started by mpirun, and returns every row that was printed, with the bus
     bandwidth that follows from it and the state of the NPUs before, during and after.
   - A slow result is a result. The module fails only where it was called wrongly.
-extends_documentation_fragment: gpufleet.acceptance.probe
+extends_documentation_fragment: [gpufleet.acceptance.probe, gpufleet.acceptance.group.mpi, gpufleet.acceptance.hccl]
 options:
-  ops:
-    description: Collectives to measure, where O(checks) is not given.
-    type: list
-    elements: str
-    choices:
-      [all_gather, all_gatherv, all_reduce, alltoall, alltoallv, alltoallvc, broadcast, reduce, reduce_scatter, reduce_scatterv, scatter]
-    default: [all_reduce]
-  gpus:
-    description: How many NPUs of a node take part, V(all) or a number, where O(checks) is not given.
-    type: str
-    default: all
-  sizes:
-    description:
-      - Smallest and largest message, V(8K:64M) for example, where O(checks) is not given.
-      - V(auto) as largest is the largest power of two that fits, 16 GiB at most.
-    type: str
-    default: 8K:64M
-  type:
-    description: Data type, as hccl_test names it, where O(checks) is not given.
-    type: str
-    default: fp32
-  reduction:
-    description: What the collectives compute that compute anything.
-    type: str
-    choices: [sum, prod, max, min]
-    default: sum
-  factor:
-    description: Each message is this many times the one before.
-    type: int
-    default: 2
-  iterations:
-    description: Timed iterations per message size. V(0) leaves it to hccl_test.
-    type: int
-    default: 20
-  warmup:
-    description: Iterations before the clock starts. V(0) leaves it to hccl_test.
-    type: int
-    default: 5
-  binary_dir:
-    description: Folder of the hccl_test programs; empty to look them up in C(PATH).
-    type: str
-    default: ""
-  extra_args:
-    description: More arguments for hccl_test. With C(-c 0) nothing is checked, and the result is V(unchecked).
-    type: list
-    elements: str
-    default: []
-  test_timeout:
-    description: Deadline of one launch in seconds.
-    type: float
-    default: 600.0
   env:
     description: Environment variables for every rank.
     type: dict
     default: {}
-  mpirun:
-    description: The launcher. Its kind and version are found out.
-    type: str
-    default: mpirun
-  mpi_args:
-    description: More arguments for the launcher, as it understands them.
-    type: list
-    elements: str
-    default: []
   gpu_count:
     description: How many NPUs the node must have. A node with another number is an error. V(0) says that it has none.
     type: int
@@ -152,27 +92,16 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership, runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl, hccl_local
 
 # The file in probes/ that does the work on a node.
 PROBE = "hccl_local"
 OPTIONS = {
     "checks": runner.CHECKS,
-    "ops": {"type": "list", "elements": "str", "choices": list(hccl.OPS), "default": ["all_reduce"]},
-    "gpus": {"type": "str", "default": "all"},
-    "sizes": {"type": "str", "default": "8K:64M"},
-    "type": {"type": "str", "default": "fp32"},
-    "reduction": {"type": "str", "choices": ["sum", "prod", "max", "min"], "default": "sum"},
-    "factor": {"type": "int", "default": 2},
-    "iterations": {"type": "int", "default": 20},
-    "warmup": {"type": "int", "default": 5},
-    "binary_dir": {"type": "str", "default": ""},
-    "extra_args": {"type": "list", "elements": "str", "default": []},
-    "test_timeout": {"type": "float", "default": 600.0},
+    **hccl.OPTIONS,
+    **membership.MPI,
     "env": {"type": "dict", "default": {}},
-    "mpirun": {"type": "str", "default": "mpirun"},
-    "mpi_args": {"type": "list", "elements": "str", "default": []},
     "gpu_count": {"type": "int"},
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
 }

@@ -14,7 +14,11 @@ description:
     whether products are right, the loss falls, and all GPUs give the same bits for the same seed.
   - A GPU that gives other bits than most is named. Where two differ and nothing says which of them is wrong, none is.
   - Needs PyTorch, 1.13 or later, in the chosen Python; for NPUs torch_npu.
-extends_documentation_fragment: gpufleet.acceptance.probe
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+  - gpufleet.acceptance.gpus
+  - gpufleet.acceptance.gpus.mig
+  - gpufleet.acceptance.gpus.torch
 options:
   types:
     description: Data types of the products, where O(checks) is not given; V(bf16), V(fp16), V(tf32), V(fp32), V(fp64) or V(fp8).
@@ -25,17 +29,8 @@ options:
     description: Sizes m x n x k of the products, where O(checks) is not given.
     type: str
     default: 8192x8192x8192
-  modes:
-    description: V(alone) is one GPU after the other, V(together) all at once; where O(checks) is not given.
-    type: list
-    elements: str
-    default: [alone, together]
   seconds:
     description: How long each product is timed, in seconds.
-    type: float
-    default: 1.0
-  warmup_seconds:
-    description: How long the GPU is kept busy before, so that clocks and power have settled.
     type: float
     default: 1.0
   steps:
@@ -69,28 +64,12 @@ options:
     type: str
     choices: [auto, cuda, npu, cpu]
     default: auto
-  python:
-    description: The Python interpreter that has PyTorch; empty for the one that Ansible uses on the node.
+  results_dir:
+    description: >-
+      A folder on the node where C(summary.json) and C(gpu_tests_result.json), or C(gpu_tests_skipped.json), are left, as acceptance
+      images name them. Empty for none.
     type: str
     default: ""
-  env:
-    description: Environment variables for the workload.
-    type: dict
-    default: {}
-  gpu_count:
-    description: How many GPUs the node must have. A node with another number is an error. V(0) says that it has none.
-    type: int
-  mig:
-    description:
-      - Whether GPUs may be partitioned by MIG. Where they may, a node on which it is on is skipped, since there are no whole GPUs to
-        measure. Where they may not, it is an error.
-    type: str
-    choices: [refused, allowed]
-    default: refused
-  nvidia_smi:
-    description: The nvidia-smi program.
-    type: str
-    default: nvidia-smi
   silence_timeout:
     description: How long the process of a GPU may say nothing before it is ended, in seconds.
     type: float
@@ -193,6 +172,7 @@ OPTIONS = {
     "gpu_count": {"type": "int"},
     "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
     "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
+    "results_dir": {"type": "str", "default": ""},
     "silence_timeout": {"type": "float", "default": 120.0},
     "test_timeout": {"type": "float", "default": 300.0},
 }

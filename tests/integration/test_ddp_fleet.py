@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import time
 import typing as t
@@ -29,7 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Small enough for four ranks on two cores, beside other tests. A CPU's pace scatters.
 SMALL = {
     "backend": "gloo", "python": pytorch.PYTHON, "elements": 4096, "rounds": 1, "types": ["int64", "float32"], "sizes": "64K:256K",
-    "collectives": ["all_reduce", "all_gather", "broadcast", "all_to_all"], "iterations": 3, "warmup": 1, "fill_seconds": 0.0, "steps": 12,
+    "collectives": ["all_reduce", "all_gather", "broadcast", "all_to_all"], "iterations": 3, "warmup": 1, "fill_seconds": 0.0, "steps": 20,
     "width": 32, "batch": 32, "straggler_percent": 100.0,
 }  # fmt: skip
 CHECKS = ("collectives", "all_reduce", "training", "pace")
@@ -45,9 +46,10 @@ def fleet(rig_fleet: Fleet) -> Fleet:
     return rig_fleet
 
 
-def train(fleet: Fleet, planted: dict[str, t.Any] | None = None, **options: t.Any) -> list[Observation]:
+def train(fleet: Fleet, planted: dict[str, t.Any] | None = None, ipv6: bool = False, **options: t.Any) -> list[Observation]:
     """What the head of a group says that reaches its nodes by SSH: this test is the head."""
-    members = [{"name": host, "address": fleet.address(host), "hostname": host, "gpus": 2} for host in fleet.hosts]
+    address = fleet.address6 if ipv6 else fleet.address
+    members = [{"name": host, "address": address(host), "hostname": host, "gpus": 2} for host in fleet.hosts]
     env = {PLANTED: json.dumps(planted)} if planted else {}
     wanted = {**SMALL, "members": members, "ssh_args": ["-F", str(fleet.ssh_config)], "env": env, "join_timeout": 90.0, "localise": False,
               "collective_timeout": 40.0, **options}  # fmt: skip
@@ -67,16 +69,17 @@ def nothing_left(fleet: Fleet, seconds: float = 60) -> None:
     until = time.monotonic() + seconds
     while True:
         running = [" ".join(argv)[:120] for host in fleet.hosts for argv in fleet.processes(host).values() if "sshd" not in argv[0]]
-        files = [line for host in fleet.hosts for line in fleet.inside(host, "find", "/tmp", "-mindepth", "1").split()]
+        files = [line for host in fleet.hosts for line in fleet.find(host, "/tmp", "-mindepth", "1")]
         if not running and not files:
             return
         assert time.monotonic() < until, (running, files)
         time.sleep(0.3)
 
 
+@pytest.mark.parametrize("ipv6", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("rendezvous", ["c10d", pytest.param("static", marks=pytest.mark.long)])
-def test_a_healthy_group_trains(fleet: Fleet, rendezvous: str) -> None:
-    seen = train(fleet, rendezvous=rendezvous)
+def test_a_healthy_group_trains(fleet: Fleet, rendezvous: str, ipv6: bool) -> None:
+    seen = train(fleet, ipv6=ipv6, rendezvous=rendezvous, straggler_percent=1000.0)  # others may be busy on these cores
     assert {one["check"]: one["outcome"] for one in seen} == dict.fromkeys(CHECKS, "measured"), seen
     assert {(row["op"], row["wrong"]) for row in of(seen, "collectives")["series"]} == {(op, 0) for op in SMALL["collectives"]}
     rows = of(seen, "all_reduce")["series"]
@@ -192,28 +195,77 @@ def test_bandwidth_between_nodes_without_nccl_tests(fleet: Fleet) -> None:
     nothing_left(fleet)
 
 
-def test_a_run_of_the_stage(fleet: Fleet, tmp_path: pathlib.Path) -> None:
+def command(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "acceptance.yml", **changes: t.Any) -> list[str]:
+    """A run of the stage over hosts that are planted as nodes with two GPUs."""
     for number, host in enumerate(fleet.hosts, 1):
         nodes.planted(fleet.plant(host), number, gpus=2)
     expected = {"id": "gloo", "match": {"stage": "ddp", "check": "all_reduce", "size": 256 << 10}, "metric": "busbw", "value": 0.0001,
                 "unit": "GB/s", "source": "test", "date": "2026-11", "confidence": "measured"}  # fmt: skip
     variables = {
-        "acceptance_results_dir": str(tmp_path), "acceptance_stages": ["ddp"], "acceptance_simulated": True,
+        "acceptance_results_dir": str(results), "acceptance_stages": ["ddp"], "acceptance_simulated": True,
         "acceptance_fabric_address": "{{ ansible_host }}", "acceptance_expectations": [expected], **nodes.tools_at("/opt/simulated/bin"),
-        **{f"ddp_{name}": value for name, value in SMALL.items()}, "ddp_results_dir": "/root/reports",
+        **{f"ddp_{name}": value for name, value in SMALL.items()}, **changes,
     }  # fmt: skip
-    playbook = [str(ROOT / ".venv/bin/ansible-playbook"), "acceptance.yml", "-i", str(fleet.inventory), "-e", json.dumps(variables)]
+    return [str(ROOT / ".venv/bin/ansible-playbook"), playbook, "-i", str(fleet.inventory), "-e", json.dumps(variables), *more]
+
+
+Records = t.List[t.Dict[str, t.Any]]
+
+
+def run(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "acceptance.yml", **changes: t.Any) -> tuple[Records, Records]:
+    """Verdicts and journal of a run that is accepted."""
     done = subprocess.run(
-        playbook, cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "20"}, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, stdin=subprocess.DEVNULL, timeout=300,
+        command(fleet, results, *more, playbook=playbook, **changes), cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "20"}, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=300,
     )  # fmt: skip
-    plans = list(tmp_path.glob("*/plan.json"))
-    assert len(plans) == 1, done.stdout[-3000:]
-    folder = plans[0].parent
-    verdicts = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
-    assert done.returncode == 0 and {v["verdict"] for v in verdicts} == {"PASS"}, done.stdout[-3000:]
+    plans = list(results.glob("*/plan.json"))
+    assert len(plans) == 1 and done.returncode == 0, done.stdout[-3000:]
+    texts = [(plans[0].parent / name).read_text() for name in ("verdicts.jsonl", "journal.jsonl")]
+    verdicts, journal = ([json.loads(line) for line in text.splitlines()] for text in texts)
+    assert {v["verdict"] for v in verdicts} == {"PASS"}, done.stdout[-3000:]
+    return verdicts, journal
+
+
+def test_a_run_of_the_stage(fleet: Fleet, tmp_path: pathlib.Path) -> None:
+    verdicts, _journal = run(fleet, tmp_path, ddp_results_dir="/root/reports")
     assert {v["check"] for v in verdicts} == {*CHECKS, "member"}
     left = json.loads(fleet.inside(fleet.hosts[0], "cat", "/root/reports/ddp_tests_result.json"))
     assert left["ok"] and left["world"] == 4
     fleet.inside(fleet.hosts[0], "rm", "-r", "/root/reports")
     nothing_left(fleet)
+
+
+def test_what_the_head_had_finished_is_taken_after_kill_9(fleet: Fleet, tmp_path: pathlib.Path) -> None:
+    """Of two launches the first is done when the controller is killed: the resume gives what it gave, and measures the other."""
+    twice = {"ddp_gpus": [1, 2]}
+    running = subprocess.Popen(
+        command(fleet, tmp_path, **twice), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    until = time.monotonic() + 240
+    while (text := said(fleet, fleet.hosts[0])).count('{"memo"') < len(CHECKS):
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    finished = [one["memo"]["observations"] for one in map(json.loads, text.splitlines()) if "memo" in one]
+    assert [[one["check"] for one in of] for of in finished] == [[check] for check in CHECKS]
+    run_id = next(tmp_path.glob("*/plan.json")).parent.name
+    _verdicts, journal = run(fleet, tmp_path, "-e", f"run_id={run_id}", playbook="playbooks/resume.yml", **twice)
+    group = {(m["check"], m["variant"]): m for m in journal if m["subject"]["kind"] == "group"}
+    assert len(group) == 2 * len(CHECKS) and {m["attempt"] for m in journal} == {1}
+    for (before,) in finished:
+        taken = group.pop((before["check"], before["variant"]))
+        assert all(taken[key] == before[key] for key in ("started_at", "duration_s", "series"))
+    assert {m["variant"].split()[1] for m in group.values()} == {"gpus=2"}
+    assert min(m["started_at"] for m in group.values()) > finished[0][0]["started_at"]
+    nothing_left(fleet)
+
+
+def said(fleet: Fleet, host: str) -> str:
+    """What a host's session of the stage has written."""
+    found = list(fleet.var_lib(host).glob("gpufleet-acceptance/*/ddp.jsonl"))
+    try:
+        return found[0].read_text() if found else ""
+    except FileNotFoundError:
+        return ""

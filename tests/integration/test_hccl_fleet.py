@@ -120,9 +120,11 @@ def test_a_rank_that_fails_is_named_at_once(npus: Fleet, fault: dict[str, int], 
 
 
 def test_a_rank_that_leaves_the_others_waiting_is_named(npus: Fleet) -> None:
+    """Hydra sees it and ends the others, or one of those crashes at the lost connection, or nobody sees it until the deadline."""
     behave(npus, "gpu-02", leave=1)
     found = ask(npus, test_timeout=8.0)
-    assert found["reason_code"] == "rank_died" and "2 on gpu-02" in found["reason"], found["reason"]
+    assert found["reason_code"] == "rank_died", found["reason"]
+    assert found["reason"].startswith("rank 2 on gpu-02 ended with status 0 before") or "wait for them: 2 on gpu-02" in found["reason"]
 
 
 def test_a_program_that_one_node_lacks_is_named(npus: Fleet) -> None:

@@ -43,7 +43,9 @@ def lab(cluster: Kubernetes) -> t.Iterator[groups.Lab]:
     cluster.api.delete(f"/api/v1/namespaces/{made.namespace}")
 
 
-def accepted(lab: groups.Lab, folder: pathlib.Path, planted: dict[str, t.Any] | None = None) -> tuple[bool, list[dict[str, t.Any]]]:
+def accepted(
+    lab: groups.Lab, folder: pathlib.Path, planted: dict[str, t.Any] | None = None, **changes: t.Any
+) -> tuple[bool, list[dict[str, t.Any]]]:
     """Whether a run of the stage over the cluster was accepted, and its journal."""
     env = {**FIND, **({PLANTED: json.dumps(planted)} if planted else {})}
     settings = {
@@ -52,7 +54,7 @@ def accepted(lab: groups.Lab, folder: pathlib.Path, planted: dict[str, t.Any] | 
         "acceptance_kube_group_launcher": "job", "acceptance_kube_pod_patch": {"spec": THERE, "container": MOUNT},
         "acceptance_nodes": {"names": ["kube-01", "kube-02"]}, "acceptance_results_dir": str(folder / "results"),
         "acceptance_expectations": [EXPECTED], "ansible_python_interpreter": sys.executable,
-        **{f"ddp_{name}": value for name, value in SMALL.items()}, "ddp_gpus": [2], "ddp_env": env, "ddp_collective_timeout": 40,
+        **{f"ddp_{name}": value for name, value in SMALL.items()}, "ddp_gpus": [2], "ddp_env": env, "ddp_collective_timeout": 40, **changes,
     }  # fmt: skip
     (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"lab": settings}}}))
     argv = [sys.executable, "-m", "ansible", "playbook", "acceptance.yml", "-i", folder / "hosts.json"]
@@ -63,11 +65,21 @@ def accepted(lab: groups.Lab, folder: pathlib.Path, planted: dict[str, t.Any] | 
     return json.loads(reports[0].read_text())["accepted"], journal
 
 
-def test_a_group_of_pods_trains(lab: groups.Lab, tmp_path: pathlib.Path) -> None:
-    good, journal = accepted(lab, tmp_path)
+@pytest.mark.parametrize("launcher", ["job", "statefulset"])
+def test_a_group_of_pods_trains(lab: groups.Lab, tmp_path: pathlib.Path, launcher: str) -> None:
+    good, journal = accepted(lab, tmp_path, acceptance_kube_group_launcher=launcher)
     assert {m["check"]: (m["outcome"], m["reason"]) for m in journal} == dict.fromkeys((*CHECKS, "member"), ("measured", None)) and good
     ranks = next(m for m in journal if m["check"] == "training")["context"]["ranks"]
     assert sorted(ranks.values()) == [f"lab/kube-0{node} {local}" for node in (1, 2) for local in (0, 1)]
+    lab.nothing_left()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", ["job", "statefulset"])
+def test_a_group_of_pods_with_the_nodes_network_trains(lab: groups.Lab, tmp_path: pathlib.Path, launcher: str) -> None:
+    network = {"acceptance_kube_host_network": True, "acceptance_kube_ssh_port": 2299}
+    good, journal = accepted(lab, tmp_path, acceptance_kube_group_launcher=launcher, **network)
+    assert {m["check"]: (m["outcome"], m["reason"]) for m in journal} == dict.fromkeys((*CHECKS, "member"), ("measured", None)) and good
     lab.nothing_left()
 
 

@@ -56,7 +56,7 @@ def faulty(runs: Acceptance) -> Done:
     variables = {
         host: {
             **SMALL, "acceptance_gpu_count": FAULTS.get(host, (2,))[0], "train_types": ["fp32"] if host in PRODUCTS else [],
-            "train_silence_timeout": 60 if host == "gpu-05" else 120,
+            "train_results_dir": "/opt/simulated/reports", "train_silence_timeout": 60 if host == "gpu-05" else 120,
             "train_env": {"PYTHONPATH": "/opt/simulated/bin", "GPUFLEET_TEST_PLANT": FAULTS.get(host, (2, ""))[1]},
         }
         for host in runs.fleet.hosts
@@ -77,6 +77,9 @@ def test_a_healthy_node_is_accepted_beside_all_kinds_of_trouble(faulty: Done, ru
     healthy = [m for m in faulty.journal if m["target"] == "gpu-01" and m["check"] == "train"]
     assert len(healthy) == 2 * 3 and all(m["simulated"] for m in healthy)
     assert len({m["context"]["fingerprint"] for m in healthy if m["subject"]["kind"] == "gpu"}) == 1
+    left = json.loads((runs.fleet.plant("gpu-01") / "reports/summary.json").read_text())
+    assert left["gpu_tests"]["returncode"] == 0 and left["env"]["torch"]
+    assert all(f"[{tag}] " in left["gpu_tests"]["stdout"] for tag in ("ENV", "COMPUTE", "TRAIN", "RESULT"))
     runs.nothing_left(*runs.fleet.hosts)
 
 

@@ -9,7 +9,6 @@ Pure functions; nothing here raises for bad text. This module util is PRIVATE to
 from __future__ import annotations
 
 import json
-import math
 import re
 import signal
 import typing as t
@@ -29,8 +28,8 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "checked": {"op": _WORD, "type": _WORD, "elements": (int,), "wrong": (int,), "ranks": _LIST, "senders": _DICT, "unsupported": _WORD},
     "bandwidth": {"op": _WORD, "size": (int,), "time_us": _NUMBER, "algbw": _NUMBER, "busbw": _NUMBER},
     "unsupported": {"op": _WORD, "size": (int,)},
-    "training": {"steps": (int,), "finite": _TRUTH, "identical": _TRUTH, "repeatable": _TRUTH, "odd": _LIST, "limit": _NUMBER},
-    "pace": {"rank": (int,), "node": _WORD, "compute_ms": _NUMBER, "step_ms": _NUMBER, "slower_percent": _NUMBER, "straggler": _TRUTH},
+    "training": {"steps": (int,), "finite": _TRUTH, "identical": _TRUTH, "repeatable": _TRUTH, "odd": _LIST},
+    "pace": {"rank": (int,), "node": _WORD, "compute_ms": _NUMBER, "step_ms": _NUMBER},
     "end": {"rank": (int,), "node": _WORD},
     "agent": {"node": _WORD},
 }
@@ -44,8 +43,8 @@ _SECOND = ("partner", "timeout", "agent_lost")
 def parse(text: str) -> Record:
     """{"nodes": {name: record}, "ranks": {rank: record}, "at": {rank: the last record}, "faults", "ended", "checked", "rows",
     "unsupported", "training", "pace": {rank: record}, "done": ranks that came to the end, "agents": nodes whose agent did,
-    "version": of PyTorch and what it uses}."""
-    found: Record = {"nodes": {}, "ranks": {}, "at": {}, "pace": {}, "training": None, "done": set(), "agents": set()}
+    "twice": what should have been said once and was said again, "version": of PyTorch and what it uses}."""
+    found: Record = {"nodes": {}, "ranks": {}, "at": {}, "pace": {}, "training": None, "done": set(), "agents": set(), "twice": []}
     lists: dict[str, list[Record]] = {"fault": [], "ended": [], "checked": [], "bandwidth": [], "unsupported": []}
     for line in text.splitlines():
         record = _record(line)
@@ -55,8 +54,11 @@ def parse(text: str) -> Record:
         elif kind == "node":
             found["nodes"][record["node"]] = record
         elif kind in ("rank", "at", "pace"):
-            found["ranks" if kind == "rank" else kind][record["rank"]] = record
+            of = found["ranks" if kind == "rank" else kind]
+            found["twice"] += [f"{kind} {record['rank']}"] if kind != "at" and record["rank"] in of else []
+            of[record["rank"]] = record
         elif kind == "training":
+            found["twice"] += ["the training"] if found["training"] else []
             found["training"] = record
         elif kind == "end":
             found["done"].add(record["rank"])
@@ -83,7 +85,7 @@ def _record(line: str) -> Record:
         value = record.get(name)
         if not isinstance(value, types) or (isinstance(value, bool) and types is not _TRUTH):
             return {}
-        if isinstance(value, float) and not math.isfinite(value):
+        if isinstance(value, (int, float)) and not abs(value) < 2**63:  # nor is infinity any
             return {}
     return t.cast(Record, record)
 

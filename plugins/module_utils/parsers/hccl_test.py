@@ -83,13 +83,15 @@ class _Bad(Exception):
 
 
 def parse(
-    text: t.Any, rc: int = 0, op: str | None = None, ranks: int | None = None, factor: float | None = None, step: int | None = None
+    text: t.Any, rc: int = 0, op: str | None = None, ranks: int | None = None, factor: float | None = None, step: int | None = None,
+    asked_sizes: t.Sequence[int] | None = None,
 ) -> Parsed:
     """Read what one hccl_test program printed and its exit status `rc`. Never raises.
 
-    The output says neither the operation nor the number of ranks: with `op` (all_reduce, ...) and `ranks` the bus bandwidths
-    are computed, else they are None. `factor` (-f) or `step` (-i, bytes) is how the sizes were asked to grow; without them by 2, or
-    as the program does where it is not told. Results that were not checked are an error, `unchecked`, with their rows.
+    The output says neither the operation nor the number of ranks: with `op` (all_reduce, ...) and `ranks` the bus bandwidths are
+    computed, else they are None. `factor` (-f) or `step` (-i, bytes) is how the sizes were asked to grow; without them by 2, or as the
+    program does where it is not told; `asked_sizes` are the ends of the sweep that was asked for. Results that were not checked are an
+    error, `unchecked`, with their rows.
 
     Rows as of nccl_tests: size in bytes, out_of_place with time_us, algbw, busbw (in `bandwidth_unit`) and wrong (0, or None where
     it was not checked), in_place None. `peak_algbw` and `peak_busbw` are the best of the rows of at least a quarter of the largest
@@ -110,6 +112,9 @@ def parse(
         checks = _table(text, result)
         asked = _asked(text, op, ranks, {"f": factor, "i": step})
         _judge(text, rc, result, sweeps, checks, asked)
+        for wanted, found in zip(asked_sizes or (), sweeps[0]):
+            if abs(found - wanted) > 0.01 * wanted + 16 * (ranks or 1):  # some versions round to multiples of the ranks
+                raise _Bad("reduced_size", f"a sweep of {sweeps[0][0]} to {sweeps[0][1]} bytes, where {wanted} were asked for")
         _bandwidths(result, asked["ranks"])
         result["complete"] = True
         if "NULL" in checks or asked["c"] == 0 or "No verification is performed" in text:

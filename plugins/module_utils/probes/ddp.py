@@ -12,14 +12,21 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import os
+import math
 import typing as t
 import uuid
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, membership, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
+    group,
+    jsonlines,
+    launching,
+    left_files,
+    membership,
+    observation,
+)
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp as reading
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
@@ -38,13 +45,16 @@ BOOT = (
 PARTS = {"collectives": "collectives", "training": "training", "pace": "pace"}
 TYPES = {"float": "float32", "double": "float64", "half": "float16"}
 OPS = {"alltoall": "all_to_all"}
+HCCL = "hccl"
 # Between the smallest and the largest size of a sweep.
 FACTOR = 4
 
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding; on every node its own as a member."""
-    yield from membership.take_part(params, node, lambda here, checks: Trainer(params, node, here).measure(checks))
+    # gloo trains on the CPUs of nodes with GPUs.
+    kind = {"hccl": "ascend", "auto": None}.get(params["backend"], "nvidia")
+    yield from membership.take_part(params, node, lambda here, checks: Trainer(params, node, here).measure(checks), "training", kind)
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
@@ -53,17 +63,33 @@ def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
     return [{"check": check, "variant": variant} for check, variant in made]
 
 
-def checks_of(ops: t.Iterable[str], gpus: str, sizes: str, type_: str, backend: str) -> list[tuple[str, str]]:
-    common = observation.variant(backend=backend, gpus=gpus)
-    rows = [(op, observation.variant(backend=backend, gpus=gpus, sizes=sizes, type=type_)) for op in ops]
-    return [("collectives", common), *rows, ("training", common), ("pace", common)]
+def checks_of(
+    ops: t.Iterable[str], gpus: str | int, sizes: str, type_: str, backend: str, rail: str | None = None
+) -> list[tuple[str, str]]:
+    """(check, variant) of one launch; over a single rail values and bandwidth, which is what a rail can spoil."""
+    which = {"backend": backend, "gpus": gpus, "rail": rail}
+    common = observation.variant(**which)
+    rows = [(op, observation.variant(**which, sizes=sizes, type=type_)) for op in ops]
+    return [("collectives", common), *rows, *([] if rail else [("training", common), ("pace", common)])]
 
 
 class ByTorch(fabric.Head):
     """Measures bandwidth over a group with PyTorch: nccl_fabric where nccl-tests is not installed."""
 
+    def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
+        super().__init__(params, node, here)
+        self.kind = (here or {}).get("kind", "nvidia")
+        if HCCL in (params.get("backend"), self._backend({"backend": "auto"})):
+            self.visible = ascend.VISIBLE
+            self.env = {**ascend.environment(node), **self.env}
+
     def _launcher(self) -> launching.Launcher:
         return launching.Agents(self.params["port"])
+
+    def _backend(self, keys: dict[str, str]) -> str:
+        """What carries the collectives of a check."""
+        backend = keys.get("backend", "nccl")
+        return (HCCL if self.kind == "ascend" else "nccl") if backend == "auto" else backend
 
     # The launch ------------------------------------------------------------------------------------------------------
 
@@ -80,7 +106,7 @@ class ByTorch(fabric.Head):
         given = ("rounds", "elements", "iterations", "warmup", "steps", "seed", "width", "batch", "straggler_percent", "collective_timeout")
         return {
             **{name: params[name] for name in (*given, "join_timeout")},
-            "backend": keys.get("backend", "nccl"),
+            "backend": self._backend(keys),
             "parts": wanted,
             "ops": params["collectives"] or [OPS.get(op, op) for op, _of in rows],
             "types": params["types"] if params["collectives"] else [TYPES.get(kind, kind)],
@@ -101,9 +127,9 @@ class ByTorch(fabric.Head):
         self, checks: t.Sequence[dict[str, str]], seats: list[group.Seat], slots: t.Sequence[int], timeout: float
     ) -> launching.Job:
         """A launch over `slots` of each of `seats`, the head first, where it is one of them."""
-        local = next((i for i, seat in enumerate(seats) if seat.local), 0)
-        seats = [*seats[local:], *seats[:local]]
+        seats = self._head_first(seats)
         mixed = any("NCCL_SOCKET_IFNAME" in (seat.nccl or {}) for seat in seats)
+        asked = self.order(checks, seats)
         order = {
             "role": "agent",
             "id": uuid.uuid4().hex[:16],
@@ -112,17 +138,16 @@ class ByTorch(fabric.Head):
             "rendezvous": self.params.get("rendezvous", "c10d"),
             "join_timeout": self.params["join_timeout"],
             "socket_interface": not mixed,
-            "order": self.order(checks, seats),
+            "order": asked,
         }
         source = base64.b64encode(zlib.compress(SOURCE.encode(), 9)).decode()
         argv = [self.params["python"] or "python3", "-c", BOOT, source, json.dumps(order)]
-        env = dict(self.env)
-        if list(slots) != list(range(len(seats[0].gpus))):
-            visible = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
+        keys = nccl.fields(checks[0]["variant"])
+        env = self._seeing(seats, slots, keys)
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
         job = self.group.job(self.launcher, seats, len(slots), argv, env, timeout, ranks=len(seats) * len(slots))
+        job.order = {**asked, "rail": keys.get("rail")}
         job.words = [argv[0], "-m", "torch.distributed.run", f"--nnodes={len(seats)}", f"--nproc_per_node={len(slots)}", "ddp.py"]
         return job
 
@@ -142,9 +167,10 @@ class ByTorch(fabric.Head):
         wrong = told.wrong()
         if wrong:
             return fabric.Launch("error", "wrong_results", wrong[0], read, job)
-        if told.cause:
-            outcome = "timeout" if told.cause.code in ("timeout", "rank_hung") else "error"
-            return fabric.Launch(outcome, told.cause.code, told.cause.reason, read, job)
+        unsure = told.cause or told.uncompared() or next(filter(None, map(told.unmeasured, job.order["bandwidth_ops"])), None)
+        if unsure:
+            outcome = "timeout" if unsure.code in ("timeout", "rank_hung") else "error"
+            return fabric.Launch(outcome, unsure.code, unsure.reason, read, job)
         return fabric.Launch("measured", None, None, read, job)
 
 
@@ -153,41 +179,36 @@ class Trainer(ByTorch):
 
     stage = "ddp"
 
-    def measure(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
-        """Gather the group, launch once, and say what came of each check; then who is to blame for what failed."""
-        if not checks:
-            return
-        with self.group:
-            self.group.gather(self.params["join_timeout"])  # also where nothing can be launched: the members wait
-            refusal = self.launcher.found(self.node)
-            if refusal:
-                yield from (self._failed(check, *refusal) for check in checks)
-                return
-            for keys in dict.fromkeys(self._common(check) for check in checks):
-                yield from self._measured([check for check in checks if self._common(check) == keys])
+    def _together(self, checks: list[dict[str, str]]) -> list[list[dict[str, str]]]:
+        found: dict[tuple[str, ...], list[dict[str, str]]] = {}
+        for check in checks:
+            found.setdefault(self._common(check), []).append(check)
+        return [*found.values()]
 
-    def _common(self, check: dict[str, str]) -> tuple[str, str]:
+    def _common(self, check: dict[str, str]) -> tuple[str, ...]:
         keys = nccl.fields(check["variant"])
-        return keys.get("backend", "nccl"), keys.get("gpus", "all")
+        return self._backend(keys), keys.get("gpus", "all"), keys.get("rail", "")
 
     def _measured(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
         """Checks with the same GPUs and backend: one launch."""
+        self.searched = False
+        keys = nccl.fields(checks[0]["variant"])
         seats, absent = self.group.present(), self.group.absent()
         if len(seats) < 2:
             said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
             refusal: tuple[str, str] | None = ("member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {said}")
         else:
-            keys = nccl.fields(checks[0]["variant"])
             refusal = self._agree(seats, keys)
+        trains = "rail" not in keys
         if refusal:
+            self._leave({} if trains else None)
             yield from (self._failed(check, *refusal) for check in checks)
             return
         slots = self._slots(seats, keys)
         job = self.launch_of(checks, seats, slots, self.params["test_timeout"])
         launching.run([job], self.node, 1)
         told = Told(self, job)
-        with contextlib.suppress(OSError):
-            self._results(told)
+        self._leave(told.files(absent) if trains else None)
         for check in checks:
             yield self._observed_of(check, told, seats, slots, absent)
         findings = told.findings(checks[0])
@@ -210,7 +231,8 @@ class Trainer(ByTorch):
             "raw": told.job.raw,
             "tool_version": told.found["version"],
             "simulated": self.group.simulated,
-            "context": {**self._context(check["check"], keys, seats, slots), **told.context(), "backend": keys.get("backend", "nccl")},
+            "context": {**self._context(check["check"], keys, seats, slots), **told.context(), "backend": self._backend(keys),
+                        "warnings": self.warnings},
         }
         code, reason, more = told.of(check["check"])
         common["context"].update(more.pop("context", {}))
@@ -241,22 +263,21 @@ class Trainer(ByTorch):
             missed = floors.missed(launch) if launch.read["rows"] else None
             why = "slow" if missed else launch.code if launch.outcome != "measured" else None
             if why in SEARCHED:
+                self.searched = True
                 size = missed or floors.size(self._steps(seats, keys)[-1])
                 yield from fabric.Search(self, check, seats, slots, size, floors, launch).findings()
                 if why != "slow":
                     return
 
-    def _results(self, told: Told) -> None:
-        """The files that other tools look for, where a folder for them is given."""
-        folder = self.params["results_dir"]
-        if not folder:
-            return
-        os.makedirs(folder, exist_ok=True)
-        for name, content in told.files().items():
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as target:
-                json.dump(content, target, indent=2)
+    def _leave(self, files: dict[str, t.Any] | None) -> None:
+        """The files that other tools look for, where a folder for them is given; None of a launch that they say nothing of."""
+        if self.params["results_dir"] and files is not None:
+            problem = left_files.write(self.params["results_dir"], files, FILES)
+            self.warnings += [problem] if problem else []
 
 
+# What is left in a folder of the user's.
+FILES = ("summary.json", "ddp_tests_result.json", "ddp_training_result.json")
 # After these the parts of a group are measured.
 SEARCHED = (*fabric.SEARCHED, "cuda_failed", "partner", "rank_died", "rank_hung")
 
@@ -282,7 +303,10 @@ class Told:
             problem = self._covered()
             if problem:
                 return reading.Cause("rank_mismatch", problem)
-            return reading.Cause("tool_failed", f"torchrun ended with status {job.rc}: {_last(job.err)}") if job.rc else None
+            if job.rc:
+                return reading.Cause("tool_failed", f"torchrun ended with status {job.rc}: {_last(job.err)}")
+            problem = fabric.off_rail(job)
+            return reading.Cause("other_way", problem) if problem else None
         if found.code in ("incomplete_output", "partner", "lost_node"):
             said = self.head.launcher.complaint(f"{job.out}\n{job.err}", self.head.group.names())
             gone = self.head.group.gone([seat for seat in job.seats if not seat.local])
@@ -297,8 +321,21 @@ class Told:
         return found
 
     def _covered(self) -> str | None:
-        """Whether every asked node has its ranks, and nobody else has."""
+        """Whether every asked node has its ranks, and nobody else has; what is wrong with it."""
+        if self.found["twice"]:
+            return f"{self.found['twice'][0]} was printed more than once: these are not the ranks of one group"
+        world = self.job.ranks
+        strange = [rank for rank, about in self.found["ranks"].items() if rank not in range(world) or about["world"] != world]
+        if strange:
+            said = f"rank {strange[0]} is one of {self.found['ranks'][strange[0]]['world']}"
+            return f"{said}, where {world} ranks with numbers from 0 were asked for"
         each = self.job.ranks // len(self.job.seats)
+        uuids: dict[str, int] = {}
+        for rank, about in self.found["ranks"].items():
+            uuid = str(about.get("uuid") or f"of rank {rank}")
+            if uuid in uuids:
+                return f"ranks {uuids[uuid]} and {rank} are both on {uuid}: other GPUs were not looked at"
+            uuids[uuid] = rank
         counts: dict[str, int] = {}
         for about in self.found["ranks"].values():
             counts[about["node"]] = counts.get(about["node"], 0) + 1
@@ -334,6 +371,9 @@ class Told:
             return self.cause.code, self.cause.reason, {}
         return "incomplete_output", f"the group ended well and said nothing of {part}", {}
 
+    # Of each check: what is wrong for sure is a fault whatever else happened; what is right counts only in a group that came to its end,
+    # of the ranks that were asked for, and where all was looked at that was ordered.
+
     def _collectives(self) -> tuple[str, str, dict[str, t.Any]]:
         wrong = self.wrong()
         rows = [{key: one[key] for key in ("op", "type", "elements", "wrong")} for one in self.found["checked"] if not one["unsupported"]]
@@ -341,25 +381,63 @@ class Told:
         more = {"series": rows, "context": {"not_of_the_backend": lacks}}
         if wrong:
             return "wrong_results", wrong[0], more
-        asked = len(self.head.params["collectives"]) * len(self.head.params["types"])
-        if len(self.found["checked"]) < asked or not rows:
-            return self._failed("values of collectives")
-        return "", "", more
+        unsure = self.cause or self.uncompared()
+        return (unsure.code, unsure.reason, more) if unsure else ("", "", more)
+
+    def uncompared(self) -> reading.Cause | None:
+        """What of the values that were ordered nobody compared."""
+        order, world = self.job.order, self.job.ranks
+        if "collectives" not in order["parts"]:
+            return None
+        pairs = [(op, kind) for op in order["ops"] for kind in order["types"]]
+        lacks = workload.LACKS[order["backend"]]
+        known: set[tuple[str, str]] = set()
+        for one in self.found["checked"]:
+            if one["unsupported"] and not {one["op"], one["type"]} & {*lacks}:
+                return reading.Cause("unsupported", f"{order['backend']} refused {one['op']} of {one['type']}: {one['unsupported']}")
+            known |= {(one["op"], one["type"])} if one["unsupported"] else set()
+        found = dict.fromkeys(pairs, 0)
+        for one in self.found["checked"]:
+            if (one["op"], one["type"]) in found:
+                found[one["op"], one["type"]] += one["elements"]
+        for (op, kind), count in found.items():
+            wanted = workload.compared(op, order["elements"], world) * world * order["rounds"]
+            if (count != wanted or not wanted) and ((op, kind) not in known or count):
+                return reading.Cause("incomplete_output", f"{op} of {kind}: {count} values were compared, expected {max(wanted, 1)}")
+        if not sum(found.values()):
+            return reading.Cause("unsupported", f"nothing was compared: {order['backend']} has none of the operations that were asked for")
+        return None
 
     def _bandwidth(self, op: str) -> tuple[str, str, dict[str, t.Any]]:
+        unsure = self.cause or self.unmeasured(op)
+        if unsure:
+            return unsure.code, unsure.reason, {}
         read = table(self.found, op)
-        if any(one["op"] == op for one in self.found["unsupported"]):
-            return "unsupported", f"the backend does not have {op}", {}
-        if not read["rows"] or self.cause:
-            return self._failed(f"the bandwidth of {op}")
         rows = [{"size": row["size"], **row["in_place"]} for row in read["rows"]]
         return "", "", {"series": rows, "metrics": {"busbw": {"value": read["peak_busbw"]["value"], "unit": "GB/s"}}}
+
+    def unmeasured(self, op: str) -> reading.Cause | None:
+        """What is missing or absurd in the bandwidths of an operation."""
+        order, world = self.job.order, self.job.ranks
+        if any(one["op"] == op for one in self.found["unsupported"]):
+            return reading.Cause("unsupported", f"the backend does not have {op}")
+        kind, mine = order["bandwidth_type"], [one for one in self.found["rows"] if one["op"] == op]
+        wanted = sorted(workload.counted(op, size, kind, world) * workload.WIDTHS[kind] for size in order["sizes"])
+        found = sorted(one["size"] for one in mine)
+        if found != wanted or not wanted:
+            return reading.Cause("incomplete_output", f"{op} was measured at {found or 'no'} bytes, expected {wanted or 'some'}")
+        for one in mine:
+            busbw = one["size"] / one["time_us"] / 1e3 * workload.FACTORS[op](world) if one["time_us"] > 0 else 0.0
+            if one.get("type") != kind or busbw <= 0 or not math.isclose(busbw, one["busbw"], rel_tol=1e-3):
+                shown = f"{one['time_us']} us and a bus bandwidth of {one['busbw']} GB/s in {one.get('type')}"
+                return reading.Cause("bad_output", f"{op} of {one['size']} bytes: found {shown}, expected numbers of {kind} that agree")
+        return None
 
     def _training(self) -> tuple[str, str, dict[str, t.Any]]:
         one = self.found["training"]
         if one is None:
             return self._failed("the training")
-        more: dict[str, t.Any] = {"context": {"training": {key: one.get(key) for key in TRAINED}}}
+        more: dict[str, t.Any] = {"context": {"training": {**{key: one.get(key) for key in TRAINED}, "limit": training.LEARNT}}}
         if not one["identical"]:
             who = "; ".join(self.name(rank) for rank in one["odd"] if isinstance(rank, int))
             said = f"after step {one.get('differs_at')} of {one['steps']} the ranks' parameters or gradients are not the same bits"
@@ -367,9 +445,17 @@ class Told:
         if not one["finite"]:
             who = ", ".join(self.name(rank) for rank in one.get("not_finite") or [] if isinstance(rank, int))
             return "not_trained", f"the loss was not finite on {who}", more
-        ratio = one.get("ratio")
-        if not isinstance(ratio, (int, float)) or not ratio < one["limit"]:
-            return "not_trained", f"after {one['steps']} steps the loss was {ratio} of its start, expected less than {one['limit']}", more
+        wanted = self.job.order["steps"]
+        known = jsonlines.numbers(one.get("first"), one.get("last")) and one["first"] > 0 and one["last"] >= 0
+        if known and one["steps"] == wanted and not one["last"] < training.LEARNT * one["first"]:
+            said = f"after {wanted} steps the loss was {one['last']:.4g}, at its start {one['first']:.4g}"
+            return "not_trained", f"{said}: expected less than {training.LEARNT} of that", more
+        if self.cause:
+            return self.cause.code, self.cause.reason, more
+        if one["steps"] != wanted:
+            return "incomplete_output", f"the training had {one['steps']} steps, expected {wanted}", more
+        if not known:
+            return "bad_output", f"the training's loss went from {one.get('first')} to {one.get('last')}, expected numbers", more
         if not one["repeatable"]:
             who = ", ".join(self.name(rank) for rank in one.get("other_again") or [] if isinstance(rank, int))
             text = f"the same training with seed {one.get('seed')} gave other bits the second time on {who}"
@@ -377,11 +463,16 @@ class Told:
         return "", "", more
 
     def _pace(self) -> tuple[str, str, dict[str, t.Any]]:
-        paces = self.found["pace"]
-        if len(paces) != self.job.ranks or self.cause:
+        paces = [one for _rank, one in sorted(self.found["pace"].items())]
+        if self.cause or [one["rank"] for one in paces] != list(range(self.job.ranks)):
             return self._failed("the pace of ranks")
-        keys = ("rank", "node", "compute_ms", "step_ms", "communication_ms", "slower_percent")
-        return "", "", {"series": [{key: one.get(key) for key in keys} for _rank, one in sorted(paces.items())]}
+        bad = [one for one in paces if not one["compute_ms"] > 0 or not one["step_ms"] > 0]
+        if bad:
+            shown = f"{bad[0]['compute_ms']} ms of computing in {bad[0]['step_ms']} ms"
+            return "bad_output", f"a step of rank {bad[0]['rank']} is {shown}, expected times", {}
+        keys = ("rank", "node", "compute_ms", "step_ms", "communication_ms")
+        slower = workload.slower([one["compute_ms"] for one in paces])
+        return "", "", {"series": [{**{key: one.get(key) for key in keys}, "slower_percent": by} for one, by in zip(paces, slower)]}
 
     # Findings --------------------------------------------------------------------------------------------------------
 
@@ -406,11 +497,11 @@ class Told:
         for rank in [rank for rank in one.get("odd") or [] if isinstance(rank, int)]:
             said = f"after step {one.get('differs_at')} its parameters or gradients are others than all others'"
             blamed[rank] = ("training", "wrong_results", said)
-        for rank, pace in self.found["pace"].items():
-            if pace["straggler"] and not self.cause:
+        for pace in self._pace()[2].get("series", ()):
+            if pace["slower_percent"] > self.job.order["straggler_percent"]:
                 slower = f"{pace['slower_percent']:.0f} % more than the median of the group"
                 said = f"computing takes {pace['compute_ms']:.2f} ms of a step, {slower}"
-                blamed[rank] = ("pace", "straggler", said)
+                blamed[pace["rank"]] = ("pace", "straggler", said)
         wrong = self.wrong()
         for rank in wrong[1] if wrong else ():
             blamed[rank] = ("collectives", "wrong_results", f"what it sent, or got, was wrong: {wrong[0] if wrong else ''}")
@@ -424,7 +515,7 @@ class Told:
         node, gpu = self.gpu(rank)
         keys = nccl.fields(check["variant"])
         fields: dict[str, t.Any] = {
-            "variant": observation.variant(op=op, backend=keys.get("backend"), gpus=keys.get("gpus")),
+            "variant": observation.variant(op=op, backend=keys.get("backend"), gpus=keys.get("gpus"), rail=keys.get("rail")),
             "subject": {"kind": "gpu", "id": gpu, "members": [node]},
             "simulated": self.head.group.simulated,
             "started_at": observation.utc(self.job.started_at),
@@ -439,28 +530,26 @@ class Told:
 
     # Files -----------------------------------------------------------------------------------------------------------
 
-    def files(self) -> dict[str, t.Any]:
-        """By the names, and with the keys, that acceptance images use."""
+    def files(self, absent: t.Collection[str] = ()) -> dict[str, t.Any]:
+        """By the names, and with the keys, that acceptance images use. Of a group that is not whole nothing is well."""
         one = self.found["training"] or {}
-        wrong = self.wrong()
-        ok = self.cause is None and wrong is None
+        code, why, _more = self._collectives()
+        why = why or (f"did not take part: {', '.join(absent)}" if absent else "")
+        ok, improved = not code and not absent, self._training()[0] == "" and not absent
         first: dict[str, t.Any] = next(iter(self.found["nodes"].values()), {})
-        why = self.cause.reason if self.cause else wrong[0] if wrong else None
-        given = self.head.params
-        tests = {"world": self.job.ranks, "iters": given["rounds"], "numel": given["elements"], "time": round(self.job.duration_s, 3)}
-        trained = {"world": self.job.ranks, "steps": one.get("steps"), "loss_start": one.get("first"), "loss_end": one.get("last")}
-        improved = self._training()[0] == ""
-        env = {"cuda_available": bool(first.get("devices")), "cuda_device_count": first.get("devices", 0), "torch": first.get("torch")}
-        said = {"stdout": self.job.out[-65536:], "stderr": self.job.err[-65536:]}
-        summary = {"env": env, "ddp_tests": {"returncode": 0 if ok else 3, **said}, "ddp_train": {"returncode": 0 if improved else 3}}
-        return {
-            "ddp_tests_result.json": {**tests, "ok": ok, "reason": why},
-            "ddp_training_result.json": {**trained, "improved": improved},
-            "summary.json": summary,
+        order = self.job.order
+        tests = {"world": self.job.ranks, "iters": order["rounds"], "numel": order["elements"], "time": round(self.job.duration_s, 3)}
+        trained = {"world": self.job.ranks, "epochs": 1, "batch_size": order["batch"], "steps": one.get("steps")}
+        loss = {"loss_start": one.get("first"), "loss_end": one.get("last")}
+        summary = {
+            "env": left_files.environment(first.get("torch"), first.get("devices", 0)),
+            "ddp_tests": left_files.printed(0 if ok else 3, self.job.out, self.job.err),
+            "ddp_train": left_files.printed(0 if improved else 3, self.job.out, self.job.err),
         }
+        return dict(zip(FILES, (summary, {**tests, "ok": ok, "reason": why or None}, {**trained, **loss, "improved": improved})))
 
 
-TRAINED = ("steps", "first", "last", "ratio", "limit", "identical", "repeatable", "curve", "seed")
+TRAINED = ("steps", "first", "last", "ratio", "identical", "repeatable", "curve", "seed")
 
 
 def table(found: dict[str, t.Any], op: str | None) -> dict[str, t.Any]:

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import hccl_test
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
 
 Observation = t.Dict[str, t.Any]
 WHAT, KIND = "HCCL numbers", "ascend"
@@ -29,11 +29,25 @@ OPS = (
     "all_gather", "all_gatherv", "all_reduce", "alltoall", "alltoallv", "alltoallvc", "broadcast", "reduce", "reduce_scatter",
     "reduce_scatterv", "scatter",
 )  # fmt: skip
+# How it is called, over one node or many: options of both modules.
+OPTIONS: dict[str, dict[str, t.Any]] = {
+    "ops": {"type": "list", "elements": "str", "choices": list(OPS), "default": ["all_reduce"]},
+    "gpus": {"type": "str", "default": "all"},
+    "sizes": {"type": "str", "default": "8K:64M"},
+    "type": {"type": "str", "default": "fp32"},
+    "reduction": {"type": "str", "choices": ["sum", "prod", "max", "min"], "default": "sum"},
+    "factor": {"type": "int", "default": 2},
+    "iterations": {"type": "int", "default": 20},
+    "warmup": {"type": "int", "default": 5},
+    "binary_dir": {"type": "str", "default": ""},
+    "extra_args": {"type": "list", "elements": "str", "default": []},
+    "test_timeout": {"type": "float", "default": 600.0},
+}
 REDUCING = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatterv")
 # The status of what was told to end.
 ENDED = 128 + signal.SIGTERM
-# Which of a node's NPUs a process sees, in CANN of any version.
-VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
+# What a launch is said to be where nobody but mpirun knows why it ended.
+UNEXPLAINED = ("tool_failed", "launch_failed", "incomplete_output", "bad_output")
 
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
@@ -46,6 +60,7 @@ class Head(fabric.Head):
 
     stage = "hccl"
     begins = "data_size"
+    visible = ascend.VISIBLE
 
     def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
         super().__init__(params, node, here)
@@ -54,7 +69,7 @@ class Head(fabric.Head):
     def _launcher(self) -> launching.Launcher:
         return launching.Mpi(self.params["mpirun"], self.params["mpi_args"], f"{self.stage}_mpirun")
 
-    def _choose_gids(self, seats: list[group.Seat], op: str) -> tuple[str, str] | None:
+    def _choose_gids(self, seats: list[group.Seat], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
         """The network ports of NPUs are HCCL's own affair."""
         return None
 
@@ -78,9 +93,8 @@ class Head(fabric.Head):
     def _job(
         self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
     ) -> launching.Job:
-        """A launch over `slots` of each of `seats`, still to be run; the head comes first, the others keep their order."""
-        local = next((i for i, seat in enumerate(seats) if seat.local), 0)
-        seats = [*seats[local:], *seats[:local]]
+        """A launch over `slots` of each of `seats`, still to be run."""
+        seats = self._head_first(seats)
         params = self.params
         name = f"{op}_test"
         argv = [os.path.join(params["binary_dir"], name) if params["binary_dir"] else name]
@@ -89,22 +103,19 @@ class Head(fabric.Head):
         for flag, value in (("-n", params["iterations"]), ("-w", params["warmup"])):
             argv += [flag, str(value)] if value else []
         argv += params["extra_args"]
-        env = dict(self.env)
-        if list(slots) != list(range(len(seats[0].gpus))):
-            visible = [word for word in env.get(VISIBLE, "").split(",") if word]
-            env[VISIBLE] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
+        env = self._seeing(seats, slots, keys)
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
         argv = launching.watched(argv)
-        return self.group.job(self.launcher, seats, len(slots), argv, env, timeout, ranks=len(seats) * len(slots))
+        job = self.group.job(self.launcher, seats, len(slots), argv, env, timeout, ranks=len(seats) * len(slots))
+        job.order = {"sizes": [nccl.size(word) for word in sizes]}
+        return job
 
     # What it gave ----------------------------------------------------------------------------------------------------
 
     def _parse(self, job: launching.Job) -> dict[str, t.Any]:
         """As hccl_test.parse reads it, in GB/s, with the ranks that ended well."""
-        names = (os.path.basename(word) for word in job.argv)
-        op = next((name[: -len("_test")] for name in names if name.endswith("_test") and name[: -len("_test")] in OPS), None)
-        read = hccl_test.parse(job.out, rc=0 if job.timed_out else job.rc or 0, op=op, ranks=job.ranks, factor=self.params["factor"])
+        read = self._table(job, job.out, 0 if job.timed_out else job.rc or 0)
         scale = hccl_test.UNITS.get(read["bandwidth_unit"] or "", 1e3) / 1e3
         for half in (row["out_of_place"] for row in read["rows"]):
             half.update({name: half[name] * scale for name in ("algbw", "busbw") if half[name] is not None})
@@ -114,37 +125,73 @@ class Head(fabric.Head):
         read["ranks"] = [{"rank": end.rank, "host": end.host} for end in found if end.status == 0]
         return read
 
+    def _table(self, job: launching.Job, text: str, rc: int) -> dict[str, t.Any]:
+        names = (os.path.basename(word) for word in job.argv)
+        op = next((name[: -len("_test")] for name in names if name.endswith("_test") and name[: -len("_test")] in OPS), None)
+        factor, sizes = self.params["factor"], job.order.get("sizes")
+        return hccl_test.parse(text, rc=rc, op=op, ranks=job.ranks, factor=factor, asked_sizes=sizes)
+
     def _read(self, job: launching.Job) -> fabric.Launch:
         launch = super()._read(job)
         ends, _rest = launching.ends(job.err)
         if launch.outcome == "measured" or launch.code in ("wrong_results", "not_mpi"):
             return launch
-        names = {seat.hostname: seat.name for seat in job.seats}
         # At the deadline we end them all, and a rank may know that before its shell does.
         ends = [end for end in ends if not (job.timed_out and end.status == ENDED)]
+        if not ends or self.group.gone([seat for seat in job.seats if not seat.local]):
+            return launch
+        names = {seat.hostname: seat.name for seat in job.seats}
+        said = self._table(job, "\n".join(_without_mpirun(job.out)), 0)
         failed = [end for end in ends if end.status]
-        if failed and not self.group.gone([seat for seat in job.seats if not seat.local]):
-            code, reason = self._failed_rank(failed[0], names, job)
+        if failed:
+            code, reason = self._failed_rank(_first(ends, failed, said), ends, names, job)
             return launch._replace(outcome="error", code=code, reason=reason)
-        early = [f"{end.rank} on {names.get(end.host, end.host)}" for end in ends]
-        if launch.outcome == "timeout" and early and len(early) < job.ranks:
+        if launch.code in UNEXPLAINED and said["reason_code"] == "tool_failed":
+            return launch._replace(code="tool_failed", reason=said["reason"])
+        if len(ends) == job.ranks:
+            return launch
+        if launch.outcome == "timeout":
+            early = [f"{end.rank} on {names.get(end.host, end.host)}" for end in ends]
             more = " ..." if len(early) > 4 else ""
             reason = f"{launch.reason}; ranks that had ended before the others, which wait for them: {', '.join(early[:4])}{more}"
             return launch._replace(outcome="error", code="rank_died", reason=reason)
+        # mpirun may or may not see that a rank of status 0 was not done, and then ends the others itself.
+        if job.rc and launch.code in UNEXPLAINED and not said["complete"]:
+            code, reason = self._failed_rank(ends[0], ends, names, job)
+            return launch._replace(outcome="error", code=code, reason=reason)
         return launch
 
-    def _failed_rank(self, end: launching.End, names: dict[str, str], job: launching.Job) -> tuple[str, str]:
+    def _failed_rank(
+        self, end: launching.End, ends: list[launching.End], names: dict[str, str], job: launching.Job
+    ) -> tuple[str, str]:
         where = names.get(end.host, end.host)
         words = self._own_words(job)
         if end.status == 127 and ("not found" in words or "No such file" in words):
             return "tool_missing", f"{where} does not have the program: {words}; install hccl_test there, or set {self.stage}_binary_dir"
         if end.status == 126:
             return "tool_not_executable", f"{where} cannot execute the program: {words}"
-        how = f"was killed (status {end.status})" if end.status > 128 else f"ended with status {end.status}"
-        return "rank_died", f"rank {end.rank} on {where} {how} before the test was done; the tool's last words: {words or 'none'}"
+        others = [_how(one, names) for one in ends if one is not end]
+        besides = f"; besides {', '.join(others[:4])}{' ...' if len(others) > 4 else ''}" if others else ""
+        return "rank_died", f"{_how(end, names)} before the test was done{besides}; the tool's last words: {words or 'none'}"
 
     def _own_words(self, job: launching.Job) -> str:
         """What ranks and their shells printed, of which what mpirun says of our killing them is no part."""
         _ends, said = launching.ends(f"{job.err}\n")
-        lines = [line for line in f"{said}\n{job.out}".splitlines() if line.strip() and not launching.OF_MPIRUN.search(line)]
-        return " ".join(" ".join(lines).split())[-300:]
+        return " ".join(" ".join(_without_mpirun(f"{said}\n{job.out}")).split())[-300:]
+
+
+def _first(ends: list[launching.End], failed: list[launching.End], said: dict[str, t.Any]) -> launching.End:
+    """Which of these ranks ended first and took others with it, which crash at a lost connection: words of several nodes come in any
+    order. Where all was done, nobody left the others by ending well."""
+    absent = [end for end in failed if end.status in (126, 127)]
+    left = [] if said["complete"] or said["reason_code"] == "tool_failed" else [end for end in ends if not end.status]
+    return (absent or left or (failed if said["complete"] else ends))[0]
+
+
+def _without_mpirun(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip() and not launching.OF_MPIRUN.search(line)]
+
+
+def _how(end: launching.End, names: dict[str, str]) -> str:
+    how = f"was killed (status {end.status})" if end.status > 128 else f"ended with status {end.status}"
+    return f"rank {end.rank} on {names.get(end.host, end.host)} {how}"

@@ -11,9 +11,17 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, jsonlines, majority, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
+    gpu,
+    jsonlines,
+    left_files,
+    majority,
+    observation,
+    reasons,
+)
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import products as reading
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.nccl import fields
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products, training
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import train as workload
@@ -26,10 +34,43 @@ MARGIN_S = 5.0
 # What PyTorch calls the devices of each kind of accelerator.
 BACKENDS = {"nvidia": "cuda", "ascend": "npu"}
 
+# What is left in a folder of the user's.
+FILES = ("summary.json", "gpu_tests_result.json", "gpu_tests_skipped.json")
+
 Record = t.Dict[str, t.Any]
 
 
 def probe(params: Record, node: Node) -> t.Iterator[Record]:
+    """What measured() says, and the files that other tools look for, where a folder for them is given."""
+    ran: list[Said] = []
+    found = list(measured(params, node, ran))
+    if params["results_dir"]:
+        problem = left_files.write(params["results_dir"], files(found, ran), FILES)
+        for one in found if problem else ():
+            one["context"] = {**one["context"], "warnings": [problem]}
+    yield from found
+
+
+def files(found: list[Record], ran: list[Said]) -> Record:
+    """By the names, and with the keys, that acceptance images use."""
+    if {one["reason_code"] for one in found} == {"no_gpu_expected"}:
+        return {"gpu_tests_skipped.json": {"skipped": True, "reason": "no_gpu"}}
+    ok = bool(found) and all(one["outcome"] == "measured" for one in found)
+    torch = next((r.get("torch") for said in ran for r in said.of(kind="ready")), None)
+    out, err = (ran[0].result.out, ran[0].result.err) if ran else ("", "; ".join({str(one["reason"]) for one in found}))
+    tests = [
+        {"test": one["check"], "variant": one["variant"], "gpu": one["part"].partition("/")[2] or None, "ok": one["outcome"] == "measured",
+         "tflops": (one["metrics"].get("tflops") or {}).get("value"), "reason": one["reason"]}
+        for one in found
+    ]  # fmt: skip
+    summary = {
+        "env": left_files.environment(torch, len(ran[0].used) if ran else 0),
+        "gpu_tests": left_files.printed(0 if ok else 2, out, err),
+    }
+    return {"summary.json": summary, "gpu_tests_result.json": {"ok": ok, "tests": tests}}
+
+
+def measured(params: Record, node: Node, ran: list[Said]) -> t.Iterator[Record]:
     """Per check {"check": "compute", "variant": "mode=alone shape=8192x8192x8192 type=bf16"}, {"check": "train", "variant":
     "mode=alone steps=60"} or {"check": "burn_in", "variant": "minutes=30"} one observation of the node and one of each GPU."""
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
@@ -65,6 +106,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     with Window(node, seen, params["nvidia_smi"]) as window:
         result = node.run(argv, timeout=timeout, stdin=SOURCE, env=params["env"], merge=False, contained=True)
     said = Said(result, used)
+    ran.append(said)
     on_cpu = any(record.get("device_kind") == "cpu" for record in said.of(kind="ready"))
     common = {
         "command": argv, "evidence": window.evidence(), "tool_version": said.library,
@@ -237,7 +279,7 @@ def _observations(
         }  # fmt: skip
         found = said.of(kind="result", check=number, device=device)
         odd = rulings.odd(number, g)
-        problem = _problem(check, number, device, g, said, found)
+        problem = _problem(check, number, device, g, said, found, common["context"].get("steps"))
         if odd and (problem is None or problem[1] not in reasons.FATAL):
             problem = "error", "wrong_results", odd + _laps(found[0])
         if problem:
@@ -283,7 +325,7 @@ def _shown(record: Record) -> Record:
 
 
 def _problem(
-    check: str, number: int, device: int, g: Record, said: Said, found: list[Record]
+    check: str, number: int, device: int, g: Record, said: Said, found: list[Record], steps: int | None
 ) -> tuple[str, str, str] | None:
     """Why a GPU has no usable result, as (outcome, reason code, reason)."""
     who = _who(g)
@@ -304,33 +346,26 @@ def _problem(
     if not jsonlines.numbers(record.get("tflops")) or not record["tflops"] > 0 or not isinstance(record.get("fingerprint"), str):
         shown = f"tflops {record.get('tflops')}, fingerprint {record.get('fingerprint')}"
         return "error", "bad_output", f"the workload printed {shown} for {who}"
-    return {"compute": _product, "train": _trained, "burn_in": _burned}[check](who, record)
+    if check == "train":
+        return _trained(who, record, steps)
+    return _product(who, record) if check == "compute" else _burned(who, record)
 
 
 def _product(who: str, record: Record) -> tuple[str, str, str] | None:
-    if not jsonlines.numbers(record.get("tolerance"), record.get("wrong"), record.get("iterations")) or not record["iterations"] > 0:
-        return "error", "bad_output", f"the workload does not say how it checked the products of {who}"
-    if not jsonlines.numbers(record.get("error")):
-        return "error", "wrong_results", f"{who} computed a product with values that are not finite"
-    if not record["error"] <= record["tolerance"]:
-        return (
-            "error", "wrong_results",
-            f"{who} computed a wrong product: relative error {record['error']:.2g}, at most {record['tolerance']:.2g}",
-        )  # fmt: skip
-    if record["wrong"]:
-        return "error", "wrong_results", f"{who}: {record['wrong']} of {record['iterations']} times the same product gave other values"
-    return None
+    problem = reading.problem(who, record)
+    return ("error", *problem) if problem else None
 
 
-def _trained(who: str, record: Record) -> tuple[str, str, str] | None:
+def _trained(who: str, record: Record, steps: int | None) -> tuple[str, str, str] | None:
     losses = record.get("losses")
-    if not isinstance(losses, list) or len(losses) != record.get("steps") or len(losses) < 2:
-        return "error", "bad_output", f"the workload printed no loss for each step of {who}"
+    if not isinstance(losses, list) or len(losses) != steps:
+        return "error", "bad_output", f"the workload printed no loss for each of {steps} steps of {who}"
     wrong = next((step for step, loss in enumerate(losses) if not jsonlines.numbers(loss)), None)
     if wrong is not None:
         return "error", "not_trained", f"{who}: the loss of step {wrong + 1} of {len(losses)} is not finite"
-    if not jsonlines.numbers(record.get("start"), record.get("end")):
-        return "error", "bad_output", f"the workload does not say where the loss of {who} began and ended"
+    record["start"], record["end"] = training.learnt(losses)
+    if min(losses) < 0:
+        return "error", "bad_output", f"{who}: a loss of {min(losses):.4g}, expected none below 0"
     if not record["end"] < training.LEARNT * record["start"]:
         said = f"{who}: the loss went from {record['start']:.4g} to {record['end']:.4g} in {len(losses)} steps"
         return "error", "not_trained", f"{said}, expected less than {training.LEARNT} of its start"
@@ -338,7 +373,7 @@ def _trained(who: str, record: Record) -> tuple[str, str, str] | None:
 
 
 def _burned(who: str, record: Record) -> tuple[str, str, str] | None:
-    laps, wrong = record.get("laps", 0), record.get("wrong")
-    if not jsonlines.numbers(laps, wrong) or laps < 2:
+    laps, wrong = record.get("laps"), record.get("wrong")
+    if not jsonlines.numbers(laps, wrong) or record["laps"] < 2 or not 0 <= record["wrong"] < record["laps"]:
         return "error", "bad_output", f"the workload printed laps {laps}, wrong {wrong} for {who}"
     return None

@@ -49,7 +49,6 @@ if "Training" not in globals():  # else they stand above: workloads/packing.py
         words,
     )
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import (
-        LEARNT,
         Clock,
         Training,
         curve,
@@ -96,6 +95,35 @@ FACTORS: t.Dict[str, t.Callable[[int], float]] = {
     "broadcast": lambda n: 1.0,
     "all_to_all": lambda n: (n - 1.0) / n,
 }
+
+# By operation or type what a healthy backend may lack; whatever else is refused is no matter of what there is.
+LACKS: t.Dict[str, t.Tuple[str, ...]] = {"nccl": (), "gloo": ("reduce_scatter", "bfloat16"), "hccl": ("float64", "bfloat16")}
+# Bytes of an element.
+WIDTHS = {"float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8, "float64": 8}
+# Operations in which each rank has a part of its own of the tensor.
+PARTED = ("all_gather", "reduce_scatter", "all_to_all")
+
+
+def share(op: str, elements: int, world: int) -> int:
+    """How many elements a rank has, or sends to one other, where the tensor has so many."""
+    return max(16, elements // (world if op in PARTED else 1))
+
+
+def compared(op: str, elements: int, world: int) -> int:
+    """How many values each rank compares in a round."""
+    return share(op, elements, world) * (world if op in ("all_gather", "all_to_all") else 1)
+
+
+def counted(op: str, size: int, kind: str, world: int) -> int:
+    """How many elements the tensor of a bandwidth has: no more than fit, the same number on each rank."""
+    width = WIDTHS[kind]
+    return max(world, size // width // world * world) if op in PARTED else max(1, size // width)
+
+
+def slower(times: t.Sequence[float]) -> t.List[float]:
+    """By how many percent each time is longer than the median; of two the faster one is it: it shows what can be had."""
+    usual = statistics.median_low(times)
+    return [(one / usual - 1) * 100 for one in times]
 
 
 # The pulse of a rank ---------------------------------------------------------------------------------------------------
@@ -344,7 +372,7 @@ class Rank:
             try:
                 got, expected, senders = self._once(op, kind, number)
             except (RuntimeError, ValueError, NotImplementedError) as error:
-                if not _unsupported(error):
+                if found["of"] or not self._lacks(op, kind, error):
                     raise
                 found["unsupported"] = words(error)[:200]
                 return found
@@ -366,7 +394,7 @@ class Rank:
         """(what came, what should have come, who sent each part of it; -1: all of them)."""
         dist, n, me = self.dist, self.world, self.rank
         pattern = Pattern(self.torch, self.device, kind, n, number)
-        each = max(16, self.order["elements"] // (n if op in ("all_gather", "reduce_scatter", "all_to_all") else 1))
+        each = share(op, self.order["elements"], n)
         own = pattern.own(each, me)
         if self._plant("wrong", op) and number == 0:
             own[each // 2] += 1
@@ -401,13 +429,24 @@ class Rank:
         dist.all_to_all_single(got, sent)
         return got, self.torch.cat([pattern.own(each, sender, shift=5 * me) for sender in range(n)]), list(range(n))
 
+    def _lacks(self, op: str, kind: str, error: BaseException) -> bool:
+        """Whether this says that the backend does not have an operation or a type that it need not have. A device that is broken says
+        "operation not supported", too."""
+        if not {op, kind} & {*LACKS[self.order["backend"]]}:
+            return False
+        said = str(error).lower()
+        return isinstance(error, NotImplementedError) or "not support" in said or "no support" in said or "invalid scalar type" in said
+
     def _say_checked(self, op: str, kind: str, every: t.List[Record]) -> None:
         bad = [rank for rank, one in enumerate(every) if one["wrong"]]
         senders: t.Dict[str, int] = {}
         for one in every:
             for sender, count in one["from"].items():
                 senders[sender] = senders.get(sender, 0) + count
-        unsupported = next((one["unsupported"] for one in every if one["unsupported"]), "")
+        lacking = [rank for rank, one in enumerate(every) if one["unsupported"]]
+        if lacking and len(lacking) < len(every):
+            raise Refused("rank_mismatch", f"{op} {kind}: only ranks {lacking[:8]} say that the backend does not have it")
+        unsupported = every[0]["unsupported"]
         example = f"rank {bad[0]}: {every[bad[0]]['example']}" if bad else ""
         wrong = sum(one["wrong"] for one in every)
         say(kind="checked", op=op, type=kind, elements=sum(one["of"] for one in every), wrong=wrong, ranks=bad[:64], senders=senders,
@@ -433,7 +472,7 @@ class Rank:
         try:
             warm = self._queue(call, self.order["warmup"])
         except (RuntimeError, NotImplementedError) as error:
-            if not _unsupported(error):
+            if not self._lacks(op, self.order["bandwidth_type"], error):
                 raise
             if self.first:
                 say(kind="unsupported", op=op, size=size)
@@ -461,10 +500,9 @@ class Rank:
     def _call(self, op: str, size: int, kind: t.Any) -> t.Tuple[t.Any, int]:
         """What starts the operation once, and its size in bytes as nccl-tests counts it."""
         dist, n = self.dist, self.world
-        width = self.torch.empty((), dtype=kind).element_size()
-        count = max(n, size // width // n * n) if op in ("all_gather", "reduce_scatter", "all_to_all") else max(1, size // width)
+        count = counted(op, size, self.order["bandwidth_type"], n)
         whole = self._tensor(count, kind)
-        real = count * width
+        real = count * WIDTHS[self.order["bandwidth_type"]]
         if op == "all_reduce":
             return lambda: dist.all_reduce(whole, async_op=True), real
         if op == "broadcast":
@@ -521,7 +559,7 @@ class Rank:
         first, last = sum(start) / len(start), sum(end) / len(end)
         said: Record = {
             "steps": len(losses), "first": first if finite else None, "last": last if finite else None,
-            "ratio": last / first if finite and first else None, "limit": LEARNT, "finite": finite,
+            "ratio": last / first if finite and first else None, "finite": finite,
             "not_finite": [rank for rank, one in enumerate(every) if not all(abs(loss) < 1e30 for loss in one["losses"])][:16],
             "identical": differ is None, "differs_at": differ, "odd": odd[:16], "repeatable": all(one["again"] for one in every),
             "other_again": [rank for rank, one in enumerate(every) if not one["again"]][:16],
@@ -589,12 +627,9 @@ class Rank:
         every = self.collect("pace", own)
         if every is None:
             return
-        # Of two the faster one: it shows what can be had.
-        usual = statistics.median_low([one["compute_ms"] for one in every])
-        for rank, one in enumerate(every):
-            slower = (one["compute_ms"] / usual - 1) * 100
-            say(kind="pace", rank=rank, **one, slower_percent=slower, straggler=slower > self.order["straggler_percent"])
-            slow = f", {slower:.0f} % slower than the median: STRAGGLER" if slower > self.order["straggler_percent"] else ""
+        for rank, (one, by) in enumerate(zip(every, slower([one["compute_ms"] for one in every]))):
+            say(kind="pace", rank=rank, **one)
+            slow = f", {by:.0f} % slower than the median: STRAGGLER" if by > self.order["straggler_percent"] else ""
             put(f"[COMPUTE] rank {rank} on {one['node']}: computing {one['compute_ms']:.2f} ms of {one['step_ms']:.2f} ms a step{slow}")
 
 
@@ -638,11 +673,6 @@ class Pattern:
 def _of(dist: t.Any, *names: str) -> t.Any:
     """The first of these functions that this PyTorch has."""
     return next(getattr(dist, name) for name in names if hasattr(dist, name))
-
-
-def _unsupported(error: BaseException) -> bool:
-    said = str(error).lower()
-    return isinstance(error, NotImplementedError) or "not support" in said or "no support" in said or "invalid scalar type" in said
 
 
 def _differ(values: t.Dict[str, t.List[str]]) -> str:

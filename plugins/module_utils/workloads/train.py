@@ -31,8 +31,8 @@ import time
 import typing as t
 
 if "TorchProduct" not in globals():  # else they stand above: workloads/packing.py
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.products import BEGAN, Torch, finite, measure, say
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import Training, curve, deterministic, learnt
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.products import BEGAN, Torch, finite, measure, say, write
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import Training, curve, deterministic
 
 Record = t.Dict[str, t.Any]
 
@@ -109,13 +109,10 @@ class Worker:
         began = time.monotonic()
         losses, took, timed = self.lap(order["steps"])
         parameters, gradients = self.training.digests()
-        start, end = learnt(losses)
         say(
             kind="result",
             steps=len(losses),
             losses=[finite(loss) for loss in losses],
-            start=finite(start),
-            end=finite(end),
             fingerprint=f"{curve(losses)}-{parameters:x}-{gradients:x}",
             step_ms=took / timed * 1e3,
             tflops=self.flops * timed / took / 1e12,
@@ -193,6 +190,26 @@ def worker(wanted: Record) -> int:
 # The head --------------------------------------------------------------------------------------------------------------
 
 
+def relay(record: Record) -> None:
+    """A record of a GPU's process, and the same in words for people; what it is worth is for others to say."""
+    say(**record)
+    kind, speed = record.get("kind"), f"{record.get('tflops') or 0:.4g} TFLOPS"
+    words = ""
+    if kind == "ready":
+        words = f"[ENV] device {record['device']}: {record.get('library')}, {record.get('device_kind')}"
+    elif kind == "fault":
+        words = f"[RESULT] device {record['device']}: {record['reason']}"
+    elif kind == "result" and record.get("losses"):
+        losses = record["losses"]
+        words = f"[TRAIN] device {record['device']}: loss {losses[0]} to {losses[-1]} in {len(losses)} steps, {speed}"
+    elif kind == "result" and record.get("laps"):
+        words = f"[TRAIN] device {record['device']}: {record['laps']} laps, {record['wrong']} of them not as the first one, {speed}"
+    elif kind == "result":
+        words = f"[COMPUTE] device {record['device']}: {record.get('iterations')} products, {record.get('wrong')} wrong, {speed}"
+    if words:
+        write(" ".join(words.split()))
+
+
 class Device:
     """The process of one GPU, as the head sees it."""
 
@@ -244,7 +261,7 @@ class Device:
             if kind == "result":  # its clock began when its process did
                 record["after_s"] = max(0.0, self.seen - BEGAN - float(record["took_s"]))
             if kind not in ("pulse", "done"):
-                say(**{**record, "check": self.check, "device": self.number})
+                relay({**record, "check": self.check, "device": self.number})
 
     def ended(self) -> None:
         """It ended by itself, and had something to do."""
@@ -257,7 +274,7 @@ class Device:
 
     def lost(self, code: str, reason: str) -> None:
         self.alive = self.busy = False
-        say(kind="fault", code=code, reason=reason, check=self.check, device=self.number)
+        relay({"kind": "fault", "code": code, "reason": reason, "check": self.check, "device": self.number})
         self.process.kill()
 
 
@@ -303,6 +320,8 @@ class Head:
                     device.ask(number, order)
                 self.wait(group)
             say(kind="time", check=number, after_s=began - BEGAN, took_s=time.monotonic() - began)
+        lost = [device.number for device in self.devices if not device.alive]
+        write(f"[RESULT] {f'devices {lost} were lost' if lost else 'every device did all it was asked for'}")
         say(kind="end")
 
     def close(self) -> None:

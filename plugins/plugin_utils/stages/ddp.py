@@ -12,6 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.launching import MEETING_PORTS
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import training
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -24,6 +25,7 @@ Record = t.Dict[str, t.Any]
 class Ddp(grouping.Grouped):
     name = "ddp"
     role = "gpufleet.acceptance.ddp"
+    leaves_memos = True
     # Whether values are right, whether the group learns, and who holds it back: no numbers are expected of these.
     conditions = grouping.Grouped.conditions | set(ddp.PARTS) | {nccl_fabric.LOCALISE}
     primary = ("busbw",)
@@ -33,11 +35,19 @@ class Ddp(grouping.Grouped):
         port, last = settings["ddp_port"], 65536 - MEETING_PORTS
         if not 1024 <= port <= last:
             return f"ddp_port: found {port}, expected 1024 to {last}: each further launch takes the next port"
-        return sweep.problem("ddp_sizes", [settings["ddp_sizes"]])
+        if settings["ddp_rails"] and settings["ddp_backend"] != "nccl":
+            return f"ddp_rails: found ddp_backend {settings['ddp_backend']}, expected nccl: the rails are those of its NCCL_IB_HCA"
+        numbers = sweep.problem(
+            self.name, settings, rounds=1, elements=1, iterations=1, warmup=0, fill_seconds=0, steps=training.LEAST_STEPS, width=1, batch=1,
+            straggler_percent=0, collective_timeout=1, repeats=1, parallel=1,
+        )  # fmt: skip
+        empty = next((name for name in ("ddp_collectives", "ddp_types") if not settings[name]), None)
+        return numbers or (f"{empty}: found an empty list, expected what is checked" if empty else super().problem(settings))
 
     def checks(self, wanted: Record) -> list[tuple[str, str]]:
         rest = wanted["ddp_sizes"], wanted["ddp_type"], wanted["ddp_backend"]
-        return [check for gpus in wanted["ddp_gpus"] for check in ddp.checks_of(wanted["ddp_ops"], gpus, *rest)]
+        parts = [(share["gpus"], *rest, share.get("rail")) for share in self.shares(wanted)]
+        return [check for part in parts for check in ddp.checks_of(wanted["ddp_ops"], *part)]
 
     def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
         """The leaf switches of the members, for the search."""

@@ -19,7 +19,7 @@ class HcclLocal(Stage):
     devices = True
 
     def problem(self, settings: Record) -> str | None:
-        return sweep.problem("hccl_local_sizes", settings["hccl_local_sizes"])
+        return sweep.problem(self.name, settings, factor=2, iterations=0, warmup=0)
 
 
 STAGE = HcclLocal()

@@ -8,9 +8,9 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import training
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
-
-LEAST_STEPS = 20
 
 
 class Train(Stage):
@@ -30,8 +30,11 @@ class Train(Stage):
         return {"devices": settings["train_gpus"]} if settings["train_gpus"] else {}
 
     def problem(self, settings: Record) -> str | None:
-        if settings["train_steps"] < LEAST_STEPS:
-            return f"train_steps: found {settings['train_steps']}, expected at least {LEAST_STEPS}: in fewer steps no loss falls for sure"
+        numbers = sweep.of_numbers(
+            self.name, settings, steps=training.LEAST_STEPS, width=1, batch=1, minutes=0, gpus=0, seconds=0, warmup_seconds=0
+        )
+        if numbers:
+            return numbers
         least = settings["train_test_timeout"] + 60 * settings["train_minutes"]
         if settings["train_timeout"] <= least:
             return (

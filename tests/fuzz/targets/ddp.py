@@ -30,8 +30,8 @@ _CHECKED = {
     "kind": "checked", "op": "all_gather", "type": "int32", "elements": 4096, "wrong": 0, "ranks": [], "senders": {}, "unsupported": "",
 }  # fmt: skip
 _ROW = {"kind": "bandwidth", "op": "all_reduce", "size": 1048576, "time_us": 41.5, "algbw": 25.2, "busbw": 37.9}
-_TRAINED = {"kind": "training", "steps": 30, "finite": True, "identical": True, "repeatable": True, "odd": [], "limit": 0.7, "ratio": 0.1}
-_PACES = [{"kind": "pace", **_rank(n), "compute_ms": 1.5, "step_ms": 2.5, "slower_percent": 0.0, "straggler": False} for n in range(WORLD)]
+_TRAINED = {"kind": "training", "steps": 30, "finite": True, "identical": True, "repeatable": True, "odd": [], "ratio": 0.1}
+_PACES = [{"kind": "pace", **_rank(n), "compute_ms": 1.5, "step_ms": 2.5} for n in range(WORLD)]
 _ENDS = [{"kind": "end", **_rank(n)} for n in range(WORLD)]
 _FAULT = {"kind": "fault", "code": "timeout", "reason": "Timed out", "op": "all_reduce int32", "seq": 5}
 HEALTHY_RUN = _text(_CHECKED, _ROW, _TRAINED, *_PACES, *_ENDS)

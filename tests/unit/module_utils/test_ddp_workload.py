@@ -8,12 +8,15 @@ tests/integration/test_ddp_fleet.py's."""
 from __future__ import annotations
 
 import json
+import pathlib
 import socket
 import subprocess
 import sys
 import threading
+import time
 import types
 import typing as t
+import warnings
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.ddp import SOURCE
@@ -33,15 +36,18 @@ def about(number: int, **more: t.Any) -> dict[str, t.Any]:
     return {**said, "problem": None, **more}
 
 
-def meet(*guests: dict[str, t.Any], wait: float = 3.0, port: int = 0) -> dict[str, agent.Refused | None]:
-    """What each of these nodes is told."""
+def meet(
+    *guests: dict[str, t.Any], wait: float = 3.0, port: int = 0, address: str = "127.0.0.1", late: t.Mapping[int, float] | None = None,
+) -> dict[str, agent.Refused | None]:  # fmt: skip
+    """What each of these nodes is told; some come late, by seconds."""
     port = port or free_port()
     told: dict[str, agent.Refused | None] = {}
 
     def attend(one: dict[str, t.Any]) -> None:
+        time.sleep((late or {}).get(one["node_rank"], 0))
         order = {"id": one["id"], "nodes": NAMES, "join_timeout": wait}
         try:
-            agent.Meeting(order, one, one["node_rank"], "127.0.0.1", port).attend()
+            agent.Meeting(order, one, one["node_rank"], address, port).attend()
             told[one["node"]] = None
         except agent.Refused as refused:
             told[one["node"]] = refused
@@ -109,3 +115,66 @@ def test_the_packed_text_is_one_program() -> None:
     env = {"NODE_RANK": "1", "NNODES": "1", "NPROC_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-c", SOURCE, order], env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and '"kind":"node"' in done.stdout and "NODE_RANK 1 of 1 nodes" in done.stdout, done.stderr
+
+
+class OldDriver:
+    """torch.cuda as it is where PyTorch is built for a newer CUDA than the driver: in the words of PyTorch 2.11."""
+
+    __version__ = "2.11.0+cu130"
+    version = types.SimpleNamespace(cuda="13.0")
+
+    class cuda:
+        nccl = types.SimpleNamespace(version=lambda: (2, 28, 9))
+
+        @staticmethod
+        def is_available() -> bool:
+            warnings.warn(
+                "CUDA initialization: The NVIDIA driver on your system is too old (found version 12040). Please update your GPU driver by "
+                "downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx", stacklevel=1,
+            )  # fmt: skip
+            return False
+
+        @staticmethod
+        def device_count() -> int:
+            return 0
+
+
+def test_a_torch_for_a_newer_cuda_than_the_driver_is_named_with_both_versions() -> None:
+    found = agent._cuda(OldDriver, 8)
+    assert found["problem"] == ["driver_too_old", "torch 2.11.0+cu130 is built for CUDA 13.0, newer than the driver for CUDA 12.4"]
+    told = meet(about(0), about(1), about(2, **found), wait=20)
+    assert all(one and one.code == "driver_too_old" and "gpu-03: torch 2.11.0+cu130" in str(one) for one in told.values()), told
+
+
+@pytest.mark.parametrize("ill", [0, 2])
+def test_who_comes_after_the_one_with_the_problem_is_told_why(ill: int) -> None:
+    """Not that nobody answers at the first node's port, which would send somebody to look for a firewall."""
+    problem = {"problem": ["gpu_invisible", "torch sees no GPU"]}
+    told = meet(*(about(n, **(problem if n == ill else {})) for n in (0, 2, 1)), wait=20, late={1: 1.0})
+    assert all(one and one.code == "gpu_invisible" and f"{NAMES[ill]}: torch sees no GPU" in str(one) for one in told.values()), told
+
+
+def test_a_name_without_anybody_behind_it() -> None:
+    """A Service without endpoints: its name resolves, and nobody answers."""
+    with socket.create_server(("", 0)) as gone:
+        port = int(gone.getsockname()[1])
+    with pytest.raises(agent.Refused, match=rf"gpu-02: port {port} of the first node, localhost, cannot be reached") as caught:
+        agent.Meeting({"id": "one", "nodes": NAMES, "join_timeout": 0.5}, about(1), 1, "localhost", port).attend()
+    assert caught.value.code == "unreachable"
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
+def test_agents_meet_over_ipv6() -> None:
+    told = meet(about(0), about(1), about(2), wait=20, address="::1")
+    assert told == dict.fromkeys(NAMES)
+    assert agent.interface_of("::1") == "lo"
+
+
+@pytest.mark.parametrize(
+    ("rendezvous", "words"),
+    [("c10d", ["--rdzv_endpoint=[fd00::1]:29500"]), ("static", ["--master_addr=fd00::1", "--master_port=29500"])],
+)
+def test_torchrun_is_told_an_ipv6_address_as_it_reads_it(rendezvous: str, words: list[str]) -> None:
+    """An address with a port behind it stands in brackets."""
+    assert set(words) <= set(agent.meeting_of(rendezvous, "fd00::1", 29500, 0, "one", 60))
+    assert "--rdzv_endpoint=10.0.0.1:29500" in agent.meeting_of("c10d", "10.0.0.1", 29500, 1, "one", 60)

@@ -38,17 +38,28 @@ def said(*ends: tuple[int, str, int]) -> str:
     return "".join(f"gpufleet: rank {rank} on {host} ended with status {status}.\n" for rank, host, status in ends)
 
 
+def test_a_table_of_other_sizes_is_no_measurement() -> None:
+    assert [read(TABLE, ALL, sizes=(8192, 67108864)).code, read(TABLE, ALL, sizes=(33554432, 1 << 30)).code] == ["reduced_size"] * 2
+    head = hccl.Head(PARAMS, Node(60), None)
+    head.group.folder, head.launcher = "/nonexistent/folder", Plain()
+    seats = [group.Seat("a", "10.0.0.1", local=True, gpus=["x", "y"])]
+    assert head._job("all_reduce", {}, seats, range(2), ("8K", "64M"), 60).order == {"sizes": [8192, 67108864]}
+
+
 BEGUN = TABLE.partition("data")[0]
 ALL = said((0, "npu-01", 0), (1, "npu-01", 0), (2, "npu-02.example.com", 0), (3, "npu-02", 0))
 
 
-def read(out: str, err: str, rc: int = 0, timed_out: bool = False, op: str = "all_reduce") -> fabric.Launch:
+def read(
+    out: str, err: str, rc: int = 0, timed_out: bool = False, op: str = "all_reduce", sizes: tuple[int, ...] = (33554432, 67108864)
+) -> fabric.Launch:
     head = hccl.Head(PARAMS, Node(60), None)
     head.launcher.version = "Hydra 4.3.2"
     seats = [group.Seat(f"node-{number}", f"10.0.0.{number}", hostname=f"npu-0{number}") for number in (1, 2)]
     argv = ["mpirun", "-n", "4", *launching.watched([f"/opt/bin/{op}_test", "-p", "2"])]
     job = launching.Job([launching.Command(argv, {})], seats, 4, 30, "")
     job.out, job.err, job.rc, job.timed_out = out, err, rc, timed_out
+    job.order = {"sizes": [*sizes]}
     return head._read(job)
 
 
@@ -95,6 +106,36 @@ def test_ranks_that_left_are_named_where_the_others_wait() -> None:
     assert read(BEGUN, "", timed_out=True).code == "timeout"
     ended = said((0, "npu-01", 143), (2, "npu-02", 0), (3, "npu-02", 143))
     assert "2 on node-2" in str(read(BEGUN, ended, timed_out=True).reason), "the others were ended by us"
+
+
+# Hydra 4.3.2, as it was: it may or may not see that the connection of a rank of status 0 closes before MPI_Finalize.
+HYDRA = (
+    "\n" + "=" * 83 + "\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 43 RUNNING AT 10.231.1.12\n=   EXIT CODE: 9\n"
+    "=   CLEANING UP REMAINING PROCESSES\n=   YOU CAN IGNORE THE BELOW CLEANUP MESSAGES\n" + "=" * 83 + "\n"
+    "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\nThis typically refers to a problem with your application.\n"
+    "Please see the FAQ page for debugging suggestions\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("out", "ends", "words"),
+    [
+        (BEGUN, [(2, "npu-02", 0)], "rank 2 on node-2 ended with status 0 before the test was done; the tool's"),
+        ("", [(2, "npu-02", 0)], "rank 2 on node-2 ended with status 0 before the test was done; the tool's last words: none"),
+        (BEGUN, [(2, "npu-02", 0), (0, "npu-01", 139)], "rank 2 on node-2 ended with status 0 before the test was done; besides rank 0 on"),
+        (BEGUN, [(0, "npu-01", 139), (2, "npu-02", 0)], "rank 2 on node-2 ended with status 0 before the test was done; besides rank 0 on"),
+        (BEGUN, [(2, "npu-02", 137), (0, "npu-01", 139)], "rank 2 on node-2 was killed (status 137)"),
+        (TABLE, [(2, "npu-02", 0), (0, "npu-01", 139)], "rank 0 on node-1 was killed (status 139)"),
+    ],
+)
+def test_who_left_first_is_named_where_mpirun_ends_the_others(out: str, ends: list[tuple[int, str, int]], words: str) -> None:
+    launch = read(out + HYDRA, said(*ends), 9)
+    assert launch.code == "rank_died" and str(launch.reason).startswith(words), launch.reason
+
+
+def test_what_the_tool_itself_says_of_a_failure_is_the_reason() -> None:
+    launch = read(BEGUN + "Process 2 HcclGetRootInfo failed, code 7\n" + HYDRA, said((2, "npu-02", 0)), 9)
+    assert launch.code == "tool_failed" and "HcclGetRootInfo" in str(launch.reason), launch.reason
 
 
 @pytest.mark.parametrize(("command", "status"), [("exit 0", 0), ("exit 3", -9), ("kill -SEGV $$", -9)])

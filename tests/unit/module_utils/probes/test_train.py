@@ -102,7 +102,7 @@ def test_what_no_gpu_can_help_is_said_of_the_node(tmp_path: pathlib.Path, fault:
 def test_a_loss_that_does_not_fall_is_no_training(tmp_path: pathlib.Path) -> None:
     found = ask(tmp_path, "train_flat")
     assert {o["reason_code"] for o in found if o["check"] == "train" and o["part"]} == {"not_trained"}
-    assert "from 1.2 to 1.1 in 60 steps" in of(found, "train", 3)[0]["reason"]
+    assert "from 1.225 to 1.2 in 60 steps" in of(found, "train", 3)[0]["reason"]
 
 
 def test_some_of_the_gpus_or_more_than_there_are(tmp_path: pathlib.Path) -> None:
@@ -113,3 +113,21 @@ def test_some_of_the_gpus_or_more_than_there_are(tmp_path: pathlib.Path) -> None
         params["checks"] = train.default_checks(params)
         found = list(train.probe(params, Node(60, root=str(tmp_path))))
         assert {o["reason_code"] for o in found} == said and len([o for o in found if o["part"]]) == (4 if count == 1 else 0)
+
+
+def test_the_files_of_other_tools_say_the_same(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "reports"
+    ask(tmp_path, results_dir=str(folder))
+    summary, result = (json.loads((folder / name).read_text()) for name in ("summary.json", "gpu_tests_result.json"))
+    assert summary["env"]["cuda_device_count"] == 8
+    assert summary["gpu_tests"]["returncode"] == 0 and "losses" in summary["gpu_tests"]["stdout"]
+    assert result["ok"] and {one["test"] for one in result["tests"]} == {"compute", "train", "burn_in"}
+    ask(tmp_path, "train_odd", results_dir=str(folder))
+    summary, result = (json.loads((folder / name).read_text()) for name in ("summary.json", "gpu_tests_result.json"))
+    assert summary["gpu_tests"]["returncode"] == 2 and not result["ok"]
+    assert {one["gpu"][-1] for one in result["tests"] if not one["ok"]} == {"7"}
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_costs_no_verdict(tmp_path: pathlib.Path) -> None:
+    found = ask(tmp_path, results_dir="/proc/none")
+    assert {one["outcome"] for one in found} == {"measured"} and "/proc/none could not be written" in found[0]["context"]["warnings"][0]

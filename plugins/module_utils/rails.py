@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One rail of a group by itself: one RDMA device and one GPU of each node.
+
+A rail that NCCL cannot use is no error to NCCL: it takes sockets, and a number comes out of that. So a number is that of a rail only where
+every node has the device with an active port, and where NCCL itself says that each process used this device and sent over no other way.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import rdma_ports
+
+# A device, or one port of it, as NCCL_IB_HCA takes it.
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}(:[1-9][0-9]?)?")
+# What a process of NCCL says, whatever stands before its host: the devices it uses, and by which way it sends to or hears another.
+_SAID = r"(?:^|[\s:\]])([^\s:\[\]]{1,255}):\d{1,10}:\d{1,10} \[\d{1,3}\] (?:\S{1,160} )?NCCL INFO "
+_USING = re.compile(_SAID + r"NET/IB : Using ([^;\n]*)", re.MULTILINE)
+_DEVICE = re.compile(r"\[\d{1,3}\]([^\s:]{1,64}):(\d{1,3})")
+_VIA = re.compile(_SAID + r"Channel [^\n]{1,200}? via NET/(\w{1,40})", re.MULTILINE)
+
+
+def environment(rail: str) -> dict[str, str]:
+    """By which ranks use this rail alone, and say so. NVLink that leaves the node would carry everything."""
+    said = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": ""}
+    return {"NCCL_IB_HCA": f"={rail}", "NCCL_MNNVL_ENABLE": "0", **said}
+
+
+def near(node: Node, devices: list[dict[str, t.Any]], gpus: t.Sequence[dict[str, t.Any]]) -> dict[str, list[int]]:
+    """{device: places of the GPUs that no other device of the node is closer to}, as far as the PCI tree says it."""
+    closest = rdma_ports.gpu_affinity(node, devices)
+    # nvidia-smi writes the domain in 8 digits, the kernel in 4.
+    own = [closest.get(str(one.get("bdf") or "").lower()[-12:], []) for one in gpus]
+    return {device["device"]: [place for place, names in enumerate(own) if device["device"] in names] for device in devices}
+
+
+def lacking(seats: t.Sequence[group.Seat], rail: str) -> tuple[str, str] | None:
+    """(reason code, reason) that names each node on which the rail cannot be measured, or says that no one GPU is right for it on all."""
+    code, told = "port_down", []
+    for seat in seats:
+        if group.left_by(f"={rail}", seat.ports):
+            continue
+        if group.left_by(f"={rail}", seat.down):
+            told.append(f"{seat.name}: its port is not active")
+        else:
+            code = "no_rdma"
+            there = ", ".join(dict.fromkeys(str(port["device"]) for port in [*seat.ports, *seat.down]))
+            told.append(f"{seat.name} has no such device" + (f", only {there}" if there else " and no other"))
+    if told:
+        return code, f"rail {rail}: {'; '.join(told)}"
+    near = {seat.name: set(port["near"]) for seat in seats for port in group.left_by(f"={rail}", seat.ports) if port.get("near")}
+    if near and not set.intersection(*near.values()):  # ranks have one environment
+        shown = "; ".join(f"{name}: {', '.join(map(str, sorted(of)))}" for name, of in near.items())
+        return "unsupported", f"rail {rail}: no GPU is closest to it on every node ({shown}): make groups of nodes that are alike"
+    return None
+
+
+def slot(seats: t.Sequence[group.Seat], rail: str) -> int:
+    """The place of the GPU that measures the rail on every node: the one that goes with the number of the rail, as long as it is one of
+    the closest wherever the PCI tree tells, else the first that is everywhere."""
+    close = [set(port["near"]) for seat in seats for port in group.left_by(f"={rail}", seat.ports) if port.get("near")]
+    everywhere = set.intersection(*close) if close else set()
+    devices = list(dict.fromkeys(str(port["device"]) for port in [*seats[0].ports, *seats[0].down]))
+    number = rdma_ports.in_order(devices).index(rail.partition(":")[0])
+    by_number = number * min(len(seat.gpus) for seat in seats) // len(devices)
+    return by_number if by_number in everywhere or not everywhere else min(everywhere)
+
+
+def doubt(text: str, rail: str, hosts: t.Collection[str]) -> str:
+    """Why it is not certain that each of these hosts sent over this rail and no other way; empty where NCCL says that it did."""
+    name, _colon, port = rail.partition(":")
+    used: dict[str, list[list[tuple[str, str]]]] = {}
+    for host, devices in _USING.findall(text):
+        used.setdefault(host.split(".")[0], []).append(_DEVICE.findall(devices))
+    ways: dict[str, set[str]] = {}
+    for host, way in _VIA.findall(text):
+        ways.setdefault(host.split(".")[0], set()).add(way)
+    for host in hosts:
+        if host not in used:
+            return f"NCCL on {host} does not say which RDMA devices it uses"
+        if not all(used[host]):
+            return f"NCCL on {host} used no RDMA device"
+        others = sorted({":".join(one) for of in used[host] for one in of if one[0] != name or port not in ("", one[1])})
+        if others:
+            return f"NCCL on {host} used {', '.join(others)}"
+        if host not in ways:
+            return f"NCCL on {host} does not say by which way it sent"
+        others = sorted(way for way in ways[host] if not way.startswith("IB"))
+        if others:
+            return f"NCCL on {host} sent by way of {', '.join(others)}"
+    return ""

@@ -1,0 +1,174 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the head of a group that trains makes of what ranks printed: nothing passes that was not wholly measured."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import launching, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
+from harness import trained
+
+CHECKS = trained.CHECKS
+
+
+def codes(found: ddp.Told) -> dict[str, str]:
+    return {check: found.of(check)[0] for check in CHECKS}
+
+
+def test_a_healthy_group_passes() -> None:
+    found = trained.told()
+    assert codes(found) == dict.fromkeys(CHECKS, "") and not found.findings({"check": "pace", "variant": ""})
+    assert found.of("all_reduce")[2]["metrics"]["busbw"]["value"] == 150.0
+
+
+@pytest.mark.parametrize(
+    ("change", "of_job", "code"),
+    [
+        (trained.on_another_node, {}, "rank_mismatch"),
+        (trained.of_another_world, {}, "rank_mismatch"),
+        (trained.twice, {}, "rank_mismatch"),
+        (trained.on_one_gpu, {}, "rank_mismatch"),
+        (trained.killed_later, {"rc": 1}, "rank_died"),
+        (None, {"rc": 3}, "tool_failed"),
+        (None, {"missing": "not found"}, "tool_missing"),
+    ],
+)
+def test_nothing_of_a_group_counts_that_is_not_the_asked_one_or_did_not_end(
+    change: trained.Change | None, of_job: trained.Record, code: str
+) -> None:
+    assert codes(trained.told(change, **of_job)) == dict.fromkeys(CHECKS, code)
+
+
+def test_a_launch_over_a_rail_counts_where_nccl_says_that_it_was_that_rail() -> None:
+    found = trained.told()
+    found.job.order["rail"] = "mlx5_1"
+    code, reason, _ranks = found._cause() or ("", "", ())
+    assert code == "other_way" and "gpu-01 does not say which RDMA devices it uses" in reason and "may not be rail mlx5_1" in reason
+    debug = "[default0]:{0}:7:7 [0] NCCL INFO NET/IB : Using [0]mlx5_1:1/IB; OOB ib0:10.0.0.1<0>\n"
+    debug += "[default0]:{0}:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0\n"
+    found.job.out += debug.format("gpu-01") + debug.format("gpu-02")
+    assert found._cause() is None
+
+
+def test_what_is_wrong_for_sure_comes_before_why_a_group_ended() -> None:
+    def broken(one: trained.Record) -> trained.Record | None:
+        if one["kind"] == "checked":
+            return {**one, "wrong": 1, "example": "element 7"}
+        return {**one, "last": 0.9} if one["kind"] == "training" else trained.on_another_node(one)
+
+    found = codes(trained.told(broken))
+    assert (found["collectives"], found["training"], found["pace"]) == ("wrong_results", "not_trained", "rank_mismatch")
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "code"),
+    [
+        ("collectives", trained.one_of("checked", 3), "incomplete_output"),
+        ("collectives", trained.one_of("checked", 3, type="int32"), "incomplete_output"),  # as many, and one of them trained.twice
+        ("collectives", trained.one_of("checked", 0, elements=0), "incomplete_output"),
+        ("collectives", trained.one_of("checked", 0, elements=4096 * trained.WORLD * 2), "incomplete_output"),  # a round less
+        ("collectives", trained.one_of("checked", 1, elements=0, unsupported="bfloat16 is not supported"), "unsupported"),  # NCCL has it
+        ("all_reduce", trained.one_of("bandwidth", 1), "incomplete_output"),
+        ("all_reduce", trained.one_of("bandwidth", 1, size=1 << 21), "incomplete_output"),
+        ("all_reduce", trained.one_of("bandwidth", 0, time_us=0), "bad_output"),
+        ("all_reduce", trained.one_of("bandwidth", 0, time_us=-1.0, busbw=-1.0), "bad_output"),
+        ("all_reduce", trained.one_of("bandwidth", 0, busbw=1500.0), "bad_output"),
+        ("all_reduce", trained.one_of("bandwidth", 0, type="float16"), "bad_output"),
+        ("all_reduce", trained.one_of("bandwidth", 0, time_us=10**400), "incomplete_output"),
+        ("training", trained.one_of("training", 0), "incomplete_output"),
+        ("training", trained.one_of("training", 0, steps=3), "incomplete_output"),
+        ("training", trained.one_of("training", 0, last=0.9, limit=1.0), "not_trained"),
+        ("training", trained.one_of("training", 0, last=0.9, ratio=0.1), "not_trained"),
+        ("training", trained.one_of("training", 0, first=None), "bad_output"),
+        ("training", trained.one_of("training", 0, last=-3.0), "bad_output"),
+        ("training", trained.one_of("training", 0, identical=False), "wrong_results"),
+        ("training", trained.one_of("training", 0, finite=False), "not_trained"),
+        ("pace", trained.one_of("pace", 2), "incomplete_output"),
+        ("pace", trained.one_of("pace", 2, compute_ms=0), "bad_output"),
+        ("pace", trained.one_of("pace", 2, rank=5), "incomplete_output"),
+    ],
+)
+def test_what_is_missing_or_absurd_is_no_measurement(check: str, change: trained.Change, code: str) -> None:
+    assert codes(trained.told(change)) == {**dict.fromkeys(CHECKS, ""), check: code}
+
+
+@pytest.mark.parametrize("given", [{"rounds": 0}, {"rounds": -1}, {"types": []}])
+def test_what_compares_nothing_passes_nothing(given: trained.Record) -> None:
+    found = trained.told(lambda one: {**one, "elements": 0} if one["kind"] == "checked" else None, given)
+    assert found.of("collectives")[0] in ("incomplete_output", "unsupported")
+
+
+def test_a_rank_that_computes_slower_is_a_finding_whatever_it_says_of_itself() -> None:
+    found = trained.told(trained.one_of("pace", 3, compute_ms=34.0, slower_percent=0.0, straggler=False))
+    (slow,) = found.findings({"check": "pace", "variant": ""})
+    assert slow["subject"]["id"] == "gpu-02/gpu/slot-1" and slow["context"]["findings"][0]["code"] == "straggler"
+    assert "13 % more than the median" in slow["context"]["findings"][0]["text"]
+
+
+def test_gloo_need_not_have_everything() -> None:
+    lacking = trained.one_of("checked", 1, elements=0, unsupported="Invalid scalar type")
+    found = trained.told(lacking, {"backend": "gloo"}).of("collectives")
+    assert found[0] == "" and found[2]["context"]["not_of_the_backend"] == ["all_reduce bfloat16"]
+    rank = object.__new__(workload.Rank)
+    rank.order = {"backend": "nccl"}
+    broken = RuntimeError("CUDA error: operation not supported")
+    assert not rank._lacks("all_reduce", "bfloat16", broken)
+    rank.order = {"backend": "gloo"}
+    assert rank._lacks("reduce_scatter", "int32", RuntimeError("ProcessGroupGloo does not support reduce_scatter"))
+    assert not rank._lacks("all_reduce", "int32", broken)
+
+
+def test_the_files_of_other_tools_say_the_same() -> None:
+    assert trained.told().files()["ddp_tests_result.json"]["ok"]
+    left = trained.told(trained.one_of("checked", 3)).files()
+    assert not left["ddp_tests_result.json"]["ok"] and "all_gather of bfloat16" in left["ddp_tests_result.json"]["reason"]
+    assert left["summary.json"]["ddp_tests"]["returncode"] == 3 and left["summary.json"]["ddp_train"]["returncode"] == 0
+
+
+def test_the_search_measures_no_better() -> None:
+    found = trained.told(trained.one_of("bandwidth", 1))
+    head = t.cast(ddp.Trainer, found.head)
+    assert head._read(found.job).code == "incomplete_output"
+    assert head._read(trained.told().job).outcome == "measured"
+    assert isinstance(found.job, launching.Job)
+
+
+@pytest.mark.parametrize(("broken", "memos"), [(None, 4), ("member", 0), ("timeout", 0), ("wrong_results", 4)])
+def test_of_a_launch_all_is_left_for_a_resume_or_nothing(broken: str | None, memos: int) -> None:
+    """An error may be what a head sees of members that are ended; what is wrong for sure is not. A finding is kept with the first check."""
+    head = t.cast(ddp.Trainer, trained.told().head)
+    head.node.memos = []
+    checks = ddp.default_checks(head.params)
+    assert head._together(checks) == [checks] and len(head._together([*checks, {"check": "pace", "variant": "backend=nccl gpus=1"}])) == 2
+    made = [observation.measured(one["check"], variant=one["variant"], subject=head._subject()) for one in checks]
+    if broken:
+        made[3] = observation.failed(checks[3]["check"], broken, "it is", variant=checks[3]["variant"], subject=head._subject())
+    made.append(observation.measured("localise", subject={"kind": "gpu", "id": "gpu-02/gpu/1", "members": ["gpu-02"]}))
+    said = list(head._remembered([head._name(check) for check in checks], iter(made)))
+    left = [one["memo"] for one in said if "memo" in one]
+    assert said[:5] == made and len(left) == memos
+    assert [[of["check"] for of in one["observations"]] for one in left] == [
+        ["collectives", "localise"], ["all_reduce"], ["training"], ["pace"]
+    ][:memos]  # fmt: skip
+
+
+def test_files_of_a_group_that_was_not_whole_say_that_nothing_is_well(tmp_path: pathlib.Path) -> None:
+    found = trained.told(None, {"results_dir": str(tmp_path / "reports")})
+    head = t.cast(ddp.Trainer, found.head)
+    files = found.files(["gpu-03"])
+    assert not files["ddp_tests_result.json"]["ok"] and "gpu-03" in files["ddp_tests_result.json"]["reason"]
+    assert files["summary.json"]["ddp_train"]["returncode"] == 3 and not files["ddp_training_result.json"]["improved"]
+    head._leave(found.files())
+    assert sorted(path.name for path in (tmp_path / "reports").iterdir()) == sorted(ddp.FILES)
+    assert set(found.files()["ddp_training_result.json"]) == {
+        "world", "epochs", "batch_size", "steps", "loss_start", "loss_end", "improved"
+    }  # fmt: skip
+    head._leave({})
+    assert not list((tmp_path / "reports").iterdir()), "what an earlier launch left is no answer of this one"
