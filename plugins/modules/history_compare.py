@@ -13,7 +13,9 @@ description:
   - Verdicts that changed, numbers beyond the scatter of their own subject, nodes and GPUs that came, went or moved, and facts that changed.
     Simulated and real are never compared.
   - Used by C(playbooks/compare.yml). Runs on the controller and connects to no host.
-extends_documentation_fragment: gpufleet.acceptance.history
+extends_documentation_fragment:
+  - gpufleet.acceptance.history
+  - gpufleet.acceptance.reading
 options:
   runs:
     description:
@@ -26,13 +28,6 @@ options:
     description: A file for everything that was found.
     type: str
     default: ""
-attributes:
-  check_mode:
-    description: Can run in check mode.
-    support: full
-  diff_mode:
-    description: Returns what changed.
-    support: none
 """
 
 EXAMPLES = r"""

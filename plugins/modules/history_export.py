@@ -12,19 +12,15 @@ author: The gpufleet.acceptance team (@gpufleet)
 description:
   - A row for each number with its run, subject, check and verdict. Used by C(playbooks/history_export.yml). Runs on the controller and
     connects to no host.
-extends_documentation_fragment: [gpufleet.acceptance.history, gpufleet.acceptance.history.asked]
+extends_documentation_fragment:
+  - gpufleet.acceptance.history
+  - gpufleet.acceptance.history.asked
+  - gpufleet.acceptance.reading.acting
 options:
   file:
     description: The file; its ending says which form, C(.csv), C(.json) with an object in each line, or C(.parquet), which needs pyarrow.
     type: str
     required: true
-attributes:
-  check_mode:
-    description: Can run in check mode.
-    support: none
-  diff_mode:
-    description: Returns what changed.
-    support: none
 """
 
 EXAMPLES = r"""

@@ -13,14 +13,9 @@ description:
   - Writes every judged run of a results folder that the history does not have, the oldest first; each as a whole or not at all.
     What it has already is left alone. A run whose folder is not what was written is named and left out.
   - Used by C(playbooks/history_import.yml). Runs on the controller and connects to no host.
-extends_documentation_fragment: gpufleet.acceptance.history
-attributes:
-  check_mode:
-    description: Can run in check mode.
-    support: none
-  diff_mode:
-    description: Returns what changed.
-    support: none
+extends_documentation_fragment:
+  - gpufleet.acceptance.history
+  - gpufleet.acceptance.reading.acting
 """
 
 EXAMPLES = r"""

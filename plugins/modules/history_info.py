@@ -12,7 +12,10 @@ author: The gpufleet.acceptance team (@gpufleet)
 description:
   - Verdicts and numbers of all runs, by node, check, day and verdict, as a table in the terminal, as data, and as a page with curves.
   - Used by C(playbooks/history.yml). Runs on the controller and connects to no host.
-extends_documentation_fragment: [gpufleet.acceptance.history, gpufleet.acceptance.history.asked]
+extends_documentation_fragment:
+  - gpufleet.acceptance.history
+  - gpufleet.acceptance.history.asked
+  - gpufleet.acceptance.reading
 options:
   page:
     description: A file for a page with the curves.
@@ -26,13 +29,6 @@ options:
     description: Whether the table is shown.
     type: bool
     default: true
-attributes:
-  check_mode:
-    description: Can run in check mode.
-    support: full
-  diff_mode:
-    description: Returns what changed.
-    support: none
 """
 
 EXAMPLES = r"""

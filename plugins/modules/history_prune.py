@@ -13,7 +13,9 @@ description:
   - Takes whole months out, and keeps of each number the median, the least and the most of the month. The folders of the runs are not
     touched, and an import does not bring them back.
   - Used by C(playbooks/history_prune.yml). Runs on the controller and connects to no host.
-extends_documentation_fragment: gpufleet.acceptance.history
+extends_documentation_fragment:
+  - gpufleet.acceptance.history
+  - gpufleet.acceptance.reading
 options:
   older_than:
     description: Months that ended before this day, as V(2026-01-01), or so long ago, as V(1y), V(6m).
@@ -23,13 +25,6 @@ options:
     description: Whether they are taken out. Without it only what would be is said.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Can run in check mode.
-    support: full
-  diff_mode:
-    description: Returns what changed.
-    support: none
 """
 
 EXAMPLES = r"""

@@ -35,10 +35,14 @@ def show(figure: str, value: float, unit: str, goal: str, compared_with: str, ho
     print(json.dumps(line), flush=True)
 
 
+def run_name(number: int) -> str:
+    return f"2026{number // 28 + 1:02}{number % 28 + 1:02}T000000Z-0a1b2c"
+
+
 def content(number: int, nodes: int) -> importing.Content:
     """A run as it was judged: per node 50 checks with 4 numbers each."""
     rng = random.Random(number)
-    run = f"2026{number // 28 + 1:02}{number % 28 + 1:02}T000000Z-0a1b2c"
+    run = run_name(number)
     measurements, verdicts = [], []
     for node in range(nodes):
         name, uuids = f"node{node:04}", [f"GPU-{node:08x}-{gpu:04x}-4000-8000-000000000000" for gpu in range(GPUS)]
@@ -60,7 +64,8 @@ def content(number: int, nodes: int) -> importing.Content:
     names = [f"node{node:04}" for node in range(nodes)]
     plan = samples.plan(names, ["gemm"], run_id=run, created_at=f"{run[:4]}-{run[4:6]}-{run[6:8]}T00:00:00Z")
     coverage = {"planned": len(verdicts), "measured": len(verdicts)}
-    judging = importing.Judging("", f"{number:064x}", plan["created_at"], True, "because", {"PASS": len(verdicts)}, coverage, verdicts)
+    counts = {"PASS": len(verdicts)}
+    judging = importing.Judging("", f"{number:064x}", plan["created_at"], True, "ACCEPTED", "because", counts, coverage, verdicts)
     return importing.Content(plan, f"{number:064x}", measurements, [judging])
 
 

@@ -26,7 +26,7 @@ def content(names: list[str], pairs: list[tuple[str, str]], judged_at: str = "20
         one["regressed"] = one["subject"]["id"] == names[0]
     found = [samples.measurement(v["subject"]["id"], v["stage"], v["check"], subject=v["subject"]) for v in verdicts]
     judging = importing.Judging(
-        "", "d" * 64, judged_at, True, "fine", {"PASS": len(verdicts)}, {"planned": len(verdicts), "measured": len(verdicts)},
+        "", "d" * 64, judged_at, True, "ACCEPTED", "fine", {"PASS": len(verdicts)}, {"planned": len(verdicts), "measured": len(verdicts)},
         verdicts,
     )  # fmt: skip
     return importing.Content(samples.plan(names, ["gemm", "rdma"]), "j" * 64, found, [judging])

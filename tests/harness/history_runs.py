@@ -29,13 +29,15 @@ EXPECTED = {
 
 @dataclasses.dataclass
 class Machine:
-    """A machine with its GPUs, {number of the UUID: TFLOPS}. `silent`: it says nothing, as one that cannot be reached."""
+    """A machine with its GPUs, {number of the UUID: TFLOPS}. `silent`: it says nothing, as one that cannot be reached. `sweep`: what
+    each of its message sizes gives, as a share of what is usual."""
 
     machine_id: str
     gpus: dict[int, float]
     driver: str = "580.1"
     silent: bool = False
     simulated: bool = False
+    sweep: float = 1.0
 
 
 def run_id(day: int) -> str:
@@ -86,12 +88,13 @@ def _observed(run: Run, name: str, machine: Machine) -> list[dict[str, t.Any]]:
         ]
     uuids = [uuid(number) for number in machine.gpus]
     identity = {"machine_id": machine.machine_id, "gpu_uuids": uuids}
-    context = {"gpu": GPU, "gpus": len(uuids), "gpu_uuids": uuids, "identity": identity}
+    units = {"busbw": "GB/s", "size": "B"}
+    context = {"gpu": GPU, "gpus": len(uuids), "gpu_uuids": uuids, "identity": identity, "series_units": units}
     facts = {"driver": machine.driver, "kernel": "6.1", "free_disk_gib_/": 60.0 + len(run.id)}
     found = [stack.complete(observation.measured("facts", context={**context, "machine_id": machine.machine_id, "facts": facts}))]
     for part, value in [("", min(machine.gpus.values())), *((f"gpu/{uuid(n)}", value) for n, value in machine.gpus.items())]:
         metrics = {"tflops": {"value": value, "unit": "TFLOPS"}, "time_ms": {"value": round(1.1e6 / value) / 1000, "unit": "ms"}}
-        series = [] if part else [{"size": 8 << number, "busbw": 100.0 + number} for number in range(4)]
+        series = [] if part else [{"size": 8 << number, "busbw": (100.0 + number) * machine.sweep} for number in range(4)]
         seen = observation.measured("bf16", variant=VARIANT, part=part, metrics=metrics, series=series, context=context)
         seen["members"] = [] if part else [f"gpu/{one}" for one in uuids]
         seen["raw_z"] = base64.b64encode(zlib.compress(f"{name} {part} {value}".encode())).decode()

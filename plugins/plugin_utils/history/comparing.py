@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identi
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, chunks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import spoken
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import number
 
@@ -35,7 +36,7 @@ About = tuple[Whom, str, str, str]
 PAST, ENOUGH, BEYOND = 30, 5, 3.0
 # Where a subject always gave nearly the same, a change in percent that is still none.
 STILL_PCT = 0.5
-# Numbers whose scatter is looked up: those that changed most.
+# Numbers whose scatter is looked up: those of each check that changed most.
 MOST = 500
 
 
@@ -167,11 +168,12 @@ def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, dict[str, 
 
 def last_accepted(store: Store, side: Side) -> str | None:
     """The last accepted run before it of the same subjects: of those with any node of it the newest that has all, else the newest that
-    has most."""
-    nodes = {whom for whom, place in side.places.items() if place.kind == "node"}
+    has most. A quick test is none."""
+    nodes = _nodes(side)
     run, judgement, placed, subject = schema.run, schema.judgement, schema.placement, schema.subject
     best: tuple[int, str] | None = None
     with store.reading() as connection:
+        mine = _runs_of(connection, nodes)
         last = sa.select(judgement.c.run_id, sa.func.max(judgement.c.folder).label("folder")).group_by(judgement.c.run_id).subquery()
         asked = (
             sa.select(run.c.id, run.c.name)
@@ -179,9 +181,8 @@ def last_accepted(store: Store, side: Side) -> str | None:
             .join(last, sa.and_(last.c.run_id == judgement.c.run_id, last.c.folder == judgement.c.folder))
             .where(run.c.name < side.run, ~run.c.pruned, judgement.c.accepted)
             .order_by(run.c.name.desc())
-            .limit(PAST)
         )
-        for row in connection.execute(asked).all():
+        for row in [row for row in connection.execute(asked) if row.id in mine][:PAST]:
             of = (
                 sa.select(subject.c.identity, subject.c.simulated)
                 .join(placed, placed.c.subject_id == subject.c.id)
@@ -193,6 +194,20 @@ def last_accepted(store: Store, side: Side) -> str | None:
             if shared and (best is None or shared > best[0]):
                 best = (shared, str(row.name))
     return best[1] if best else None
+
+
+def _nodes(side: Side) -> set[Whom]:
+    return {whom for whom, place in side.places.items() if place.kind == "node"}
+
+
+def _runs_of(connection: sqlalchemy.Connection, nodes: t.Collection[Whom]) -> set[int]:
+    """Runs that had any of these nodes: a history may hold those of many clusters."""
+    placed, subject = schema.placement, schema.subject
+    found: set[int] = set()
+    for some in chunks(sorted({whom[0] for whom in nodes}), importing.MANY):
+        asked = sa.select(placed.c.run_id).join(subject, subject.c.id == placed.c.subject_id).where(subject.c.identity.in_(some))
+        found.update(connection.execute(asked.distinct()).scalars())
+    return found
 
 
 # Comparing ------------------------------------------------------------------------------------------------------------------------------
@@ -216,7 +231,8 @@ def compare(store: Store, old: Side, new: Side) -> Record:
                 {**head, "metric": now.metric, "unit": now.unit, "before": before.value, "after": now.value, "change_pct": change}
             )
     values.sort(key=lambda one: -abs(one["change_pct"] or 0.0))
-    _scattered(store, values[:MOST], new.run)
+    looked_up = _most_changed(values)
+    _scattered(store, looked_up, new)
     for one in values:
         one.setdefault("scatter_pct", None)
         one.setdefault("beyond", None)
@@ -227,6 +243,7 @@ def compare(store: Store, old: Side, new: Side) -> Record:
         "before_accepted": old.accepted,
         "after_accepted": new.accepted,
         "compared": len(values),
+        "not_looked_up": len(values) - len(looked_up),
         "values": values,
         "verdicts": sorted(verdicts, key=lambda one: (one["subject"], one["stage"], one["check"], one["variant"])),
         "places": _moved(old, new),
@@ -234,16 +251,22 @@ def compare(store: Store, old: Side, new: Side) -> Record:
     }
 
 
-def _scattered(store: Store, values: list[Record], before: str) -> None:
+def _most_changed(values: list[Record]) -> list[Record]:
+    """Of values, the most changed first, MOST, and of each check as many: one that is noisy does not hide what another lost."""
+    of_check: dict[tuple[str, str, str], list[Record]] = {}
+    for one in values:
+        of_check.setdefault((one["stage"], one["check"], one["metric"]), []).append(one)
+    return [one for some in of_check.values() for one in some[: max(1, MOST // len(of_check))]]
+
+
+def _scattered(store: Store, values: list[Record], new: Side) -> None:
     """Add to values how far their subject's numbers lay apart before, in percent of their median, and whether the change is beyond that."""
     run, metric, quantity, check, subject = schema.run, schema.metric, schema.quantity, schema.check, schema.subject
     with store.reading() as connection:
         past: dict[tuple[t.Any, ...], list[float]] = {}
-        latest = list(
-            connection.execute(
-                sa.select(run.c.id).where(run.c.name < before, ~run.c.pruned).order_by(run.c.name.desc()).limit(PAST)
-            ).scalars()
-        )
+        mine = _runs_of(connection, _nodes(new))
+        earlier_runs = sa.select(run.c.id).where(run.c.name < new.run, ~run.c.pruned).order_by(run.c.name.desc())
+        latest = [one for one in connection.execute(earlier_runs).scalars() if one in mine][:PAST]
         for some in chunks(sorted({one["identity"] for one in values}), importing.MANY):
             asked = (
                 sa.select(subject.c.identity, subject.c.simulated, check.c.stage, check.c.check, check.c.variant)
@@ -285,7 +308,7 @@ def _moved(old: Side, new: Side) -> list[Record]:
                 continue
         elif after:
             what = "came"
-        elif before and _target(before.node) in new.targets:
+        elif before and keys.target_of(before.node) in new.targets:
             what = "went"
         else:
             continue
@@ -297,10 +320,6 @@ def _moved(old: Side, new: Side) -> list[Record]:
             }
         )  # fmt: skip
     return found
-
-
-def _target(node: str) -> str:
-    return node.split("/", 1)[0]
 
 
 def _facts_changed(old: Side, new: Side) -> list[Record]:
@@ -364,8 +383,10 @@ def told(found: Record, most: int = 20) -> list[str]:
     for section in sections:
         said += section[:most] + ([f"and {len(section) - most} more like these"] if len(section) > most else [])
     unchanged = f"{found['compared']} numbers compared, {len(beyond)} beyond the scatter of their own subject"
-    young = sum(one["beyond"] is None for one in found["values"])
-    return [*said, unchanged + (f"; {young} have too short a history to say" if young else "")]
+    left = found["not_looked_up"]
+    young = sum(one["beyond"] is None for one in found["values"]) - left
+    unchanged += f"; {young} have too short a history to say" if young else ""
+    return [*said, unchanged + (f"; {left} changed less than others of their check and were not held against it" if left else "")]
 
 
 def _of(one: Record) -> str:

@@ -4,7 +4,10 @@
 """What the history says of the fleet of today: of each node and check the last that is known, as long as the node is there.
 
 A node is there until a later whole run of the same targets does without it. A partial run says something new of what it has measured; the
-rest is as the whole run before it left it. Runs over other targets do not concern each other.
+rest is as the whole run before it left it. Runs over other targets do not concern each other, nor do simulated targets and real ones: what
+is simulated never stands in the place of a real node. A run of another inventory knows no more than its own targets: it says what is
+new of those that both have, and takes no other away. A run that was planned after today has a clock that is wrong; it would be the last one
+for as long as it is ahead.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -20,12 +23,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-# Longer ago than this nothing is of today.
-DAYS = 90
+# Longer ago than this nothing is of today, and further ahead neither.
+DAYS, AHEAD_DAYS = 90, 1
+
+Target = tuple[str, bool]  # its name, whether it is simulated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +95,20 @@ class Run:
 @dataclasses.dataclass
 class Fleet:
     """`runs`: those that say something of today, the newest first. `pairs`: {(end, end): {check: what it says}}, each in its run's
-    words."""
+    words. `ahead`: how many runs are left out, since they are planned after today."""
 
     runs: list[Run] = dataclasses.field(default_factory=list)
     nodes: dict[str, Node] = dataclasses.field(default_factory=dict)
     pairs: dict[tuple[str, str], dict[Check, Seen]] = dataclasses.field(default_factory=dict)
+    ahead: int = 0
+
+
+@dataclasses.dataclass
+class Said:
+    """What runs say of the fleet; whoever is simulated beside those who are not."""
+
+    nodes: dict[tuple[str, bool], Node] = dataclasses.field(default_factory=dict)
+    pairs: dict[tuple[tuple[str, str], bool], dict[Check, Seen]] = dataclasses.field(default_factory=dict)
 
 
 def version(store: Store) -> tuple[int, int]:
@@ -105,24 +120,42 @@ def version(store: Store) -> tuple[int, int]:
 
 
 def fleet(store: Store, now: datetime.datetime | None = None) -> Fleet:
-    since = (now or datetime.datetime.now(datetime.UTC)) - datetime.timedelta(days=DAYS)
-    found = Fleet()
+    today = now or datetime.datetime.now(datetime.UTC)
+    since, until = (today + datetime.timedelta(days=days) for days in (-DAYS, AHEAD_DAYS))
+    found, said = Fleet(), Said()
     with store.reading() as connection:
         checks = {row.id: Check(row.stage, row.check, row.variant) for row in connection.execute(sa.select(schema.check))}
-        closed: set[str] = set()  # targets of which a whole run was seen: what is older says nothing of them
-        for row in _judged(connection, since.strftime("%Y-%m-%dT%H:%M:%SZ")):
-            targets = set(json.loads(row.scope)["targets"])
-            if targets & closed:
+        # Targets of which whole runs were seen, of these inventories: what is older says nothing of them.
+        closed: dict[Target, set[str]] = {}
+        for row in _judged(connection, f"{since:%Y-%m-%dT%H:%M:%SZ}"):
+            if row.planned_at > f"{until:%Y-%m-%dT%H:%M:%SZ}":
+                found.ahead += 1
                 continue
-            if not row.partial:
-                closed |= targets
             run = Run(
                 row.name, _epoch(row.judged_at), bool(row.accepted), bool(row.partial), bool(row.simulated), row.planned, row.measured,
                 json.loads(row.counts),
             )  # fmt: skip
+            placed = _placed(connection, row.id)
+            targets = {placed.target(node) for node in placed.nodes}
+            silent = set(json.loads(row.scope)["targets"]) - {name for name, _simulated in targets}
+            targets |= {(name, run.simulated) for name in silent}
+            known = targets & closed.keys()
+            followed = any(_same(row.inventory, other) for target in known for other in closed[target])
+            for target in () if row.partial else targets:
+                closed.setdefault(target, set()).add(row.inventory)
+            if followed or (known and known == targets):
+                continue
             found.runs.append(run)
-            _add(found, run, connection, row.id, row.judgement_id, checks)
+            _add(said, run, placed, _verdicts(connection, row.judgement_id), checks, known)
+    # What is real comes after what is simulated, and takes its place.
+    found.nodes = {name: node for (name, _simulated), node in sorted(said.nodes.items(), key=lambda one: -one[0][1])}
+    found.pairs = {ends: of for (ends, _simulated), of in sorted(said.pairs.items(), key=lambda one: -one[0][1])}
     return found
+
+
+def _same(inventory: str, other: str) -> bool:
+    """Whether two runs may be of one inventory: an older version did not keep which."""
+    return inventory == other or not (inventory and other)
 
 
 def _judged(connection: sqlalchemy.Connection, since: str) -> list[t.Any]:
@@ -130,7 +163,8 @@ def _judged(connection: sqlalchemy.Connection, since: str) -> list[t.Any]:
     run, judgement = schema.run, schema.judgement
     last = sa.select(judgement.c.run_id, sa.func.max(judgement.c.folder).label("folder")).group_by(judgement.c.run_id).subquery()
     asked = (
-        sa.select(run.c.id, run.c.name, run.c.partial, run.c.simulated, run.c.scope, judgement.c.id.label("judgement_id"),
+        sa.select(run.c.id, run.c.name, run.c.planned_at, run.c.partial, run.c.simulated, run.c.scope, run.c.inventory,
+                  judgement.c.id.label("judgement_id"),
                   judgement.c.accepted, judgement.c.judged_at, judgement.c.counts, judgement.c.planned, judgement.c.measured)
         .join(judgement, judgement.c.run_id == run.c.id)
         .join(last, sa.and_(last.c.run_id == judgement.c.run_id, last.c.folder == judgement.c.folder))
@@ -140,47 +174,75 @@ def _judged(connection: sqlalchemy.Connection, since: str) -> list[t.Any]:
     return list(connection.execute(asked))
 
 
-def _add(
-    found: Fleet, run: Run, connection: sqlalchemy.Connection, run_id: int, judgement_id: int, checks: t.Mapping[int, Check]
-) -> None:
-    """What a run says of nodes and checks of which no newer one has said anything."""
-    placed, word, subject, verdict, basis = schema.placement, schema.word, schema.subject, schema.verdict, schema.basis
-    places = sa.select(placed.c.subject_id, placed.c.node_id, word.c.text, subject.c.kind)
-    places = places.join(word, word.c.id == placed.c.name_id).join(subject, subject.c.id == placed.c.subject_id)
-    at: dict[int, list[int]] = {}
-    names: dict[int, str] = {}
-    kinds: dict[int, str] = {}
-    for row in connection.execute(places.where(placed.c.run_id == run_id)):
-        at.setdefault(row[0], []).append(row[1])
-        names[row[0]], kinds[row[0]] = row[2], row[3]
+class _Placed(t.NamedTuple):
+    """Who was where in a run, by the numbers of the subjects: at which nodes each was, and what it is."""
+
+    at: dict[int, list[int]]
+    names: dict[int, str]
+    kinds: dict[int, str]
+    simulated: dict[int, bool]
+
+    @property
+    def nodes(self) -> list[int]:
+        return [number for number, kind in self.kinds.items() if kind == "node"]
+
+    def is_of(self, nodes: t.Iterable[int], targets: t.Container[Target]) -> bool:
+        return any(self.target(node) in targets for node in nodes if node in self.names)
+
+    def target(self, node: int) -> Target:
+        return keys.target_of(self.names[node]), self.simulated[node]
+
+
+def _placed(connection: sqlalchemy.Connection, run_id: int) -> _Placed:
+    placed, word, subject = schema.placement, schema.word, schema.subject
+    asked = sa.select(placed.c.subject_id, placed.c.node_id, word.c.text, subject.c.kind, subject.c.simulated)
+    asked = asked.join(word, word.c.id == placed.c.name_id).join(subject, subject.c.id == placed.c.subject_id)
+    found = _Placed({}, {}, {}, {})
+    for number, node, name, kind, simulated in connection.execute(asked.where(placed.c.run_id == run_id)):
+        found.at.setdefault(number, []).append(node)
+        found.names[number], found.kinds[number], found.simulated[number] = name, kind, bool(simulated)
+    return found
+
+
+def _verdicts(connection: sqlalchemy.Connection, judgement_id: int) -> t.Iterable[t.Any]:
+    verdict, basis = schema.verdict, schema.basis
     asked = sa.select(
         verdict.c.subject_id, verdict.c.check_id, verdict.c.verdict, verdict.c.value, verdict.c.floor, verdict.c.expected,
         verdict.c.regressed, basis.c.metric, basis.c.unit,
     ).join(basis, basis.c.id == verdict.c.basis_id)  # fmt: skip
-    new: dict[str, dict[Check, Seen]] = {}
-    of: dict[str, str] = {}
-    for one in connection.execute(asked.where(verdict.c.judgement_id == judgement_id)):
+    return connection.execute(asked.where(verdict.c.judgement_id == judgement_id))
+
+
+def _add(
+    said: Said, run: Run, placed: _Placed, verdicts: t.Iterable[t.Any], checks: t.Mapping[int, Check], without: t.Container[Target]
+) -> None:
+    """What a run says of nodes, pairs and checks of which no newer one has said anything, without those of some targets."""
+    nodes: dict[tuple[str, bool], dict[Check, Seen]] = {}
+    pairs: dict[tuple[tuple[str, str], bool], dict[Check, Seen]] = {}
+    kinds: dict[tuple[str, bool], str] = {}
+    for one in verdicts:
         seen = Seen(one.verdict, one.value, one.floor, one.expected, one.metric, one.unit, bool(one.regressed))
         check, number = checks[one[1]], one[0]
-        if kinds.get(number) == "pair":
-            ends = tuple(names[number].split("|", 1))
-            if len(ends) == 2:
-                _worse(found.pairs.setdefault((ends[0], ends[1]), {}), check, seen, run)
+        at, kind, simulated = placed.at.get(number, []), placed.kinds.get(number), placed.simulated.get(number, False)
+        if kind == "pair":
+            if placed.is_of(at, without):
+                continue
+            _worse(pairs.setdefault((keys.ends_of(placed.names[number]), simulated), {}), check, seen)
             continue
-        for node in at.get(number, ()):
-            name = names.get(node)
-            if name is not None:
-                of[name] = kinds[node]
-                _worse(new.setdefault(name, {}), check, seen, run)
-    for name, said in new.items():
-        there = found.nodes.get(name)
-        if there is None:
-            found.nodes[name] = Node(of[name], run.name, run.judged_at, run.simulated, said)
-        else:
-            there.checks.update({check: seen for check, seen in said.items() if check not in there.checks})
+        for node in at:
+            if node not in placed.names or placed.is_of([node], without):
+                continue
+            whom = placed.names[node], simulated
+            kinds[whom] = placed.kinds[node]
+            _worse(nodes.setdefault(whom, {}), check, seen)
+    for whom, of_node in nodes.items():
+        there = said.nodes.setdefault(whom, Node(kinds[whom], run.name, run.judged_at, whom[1], {}))
+        there.checks = {**of_node, **there.checks}
+    for pair, of_pair in pairs.items():
+        said.pairs[pair] = {**of_pair, **said.pairs.get(pair, {})}
 
 
-def _worse(into: dict[Check, Seen], check: Check, seen: Seen, run: Run) -> None:
+def _worse(into: dict[Check, Seen], check: Check, seen: Seen) -> None:
     there = into.get(check)
     if there is None or seen.badness > there.badness:
         into[check] = dataclasses.replace(seen, regressed=seen.regressed or bool(there and there.regressed))

@@ -54,7 +54,7 @@ class Exporter:
         self._encoders = prometheus_client.exposition
         self._url = url
         self._store: Store | None = None
-        self._version: tuple[int, int] | None = None
+        self._version: tuple[int, int, int] | None = None
         self._families: list[Metric] = []
         self._texts: dict[str, bytes] = {}
         self._read = 0.0
@@ -66,7 +66,8 @@ class Exporter:
         try:
             if self._store is None:
                 self._store = Store(self._url)
-            version = current.version(self._store)
+            # Another one every day too: what is of today depends on it.
+            version = (*current.version(self._store), int(time.time() // 86400))
             if version != self._version:
                 families = list(_families(current.fleet(self._store)))
                 texts = dict(self._encoded(families, accept) for accept in ACCEPT)
@@ -143,7 +144,9 @@ def _families(fleet: current.Fleet) -> t.Iterator[Metric]:
         judged.add_metric(labels, run.judged_at)
         for word, count in run.counts.items():
             verdicts.add_metric([*labels, word], count)
-    yield from (accepted, coverage, judged, verdicts)
+    ahead = family("runs_ahead", "Runs that say nothing here, since their controller's clock planned them for after today.")
+    ahead.add_metric([], fleet.ahead)
+    yield from (accepted, coverage, judged, verdicts, ahead)
 
     node_verdict = family("node_verdict", "1 at the worst verdict of a node, a group or a switch.", "node", "kind", "verdict", "simulated")
     node_judged = family("node_judged_seconds", "When the last run with it was judged, as seconds of the epoch.", "node")

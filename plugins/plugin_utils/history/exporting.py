@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import pathlib
@@ -58,16 +59,27 @@ def _numbers(rows: list[Record]) -> list[Record]:
 
 
 def _csv(path: str, runs: t.Iterable[list[Record]]) -> int:
-    count = 0
     with open(path, "w", encoding="utf-8", newline="") as target:
-        writer = csv.DictWriter(target, COLUMNS)
-        writer.writeheader()
-        for rows in runs:
-            # A spreadsheet must not take for a formula what a node has sent.
-            writer.writerows(
-                {name: f"'{of}" if isinstance(of, str) and of[:1] in "=+-@\t\r" and of else of for name, of in row.items()} for row in rows
-            )
-            count += len(rows)
+        return write_csv(target, runs)
+
+
+def as_csv(rows: list[Record]) -> str:
+    """Verdicts that were searched for, a row for each number."""
+    target = io.StringIO(newline="")
+    write_csv(target, [_numbers(rows)])
+    return target.getvalue()
+
+
+def write_csv(target: t.TextIO, runs: t.Iterable[list[Record]]) -> int:
+    count = 0
+    writer = csv.DictWriter(target, COLUMNS)
+    writer.writeheader()
+    for rows in runs:
+        # A spreadsheet must not take for a formula what a node has sent.
+        writer.writerows(
+            {name: f"'{of}" if isinstance(of, str) and of[:1] in "=+-@\t\r" and of else of for name, of in row.items()} for row in rows
+        )
+        count += len(rows)
     return count
 
 

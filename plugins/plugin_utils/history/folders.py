@@ -18,14 +18,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
 
 Record = dict[str, t.Any]
 # What a judgement refuses since it is not what was written (records/integrity.py).
 CHANGED = ("tampered", "raw_changed")
 VERDICTS = "verdicts.jsonl"
-HEAD = ("accepted", "why", "counts", "coverage", "created_at", "files")
+HEAD = ("accepted", "word", "why", "counts", "coverage", "created_at", "files")
 
 
 def of_judged(of: Judged) -> importing.Content:
@@ -40,6 +40,7 @@ def of_judged(of: Judged) -> importing.Content:
         digest=digests[VERDICTS],
         judged_at=of.report["created_at"],
         accepted=of.judgement.accepted,
+        word=of.report["word"],
         why=of.judgement.why,
         counts=of.judgement.counts,
         coverage=of.judgement.coverage,
@@ -58,26 +59,30 @@ def of_folder(run: Run) -> importing.Content:
         reports = [path.parent for path in [run.dir / "report.json", *sorted(run.dir.glob("judged/*/report.json"))] if path.is_file()]
         if not reports:
             raise HistoryError("it was not judged")
-        judgements = [_judgement(run.dir, folder) for folder in reports]
+        judgements = [_judgement(run.dir, folder, str(plan["mode"])) for folder in reports]
         journal = next(file["sha256"] for file in evidence.files if file["path"] == run.journal.path.name)
         return importing.Content(plan, journal, _deciding(evidence.records, judgements[-1].verdicts), judgements)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise HistoryError(f"it cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _judgement(run: pathlib.Path, folder: pathlib.Path) -> importing.Judging:
+def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.Judging:
     where = folder.relative_to(run).as_posix()
     where = "" if where == "." else where
     listed = (folder / integrity.LISTED).read_text(encoding="utf-8")
     if f"{integrity.digest(folder, 'report.json')}  report.json\n" not in listed:
         raise HistoryError(f"{where}/report.json is not what was written".lstrip("/"))
     head = formats.head(folder / "report.json", HEAD)
+    # Older versions said of a quick test that passed that it was accepted, and the oldest had no word for it.
+    accepted = bool(head["accepted"]) and mode != "quick"
+    word = head.get("word") or model.word(mode, head["accepted"])
     digest = next(file["sha256"] for file in head["files"] if file["path"] == VERDICTS)
     if integrity.digest(folder, VERDICTS) != digest:
         raise HistoryError(f"{where}/{VERDICTS} is not what was written".lstrip("/"))
     with open(folder / VERDICTS, encoding="utf-8") as lines:
         verdicts = [json.loads(line) for line in lines]
-    return importing.Judging(where, digest, head["created_at"], head["accepted"], head["why"], head["counts"], head["coverage"], verdicts)
+    about = (accepted, word, head["why"], head["counts"], head["coverage"])
+    return importing.Judging(where, digest, head["created_at"], *about, verdicts)
 
 
 def _deciding(records: t.Iterable[Record], verdicts: t.Iterable[t.Mapping[str, t.Any]]) -> list[Record]:

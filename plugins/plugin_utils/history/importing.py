@@ -40,6 +40,7 @@ class Judging:
     digest: str
     judged_at: str
     accepted: bool
+    word: str
     why: str
     counts: t.Mapping[str, int]
     coverage: t.Mapping[str, t.Any]
@@ -136,7 +137,7 @@ class _Import:
             "simulated": any(record["simulated"] for record in self._everything()), "pruned": False,
             "scope": clean(json.dumps(scope, sort_keys=True)), "collection_version": clean(plan["collection_version"]),
             "ansible_version": clean(plan["ansible_version"]), "python_version": clean(plan["python_version"]),
-            "journal_sha256": self.of.journal_sha256,
+            "journal_sha256": self.of.journal_sha256, "inventory": clean(plan.get("inventory") or ""),
         }  # fmt: skip
         if there:
             self.connection.execute(table.update().where(table.c.id == self.run).values(**values))
@@ -181,7 +182,8 @@ class _Import:
                 continue
             mine = sa.and_(
                 subject.c.simulated == simulated,
-                sa.or_(subject.c.identity == name, subject.c.identity.startswith(name + "/", autoescape=True)),
+                # Not LIKE, to which SQLite's A and a are the same.
+                sa.or_(subject.c.identity == name, sa.func.substr(subject.c.identity, 1, len(name) + 1) == name + "/"),
             )
             for row in self.connection.execute(sa.select(subject.c.id, subject.c.identity).where(mine)).all():
                 self.connection.execute(subject.update().where(subject.c.id == row.id).values(identity=found + row.identity[len(name) :]))
@@ -201,10 +203,13 @@ class _Import:
             self.connection,
             schema.measurement,
             (
-                (*key, m["attempt"], m["outcome"], m["reason_code"], m["started_at"], m["duration_s"], tools[m["tool_version"] or ""])
+                (
+                    *key, m["attempt"], m["outcome"], m["reason_code"], m["started_at"], _float(m["duration_s"]),
+                    tools[m["tool_version"] or ""],
+                )
                 for key, m in of
             ),
-        )
+        )  # fmt: skip
         metrics = insert(
             self.connection,
             schema.metric,
@@ -212,16 +217,20 @@ class _Import:
         )
         insert(self.connection, schema.sweep, ((*key, _packed(m["series"])) for key, m in of if m["series"]))
         self._write_facts(
-            {key[1]: _sheet(m) for key, m in of if m["subject"]["kind"] == "node" and isinstance(m["context"].get("facts"), dict)}
+            (key[1], _sheet(m)) for key, m in of if m["subject"]["kind"] == "node" and isinstance(m["context"].get("facts"), dict)
         )
         return metrics
 
-    def _write_facts(self, sheets: t.Mapping[int, bytes]) -> None:
-        """The facts of nodes, {subject: text}."""
-        digests = {text: hashlib.sha256(text).hexdigest() for text in sheets.values()}
-        rows = {digest: (digest, zlib.compress(text, 6)) for text, digest in digests.items()}
+    def _write_facts(self, sheets: t.Iterable[tuple[int, bytes]]) -> None:
+        """The facts of nodes, (subject, text); never the texts of all at once."""
+        digests: dict[int, str] = {}
+        rows: dict[str, tuple[str, bytes]] = {}
+        for subject, text in sheets:
+            digests[subject] = digest = hashlib.sha256(text).hexdigest()
+            if digest not in rows:
+                rows[digest] = (digest, zlib.compress(text, 6))
         ids = self._ids(schema.sheet, set(rows.values()), "digest", ("digest",))
-        insert(self.connection, schema.fact, ((self.run, subject, ids[rows[digests[text]]]) for subject, text in sorted(sheets.items())))
+        insert(self.connection, schema.fact, ((self.run, subject, ids[rows[digest]]) for subject, digest in sorted(digests.items())))
 
     def _write_judgement(self, one: Judging) -> None:
         judgement = self._next(schema.judgement)
@@ -229,7 +238,7 @@ class _Import:
             schema.judgement.insert().values(
                 id=judgement, run_id=self.run, folder=one.folder, digest=one.digest, judged_at=one.judged_at, accepted=one.accepted,
                 why=clean(one.why), counts=json.dumps(dict(one.counts), sort_keys=True), planned=one.coverage["planned"],
-                measured=one.coverage["measured"],
+                measured=one.coverage["measured"], word=one.word,
             )
         )  # fmt: skip
         wanted = {basis: tuple(clean(text or "") for text in basis) for basis in {_basis(v) for v in one.verdicts}}
@@ -241,7 +250,8 @@ class _Import:
             schema.verdict,
             (
                 (
-                    judgement, *key, v["verdict"], v["value"], v["floor"], v["expected"], bases[_basis(v)], v["reason_code"],
+                    judgement, *key, v["verdict"], *(_float(v[name]) for name in ("value", "floor", "expected")), bases[_basis(v)],
+                    v["reason_code"],
                     None if v["verdict"] == "PASS" else clean(v["reason"]), bool(v.get("regressed")),
                 )
                 for key, v in sorted(rows.items(), key=lambda item: item[0])
@@ -330,6 +340,11 @@ def _numbers(m: Record) -> t.Iterator[tuple[str, str, float]]:
         for name, of in m["metrics"].items():
             if number(of["value"]):
                 yield name, of["unit"], float(of["value"])
+
+
+def _float(value: float | None) -> float | None:
+    """A whole number of more than 64 bits is none to SQLite."""
+    return None if value is None else float(value)
 
 
 def _basis(v: Record) -> tuple[str | None, ...]:

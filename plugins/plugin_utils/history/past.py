@@ -12,6 +12,8 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
+import contextlib
+import dataclasses
 import time
 import typing as t
 
@@ -21,8 +23,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Facts, Key, Kind, Point, Today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.whose import EXPLAINING, REPAIRS, matches
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, entries, references
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import primary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import human
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.others import hardware
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Change, Number, Told
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import hardware, primary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
 
 if t.TYPE_CHECKING:
@@ -33,37 +39,64 @@ Record = t.Mapping[str, t.Any]
 RUNS = 60
 # Of more subjects than this a check is not looked at, and no check is begun after so long.
 MOST, SECONDS = 20_000, 12.0
+# Numbers of a sweep are kept packed, a sweep at a time.
+MOST_SIZED = 1000
 # What is told besides regressions.
 TOLD = frozenset((*regression.ALARMS, Kind.HICCUP, Kind.IMPROVEMENT))
 
 
+class Quantity(t.NamedTuple):
+    """What must be equal for two numbers to be comparable; `size` is 0 for what is no row of a sweep."""
+
+    stage: str
+    check: str
+    variant: str
+    metric: str
+    unit: str
+    size: int
+
+    @property
+    def said(self) -> str:
+        return f"{self.stage} {self.check}" + (f" {self.metric} at {human(self.size)}" if self.size else "")
+
+
 def told(
-    store: Store, plan: Record, deciding: t.Mapping[keys.Key, Record], numbers: t.Iterable[Number], seconds: float = SECONDS
-) -> Told:
-    """What became of each number of a run."""
+    store: Store, plan: Record, deciding: t.Mapping[keys.Key, Record], numbers: t.Iterable[Number],
+    begun: t.Sequence[Reference] = (), seconds: float = SECONDS,
+) -> Told:  # fmt: skip
+    """What became of each number of a run. `begun` are the references that its inventory says are new."""
     end = time.monotonic() + seconds
     found = Told()
-    checks: dict[tuple[str, ...], list[Number]] = collections.defaultdict(list)
+    checks: dict[Quantity, list[Number]] = collections.defaultdict(list)
     for number in numbers:
-        checks[(*number.key[:3], number.metric, number.unit)].append(number)
+        checks[Quantity(*number.key[:3], number.metric, number.unit, number.size or 0)].append(number)
     with store.reading() as connection:
-        past = _Past(connection, plan, deciding)
+        past = _Past(connection, plan, deciding, begun)
         for quantity, of_check in sorted(checks.items()):
-            name = " ".join(quantity[:2])
-            if len(of_check) > MOST:
-                found.left_out.append(f"{name} was measured on {len(of_check)} subjects: more than {MOST} are not held against their past")
+            name, most = quantity.said, MOST_SIZED if quantity.size else MOST
+            if len(of_check) > most:
+                found.left_out.append(f"{name} was measured on {len(of_check)} subjects: more than {most} are not held against their past")
             elif time.monotonic() > end:
                 found.left_out.append(f"{name} was not held against its past: the history took longer than {seconds:g} s")
             else:
                 past.look(quantity, of_check, found)
+    for reference, anew in sorted(past.anew.items(), key=lambda item: dataclasses.astuple(item[0])):
+        said = f"{reference.ticket} ({reference.reason})" if reference.reason != entries.UNSAID else reference.ticket
+        found.left_out.append(
+            f"a new reference since {reference.since} by {said}: {len(anew)} numbers are not held against what was before, "
+            f"{reference.subject} {reference.stage} {reference.check}"
+        )
     return found
 
 
 class _Past:
     """What earlier runs say of the subjects of one run."""
 
-    def __init__(self, connection: sqlalchemy.Connection, plan: Record, deciding: t.Mapping[keys.Key, Record]) -> None:
-        self.connection, self.plan = connection, plan
+    def __init__(
+        self, connection: sqlalchemy.Connection, plan: Record, deciding: t.Mapping[keys.Key, Record], begun: t.Sequence[Reference]
+    ) -> None:
+        self.connection, self.plan, self.begun = connection, plan, begun
+        self.anew: dict[Reference, set[t.Any]] = collections.defaultdict(set)  # numbers of which something was before
         measurements = [m for m in deciding.values() if "started_at" in m]
         identities = importing.identities_of(connection, Identities(measurements), measurements)
         subject = schema.subject
@@ -89,10 +122,11 @@ class _Past:
         mine = [row for row in self.connection.execute(latest) if row.id in seen]
         return {row.id: (row.name, row.planned_at) for row in mine[:RUNS]}
 
-    def _quantities(self) -> dict[tuple[str, ...], int]:
+    def _quantities(self) -> dict[tuple[str, ...], tuple[int, int]]:
+        """{what a number is of: its check, and it}."""
         check, quantity = schema.check, schema.quantity
-        asked = sa.select(quantity.c.id, check.c.stage, check.c.check, check.c.variant, quantity.c.metric, quantity.c.unit)
-        return {tuple(row[1:]): row[0] for row in self.connection.execute(asked.join(check, check.c.id == quantity.c.check_id))}
+        asked = sa.select(check.c.id, quantity.c.id, check.c.stage, check.c.check, check.c.variant, quantity.c.metric, quantity.c.unit)
+        return {tuple(row[2:]): (row[0], row[1]) for row in self.connection.execute(asked.join(check, check.c.id == quantity.c.check_id))}
 
     def _facts(self, measurements: t.Iterable[Record]) -> Facts:
         """Those that explain something, of each node by the name that it has today."""
@@ -114,31 +148,39 @@ class _Past:
                 found[str(self.plan["run_id"])][m["subject"]["id"]] = _telling(importing.lasting(t.cast("dict[str, t.Any]", m)))
         return found
 
-    def look(self, quantity: tuple[str, ...], numbers: t.Sequence[Number], found: Told) -> None:
+    def look(self, quantity: Quantity, numbers: t.Sequence[Number], found: Told) -> None:
         """One number of one check, of all subjects that have it."""
-        stage, check, variant, metric, unit = quantity
+        stage, check, variant, metric, unit, size = quantity
         now = (str(self.plan["run_id"]), str(self.plan["created_at"]))
         today: dict[str, Today] = {}
         simulated: dict[str, bool] = {}
         ids: dict[int, str] = {}
+        begun: dict[str, Reference] = {}
         for number in numbers:
             record = t.cast("dict[str, t.Any]", number.record)
             subject, one = number.key.subject, who(record)
-            said = f"{stage} {check}" + ("" if primary(record) == metric else f" {metric}")
+            said = quantity.said + ("" if size or primary(record) == metric else f" {metric}")
             today[subject] = Today(
-                subject=subject, check=" ".join(quantity), point=Point(*now, number.value), places=tuple(_places(one)),
+                subject=subject, check=" ".join(map(str, quantity)), point=Point(*now, number.value), places=tuple(_places(one)),
                 model=f"{one.kind} {hardware(record)}", better=number.better, unit=unit, label=said,
             )  # fmt: skip
             simulated[subject] = one.simulated
+            new = references.since(self.begun, subject, stage, check)
+            if new:
+                begun[subject] = new
             if one in self.ids:
                 ids[self.ids[one]] = subject
         past: dict[Key, list[Point]] = collections.defaultdict(list)
-        for subject, point in self._points(self.quantities.get(tuple(map(clean, quantity))), ids):
-            past[today[subject].key].append(point)
+        for subject, point in self._points(quantity, ids):
+            if subject in begun and point.time < begun[subject].since:
+                self.anew[begun[subject]].add((subject, quantity))
+            else:
+                past[today[subject].key].append(point)
         for change in regression.changes(today.values(), past, self.facts):
             if change.subject:
                 found.short += change.kind == Kind.SHORT
                 found.compared += change.kind not in (Kind.SHORT, Kind.UNUSABLE)
+            name = f"{metric} at {human(size)}" if size else metric
             if change.kind in TOLD:
                 marked = simulated[change.subject or change.members[0]]
                 reason = change.sentence.removeprefix(f"{stage} {check} ")
@@ -146,19 +188,39 @@ class _Past:
                 sentence += " (simulated)" if marked else ""
                 is_one = bool(change.subject) and change.alarm
                 found.changes.append(
-                    Change(str(change.kind), change.subject, stage, check, variant, metric, marked, sentence, reason, is_one)
+                    Change(str(change.kind), change.subject, stage, check, variant, name, marked, sentence, reason, is_one)
                 )
 
-    def _points(self, quantity: int | None, ids: t.Mapping[int, str]) -> t.Iterator[tuple[str, Point]]:
-        if quantity is None:
-            return
-        metric = schema.metric
-        for some in chunks(sorted(ids), importing.MANY):
-            asked = sa.select(metric.c.run_id, metric.c.subject_id, metric.c.value).where(
-                metric.c.run_id.in_(self.runs), metric.c.subject_id.in_(some), metric.c.quantity_id == quantity
-            )
-            for run, subject, value in self.connection.execute(asked):
+    def _points(self, of: Quantity, ids: t.Mapping[int, str]) -> t.Iterator[tuple[str, Point]]:
+        wanted = tuple(map(clean, of[:5]))
+        read, there = (self._sized, self._swept(wanted)) if of.size else (self._plain, self.quantities.get(wanted, (0, 0))[1])
+        for some in chunks(sorted(ids) if there else [], importing.MANY):
+            for run, subject, value in read(of, there, some):
                 yield ids[subject], Point(*self.runs[run], value)
+
+    def _swept(self, wanted: tuple[str, ...]) -> int:
+        """The check whose sweeps may have it; none where its own number of this name has another unit, for a sweep is kept without."""
+        units = {one[4] for one in self.quantities if one[:4] == wanted[:4]}
+        check = next((ids[0] for one, ids in self.quantities.items() if one[:3] == wanted[:3]), 0)
+        return check if not units or wanted[4] in units else 0
+
+    def _plain(self, _of: Quantity, quantity: int, of: t.Sequence[int]) -> t.Iterable[t.Any]:
+        metric = schema.metric
+        asked = sa.select(metric.c.run_id, metric.c.subject_id, metric.c.value)
+        mine = metric.c.run_id.in_(self.runs), metric.c.subject_id.in_(of), metric.c.quantity_id == quantity
+        return self.connection.execute(asked.where(*mine))
+
+    def _sized(self, of: Quantity, check: int, subjects_of: t.Sequence[int]) -> t.Iterator[tuple[int, int, float]]:
+        """Of a size that was measured more than once the worst, as it is judged."""
+        sweep = schema.sweep
+        asked = sa.select(sweep.c.run_id, sweep.c.subject_id, sweep.c["rows"])
+        mine = sweep.c.run_id.in_(self.runs), sweep.c.subject_id.in_(subjects_of), sweep.c.check_id == check
+        for run, subject, packed in self.connection.execute(asked.where(*mine)):
+            measured = {"series": importing.unpacked(packed), "context": {"series_units": {of.metric: of.unit}}}
+            with contextlib.suppress(bands.Unusable):
+                found = bands.reading(measured, of.metric, of.size)
+                if found:
+                    yield run, subject, found.value
 
 
 def _telling(facts: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

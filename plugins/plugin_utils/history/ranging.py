@@ -37,7 +37,7 @@ def _said(runs: list[str]) -> str:
 
 
 def _accepted(store: Store, since: str, until: str) -> list[str]:
-    """The oldest first."""
+    """The oldest first; a quick test accepts nothing."""
     first, last = searching.since_when(since), searching.since_when(until, name="until")
     if first and last and first > last:
         raise HistoryError(f"found since {since} and until {until}, expected a first day that is not after the last one")

@@ -85,7 +85,9 @@ def _fleet(fleet: t.Sequence[Today], past: t.Mapping[Key, t.Sequence[Point]], fa
     number = {run: at for at, run in enumerate(runs)}
     history = History(facts, runs)
     all_series = [_series(one, points[one.key], number, history) for one in fleet]
-    added = common.shared([list(zip(s.runs, s.values, strict=True)) for s in all_series])
+    # What all of one node did is the node's: nobody else is there who could have done it too.
+    alone = len({name for one in fleet for kind, name in one.places if kind == "node"}) == 1
+    added = {} if alone else common.shared([list(zip(s.runs, s.values, strict=True)) for s in all_series])
     for series in all_series:
         series.own = [value - added.get(run, 0.0) for run, value in zip(series.runs, series.values, strict=True)]
     noise = scatter.noise([s.own for s in all_series], [s.least for s in all_series])

@@ -20,7 +20,7 @@ except ImportError:
 __all__ = ["sa"]  # the others of this room have it from here
 
 # The migrations in their order; a new database is made whole, by the tables below.
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 
 if sa is not None:
     METADATA = sa.MetaData()
@@ -47,17 +47,20 @@ if sa is not None:
     # Names of subjects, models of GPUs, versions of tools.
     word = _table("word", _key("id"), _text("text"), sa.UniqueConstraint("text"))
 
-    # `scope` is {targets, stages, left_out, skipped_stages} as JSON. `pruned`: its numbers are in `month` only.
+    # `scope` is {targets, stages, left_out, skipped_stages} as JSON. `pruned`: its numbers are in `month` only. `inventory` is the last
+    # part of its name, empty where an older version kept none.
     run = _table(
         "run", _key("id"), _text("name"), _text("planned_at"), _text("mode"), _bool("partial"), _bool("simulated"), _bool("pruned"),
         _text("scope"), _text("collection_version"), _text("ansible_version"), _text("python_version"), _text("journal_sha256"),
+        _text("inventory"),
         sa.UniqueConstraint("name"),
     )  # fmt: skip
 
-    # `folder` is where it lies in the run's, empty for the first; the last by that name holds.
+    # `folder` is where it lies in the run's, empty for the first; the last by that name holds. `word` is what it comes to, for people:
+    # a quick test that passed is not `accepted`, and no yardstick.
     judgement = _table(
         "judgement", _key("id"), _int("run_id", "run.id"), _text("folder"), _text("digest"), _text("judged_at"), _bool("accepted"),
-        _text("why"), _text("counts"), _int("planned"), _int("measured"),
+        _text("why"), _text("counts"), _int("planned"), _int("measured"), _text("word"),
         sa.UniqueConstraint("run_id", "folder"),
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ import collections
 import datetime
 import fnmatch
 import itertools
+import json
 import re
 import typing as t
 
@@ -144,8 +145,9 @@ def search(store: Store, asked: Asked, most: int = 100_000) -> Answer:
     return Answer(runs, rows, False)
 
 
-def found_in_runs(store: Store, asked: Asked) -> t.Iterator[tuple[Record, list[Record]]]:
-    """What is found in each run, the newest first: one run's is held at a time."""
+def found_in_runs(store: Store, asked: Asked, most: int = 0, regressed: bool = False) -> t.Iterator[tuple[Record, list[Record]]]:
+    """What is found in each run, the newest first: one run's is held at a time. Of a run not more than `most`, where it is said; and
+    with `regressed` only what was worse than its own past."""
     words = [word.strip().upper() for word in asked.verdict.split(",") if word.strip()]
     if unknown := sorted(set(words) - set(WORST_FIRST)):
         raise HistoryError(f"verdict: found {unknown[0]}, expected some of {', '.join(WORST_FIRST)}")
@@ -163,7 +165,9 @@ def found_in_runs(store: Store, asked: Asked) -> t.Iterator[tuple[Record, list[R
         quantities = _quantities(connection)
         for run in sorted(runs.values(), key=lambda run: run["name"], reverse=True):
             if places is None or run["id"] in places:
-                found = list(_rows(connection, run, places[run["id"]] if places is not None else None, checks, words, quantities))
+                subjects = places[run["id"]] if places is not None else None
+                narrowed = Narrowed(checks if asked.check else None, words, most, regressed)
+                found = list(_rows(connection, run, subjects, checks, narrowed, quantities))
                 if found:
                     yield _shown(run), found
 
@@ -182,27 +186,51 @@ def since_when(text: str, today: datetime.date | None = None, name: str = "since
         raise HistoryError(f"{name}: found {text!r}, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y") from None
 
 
-def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int, Record]:
-    """Runs with the judgement that holds, the last of each."""
+def runs(store: Store, name: str = "", before: str = "", most: int = 50) -> list[Record]:
+    """Runs with the judgement that holds, the newest first; one by its name, or those before another."""
+    asked = _judged_runs()
+    if name:
+        asked = asked.where(schema.run.c.name == name)
+    if before:
+        asked = asked.where(schema.run.c.name < before)
+    with store.reading() as connection:
+        found = connection.execute(asked.order_by(schema.run.c.name.desc()).limit(most)).mappings().all()
+    return [{**_shown(dict(row)), "counts": json.loads(row["counts"]), "journal_sha256": row["journal_sha256"]} for row in found]
+
+
+def run_of_digest(store: Store, sha256: str) -> str | None:
+    """The run whose journal has this digest."""
+    with store.reading() as connection:
+        found = connection.execute(sa.select(schema.run.c.name).where(schema.run.c.journal_sha256 == sha256)).scalar()
+    return str(found) if found else None
+
+
+def _judged_runs() -> sqlalchemy.Select[t.Any]:
     run, judgement = schema.run, schema.judgement
     last = sa.select(judgement.c.run_id, sa.func.max(judgement.c.folder).label("folder")).group_by(judgement.c.run_id).subquery()
-    asked = (
-        sa.select(run, judgement.c.id.label("judgement_id"), judgement.c.accepted, judgement.c.why, judgement.c.judged_at)
+    return (
+        sa.select(run, judgement.c.id.label("judgement_id"), judgement.c.accepted, judgement.c.word, judgement.c.why)
+        .add_columns(judgement.c.judged_at, judgement.c.counts)
         .join(judgement, judgement.c.run_id == run.c.id)
         .join(last, sa.and_(last.c.run_id == judgement.c.run_id, last.c.folder == judgement.c.folder))
         .where(~run.c.pruned)
     )
+
+
+def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int, Record]:
+    """Runs with the judgement that holds, the last of each."""
+    asked = _judged_runs()
     if since:
-        asked = asked.where(run.c.planned_at >= since)
+        asked = asked.where(schema.run.c.planned_at >= since)
     if name:
-        asked = asked.where(run.c.name == name)
+        asked = asked.where(schema.run.c.name == name)
     return {row["id"]: dict(row) for row in connection.execute(asked).mappings()}
 
 
 def _shown(run: Record) -> Record:
     return {
         "run": run["name"],
-        **{name: run[name] for name in ("planned_at", "accepted", "why", "partial", "simulated")},
+        **{name: run[name] for name in ("planned_at", "inventory", "accepted", "word", "why", "partial", "simulated")},
     }
 
 
@@ -264,12 +292,21 @@ def _known_checks(connection: sqlalchemy.Connection) -> str:
     return f"; there are {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}" if names else ": it is empty"
 
 
+class Narrowed(t.NamedTuple):
+    """Which verdicts the database is asked for; no checks: all."""
+
+    checks: t.Collection[int] | None
+    words: list[str]
+    most: int
+    regressed: bool
+
+
 def _rows(
     connection: sqlalchemy.Connection,
     run: Record,
     subjects: list[int] | None,
     checks: t.Mapping[int, tuple[str, str, str]],
-    words: list[str],
+    narrowed: Narrowed,
     quantities: t.Mapping[int, Quantity],
 ) -> t.Iterator[Record]:
     """The verdicts of one run, of some subjects or of all."""
@@ -288,9 +325,16 @@ def _rows(
         )  # fmt: skip
         if part is not None:
             asked = asked.where(verdict.c.subject_id.in_(part))
-        if words:
-            asked = asked.where(verdict.c.verdict.in_(words))
-        if words and "PASS" not in words:
+        if narrowed.words:
+            asked = asked.where(verdict.c.verdict.in_(narrowed.words))
+        too_many = narrowed.checks is not None and len(narrowed.checks) > importing.MANY
+        if narrowed.checks is not None and not too_many:
+            asked = asked.where(verdict.c.check_id.in_(narrowed.checks))
+        if narrowed.regressed:
+            asked = asked.where(verdict.c.regressed)
+        if narrowed.most and not too_many:
+            asked = asked.limit(narrowed.most)
+        if narrowed.words and "PASS" not in narrowed.words:
             asked = asked.where(sa.text("verdict.verdict <> 'PASS'"))  # in these words, for the index of what is no PASS
         found = [dict(row) for row in connection.execute(asked).mappings() if row["check_id"] in checks]
         ids = sorted({row["subject_id"] for row in found})

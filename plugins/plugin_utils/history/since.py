@@ -13,6 +13,7 @@ import threading
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Number, Told
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options
@@ -34,6 +35,7 @@ def past(
     deciding: t.Mapping[Key, t.Any],
     numbers: t.Iterable[Number],
     options: Options,
+    begun: t.Sequence[Reference] = (),
     seconds: float = SECONDS,
 ) -> Told | None:
     """What became of the numbers of a run since the runs before it; None where nothing is to be said, RunError where it cannot be."""
@@ -43,7 +45,7 @@ def past(
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import past, store
 
         with store.Store(store.url_of(results, str(options["url"]))) as history:
-            found = past.told(history, plan, deciding, numbers)
+            found = past.told(history, plan, deciding, numbers, begun)
         return found if found.compared or found.short or found.left_out else None
 
     return _answered(ask, seconds) if _is_there(results, options) else None

@@ -59,7 +59,8 @@ class Store:
             )
         self.url = _parsed(url)
         self.locked_s = locked_s
-        self.where = self.url.database if self._is_file else self.url.render_as_string(hide_password=True)
+        # What follows a ? may hold secrets as well.
+        self.where = self.url.database if self._is_file else self.url.set(query={}).render_as_string(hide_password=True)
         with self._said():
             if self._is_file and not make and not pathlib.Path(str(self.url.database)).is_file():
                 raise HistoryError(f"{self.where}: there is no history yet; playbooks/history_import.yml makes it from the results folder")
@@ -140,8 +141,8 @@ class Store:
             yield
         except sa.exc.SQLAlchemyError as error:
             said = " ".join(str(getattr(error, "orig", None) or error).split())
-            if self.url.password:
-                said = said.replace(str(self.url.password), "***")
+            for secret in sorted(_secrets(self.url), key=len, reverse=True):
+                said = said.replace(secret, "***")
             if "locked" in said or "lock timeout" in said:
                 said = f"somebody else has been writing for more than {self.locked_s:g} s ({said})"
             raise HistoryError(f"history {self.where}: {said[:400]}") from error
@@ -189,6 +190,12 @@ def clean(text: t.Any) -> str:
     return found.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
+def _secrets(url: sqlalchemy.URL) -> set[str]:
+    """What no sentence may say: the password, and the values after a ?, of which some are passwords too."""
+    values = [of if isinstance(of, str) else " ".join(of) for name, of in url.query.items() if "pass" in name or name == "options"]
+    return {text for text in (str(url.password or ""), *values) if text}
+
+
 def _parsed(url: str) -> sqlalchemy.URL:
     expected = "acceptance_history_url: expected postgresql://USER:PASSWORD@HOST/DATABASE"
     try:
@@ -204,6 +211,8 @@ def _parsed(url: str) -> sqlalchemy.URL:
                 "acceptance_history_url: PostgreSQL needs the Python package psycopg on the controller; "
                 "install the collection's requirements.txt"
             ) from error
+        if "@" in (parsed.host or ""):  # the rest of a password, which the server's name would be said with
+            raise HistoryError(f"{expected}; @ and / in a password are written as %40 and %2F")
         return parsed.set(drivername="postgresql+psycopg")
     if name != "sqlite" or not parsed.database or parsed.database == ":memory:":
         raise HistoryError(f"{expected}; found a URL of {name}")

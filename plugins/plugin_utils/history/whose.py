@@ -23,7 +23,8 @@ MOST = 0.6  # of the subjects of a place
 NEARLY = 0.8  # of the subjects that got a fact's new value
 TOGETHER = 3  # runs, within which changes are one
 # A fact that changed with a repair or an exchange: what was before is another machine's.
-REPAIRS = ("repaired*", "*serial*", "machine_id", "*uuid*", "*guid*")
+EXCHANGED = ("*serial*", "machine_id", "*uuid*", "*guid*")
+REPAIRS = ("repaired*", *EXCHANGED)
 EXPLAINING = ("*driver*", "*firmware*", "nccl*", "cuda*", "vbios*", "bios*", "kernel*", "ofed*", "*version*", "image*")
 
 
@@ -49,6 +50,7 @@ class History:
         return self.of[name]
 
     def _changes(self, name: str) -> t.Iterator[Became]:
+        had: dict[str, list[t.Any]] = defaultdict(list)
         before: t.Mapping[str, t.Any] | None = None
         last: t.Mapping[str, t.Any] | None = None
         for at, run in enumerate(self.runs):
@@ -58,8 +60,13 @@ class History:
             last = sheet
             for fact in sorted(sheet) if before is not None and sheet != before else ():
                 known = before is not None and fact in before
-                if before is not None and (before[fact] != sheet[fact] if known else fnmatch.fnmatchcase(fact, "repaired*")):
+                if before is None or sheet[fact] in had[fact]:
+                    continue  # what says now this and now that was not exchanged each time: it would never have a past
+                if before[fact] != sheet[fact] if known else fnmatch.fnmatchcase(fact, "repaired*"):
                     yield Became(at, fact, str(sheet[fact]))
+            for fact, value in sheet.items():
+                if matches(fact, EXCHANGED) and value not in had[fact]:
+                    had[fact].append(value)
             # What one run could not read is not forgotten.
             before = {**(before or {}), **sheet}
 
@@ -93,7 +100,7 @@ def whose(cases: t.Sequence[Case], history: History) -> dict[str, Whose]:
 
 
 def of_all(cases: t.Sequence[Case], onset: int, history: History) -> Whose:
-    """What the whole fleet did in a run: of the fact that changed then on most of it; of its node where it has only one."""
+    """What the whole fleet did in a run: of the fact that changed then on most of it."""
     nodes = {name for case in cases for kind, name in case.places if kind == "node"}
     counts: dict[tuple[str, str], int] = defaultdict(int)
     places = {name for case in cases for name in _names(case)}
@@ -105,8 +112,6 @@ def of_all(cases: t.Sequence[Case], onset: int, history: History) -> Whose:
         (fact, value), count = max(counts.items(), key=lambda item: (item[1], item[0]))
         if 2 * count >= max(len(nodes), 1):
             return Whose(EVERYBODY, "", fact, value, history.runs[onset])
-    if len(nodes) == 1:
-        return Whose("node", next(iter(nodes)), run=history.runs[onset])
     return Whose(EVERYBODY, run=history.runs[onset])
 
 

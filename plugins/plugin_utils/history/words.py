@@ -73,8 +73,6 @@ def of_all(today: Today, change: Change) -> str:
     """Of a change that all subjects of a check share."""
     what = PLURAL.get(today.places[0][0] if today.places else "", "subjects")
     who = f"all {len(change.members)} {what}"
-    if change.whose.kind not in ("", EVERYBODY):
-        who += f", all on {change.whose.kind} {change.whose.name}"
     because = f" when {change.whose.fact} became {change.whose.value}" if change.whose.fact else ""
     went = {Kind.DRIFT: "drifted to", Kind.SCATTER: "scatter, and are", Kind.FLAPPING: "flap, and are"}.get(change.kind, "went to")
     return (

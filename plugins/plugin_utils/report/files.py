@@ -8,13 +8,13 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import hashlib
 import pathlib
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError, write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, page
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import Chosen
@@ -23,9 +23,9 @@ Model = t.Dict[str, t.Any]
 
 
 class Form(Sink):
-    """One form of the report: a text made of the model."""
+    """One form of the report: a text made of the model, at once or in parts."""
 
-    def __init__(self, name: str, file: str, make: t.Callable[[Model], str]) -> None:
+    def __init__(self, name: str, file: str, make: t.Callable[[Model], str | t.Iterable[str]]) -> None:
         self.name = name
         self.file = file
         self.make = make
@@ -34,23 +34,44 @@ class Form(Sink):
         write_atomically(of.folder / self.file, self.make(dict(of.report)))
 
 
+class OfStages(Sink):
+    """What stages write beside the forms of the report, each in a folder of its name."""
+
+    name = "stages"
+
+    def judged(self, of: Judged, options: Options) -> None:
+        for path, text in model.files_of_stages(dict(of.plan), of.judgement).items():
+            place = of.folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, text)
+
+
 # The page for people first.
 SINKS = (
     Form("html", "report.html", page.render),
     Form("markdown", "report.md", formats.markdown),
-    Form("json", "report.json", formats.as_json),
-    Form("junit", "report.junit.xml", formats.junit),
-    Form("prometheus", "report.prom", formats.prometheus),
+    Form("json", "report.json", formats.json_parts),
+    Form("junit", "report.junit.xml", formats.junit_parts),
+    Form("prometheus", "report.prom", formats.prometheus_parts),
 )
+
+
+# The largest, and the least work each: what a second process writes of a large run.
+FOR_MACHINES = ("json", "prometheus")
 
 
 def write(of: Judged, run: pathlib.Path) -> tuple[list[pathlib.Path], list[str]]:
     """All forms, each whole or not at all: their paths, and what went wrong. RunError where there is no report.json: a run without it
     is not judged."""
-    notes = telling.judged([Chosen(form, {}) for form in SINKS], of, run, None)
+    forms = [Chosen(form, {}) for form in (*SINKS, OfStages())]
+    mine, others = ([one for one in forms if (one.sink.name in FOR_MACHINES) == machines] for machines in (False, True))
+    rows = sum(len(check["rows"]) for stage in of.report["stages"] for check in stage["checks"])
+    with Beside(lambda: [telling.judged(others, of, run, None)], rows > beside.THINGS) as rest:
+        notes = telling.judged(mine, of, run, None)
+        notes += next(rest.parts())
     paths = [of.folder / form.file for form in SINKS if (of.folder / form.file).exists()]
     if not any(path.name == "report.json" for path in paths):
         raise RunError(f"{of.folder}: the report could not be written: {'; '.join(notes)}")
-    digests = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in paths]
+    digests = [f"{integrity.digest(of.folder, path.name)}  {path.name}\n" for path in paths]
     write_atomically(of.folder / integrity.LISTED, "".join(digests))
     return paths, notes

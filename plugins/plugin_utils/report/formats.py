@@ -24,6 +24,10 @@ Model = t.Dict[str, t.Any]
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]")
 # Rows of a Markdown table of one check.
 ROWS = 200
+# Lines that are handed over together.
+TOGETHER = 1000
+# How deep the rows of checks lie in a stage of the model.
+ROW_DEPTH = 4
 # So many subjects that a cause explains are named.
 EXPLAINED = 40
 
@@ -53,14 +57,42 @@ def seconds(value: float | None) -> str:
 
 def as_json(model: Model) -> str:
     """report/v1; an entry of a list is one line, so that two reports can be compared by lines."""
-    parts = []
+    return "".join(json_parts(model))
+
+
+def json_parts(model: Model) -> t.Iterator[str]:
+    """The same in parts: that of thousands of nodes is a hundred megabytes."""
+    before = "{\n"
     for key, value in model.items():
+        yield f"{before} {json.dumps(key)}: "
+        before = ",\n"
         if isinstance(value, list) and value:
-            text = "[\n  " + ",\n  ".join(json.dumps(item, sort_keys=True) for item in value) + "\n ]"
+            for number, item in enumerate(value):
+                yield ",\n  " if number else "[\n  "
+                yield from _parts(item, ROW_DEPTH)
+            yield "\n ]"
         else:
-            text = json.dumps(value, sort_keys=True)
-        parts.append(f" {json.dumps(key)}: {text}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+            yield json.dumps(value, sort_keys=True)
+    yield "\n}\n"
+
+
+_encode = json.JSONEncoder(sort_keys=True).encode
+
+
+def _parts(value: t.Any, depth: int) -> t.Iterator[str]:
+    """What json.dumps gives with its keys sorted, down to some depth in parts."""
+    if depth and isinstance(value, dict) and value:
+        for number, key in enumerate(sorted(value)):
+            yield f"{', ' if number else '{'}{json.dumps(key)}: "
+            yield from _parts(value[key], depth - 1)
+        yield "}"
+    elif depth and isinstance(value, list) and value:
+        for number, item in enumerate(value):
+            yield ", " if number else "["
+            yield from _parts(item, depth - 1)
+        yield "]"
+    else:
+        yield _encode(value)
 
 
 def head(path: pathlib.Path, names: t.Container[str]) -> Model:
@@ -98,7 +130,7 @@ def _table(lines: list[str], head: str, *columns: str) -> None:
 def markdown(model: Model) -> str:
     """The report as one Markdown page: what stands on the HTML page, without pictures and long lists."""
     lines = [
-        f"# {'ACCEPTED' if model['accepted'] else 'NOT ACCEPTED'}: run {cell(model['run_id'])}",
+        f"# {model['word']}: run {cell(model['run_id'])}",
         "",
         cell(model["why"]),
         "",
@@ -139,6 +171,10 @@ def markdown(model: Model) -> str:
     for stage in model["stages"]:
         for group in stage["checks"]:
             _markdown_check(lines, stage["name"], group)
+    for section in model["sections"]:
+        _table(lines, section["title"], *(cell(column) for column in section["columns"]))
+        lines += [_row(*(cell(text) for text in row)) for row in section["rows"]]
+        lines += ["", *(cell(line) for line in section["said"])]
     if model["drift"]:
         _table(lines, "Stack that differs", "item", "found", "on", "expected", "on as expected", "basis")
         for d in model["drift"]:
@@ -222,36 +258,50 @@ def _markdown_check(lines: list[str], stage: str, group: Model) -> None:
 
 def junit(model: Model) -> str:
     """One test case per verdict; FAIL is a failure, UNKNOWN an error, SKIPPED and KNOWN_FAIL are skipped."""
+    return "".join(junit_parts(model))
+
+
+def junit_parts(model: Model) -> t.Iterator[str]:
+    """The same in parts."""
     because = {
         (one["stage"], one["check"], one["variant"], one["subject"]): f"because of {cause['said']}; "
         for cause in model["causes"]
         for one in cause["explains"]
     }
     tags = {"FAIL": "failure", "UNKNOWN": "error", "SKIPPED": "skipped", "KNOWN_FAIL": "skipped"}
-    root = ElementTree.Element("testsuites", name=_xml(model["run_id"]))
+    yield '<?xml version="1.0" encoding="utf-8"?>\n' + _opened("testsuites", name=_xml(model["run_id"]))
     for stage in model["stages"]:
         rows = [(group, row) for group in stage["checks"] for row in group["rows"]]
         of = {tag: str(sum(tags.get(r["verdict"]) == tag for _g, r in rows)) for tag in ("failure", "error", "skipped")}
-        suite = ElementTree.SubElement(
-            root, "testsuite", name=_xml(stage["name"]), tests=str(len(rows)),
-            failures=of["failure"], errors=of["error"], skipped=of["skipped"],
-        )  # fmt: skip
-        for group, row in rows:
-            name = f"{group['check']} {group['variant']}".strip() + _simulated(row)
-            took = f"{row['duration_s'] or 0:.3f}"
-            case = ElementTree.SubElement(suite, "testcase", name=_xml(name), classname=_xml(row["subject"]), time=took)
-            tag = tags.get(row["verdict"])
-            reason = because.get((stage["name"], group["check"], group["variant"], row["subject"]), "") + row["reason"]
-            if tag:
-                ElementTree.SubElement(case, tag, message=f"{row['verdict']}: {_xml(reason)}"[:2000])
-            elif row["verdict"] == "WARN":
-                ElementTree.SubElement(case, "system-out").text = "WARN: " + _xml(reason)
-    if not model["accepted"]:
+        counts = {"failures": of["failure"], "errors": of["error"], "skipped": of["skipped"]}
+        yield _opened("testsuite", name=_xml(stage["name"]), tests=str(len(rows)), **counts)
+        for first in range(0, len(rows), TOGETHER):
+            cases = ElementTree.Element("x")
+            for group, row in rows[first : first + TOGETHER]:
+                name = f"{group['check']} {group['variant']}".strip() + _simulated(row)
+                took = f"{row['duration_s'] or 0:.3f}"
+                case = ElementTree.SubElement(cases, "testcase", name=_xml(name), classname=_xml(row["subject"]), time=took)
+                tag = tags.get(row["verdict"])
+                reason = because.get((stage["name"], group["check"], group["variant"], row["subject"]), "") + row["reason"]
+                if tag:
+                    ElementTree.SubElement(case, tag, message=f"{row['verdict']}: {_xml(reason)}"[:2000])
+                elif row["verdict"] == "WARN":
+                    ElementTree.SubElement(case, "system-out").text = "WARN: " + _xml(reason)
+            yield ElementTree.tostring(cases, encoding="unicode").removeprefix("<x>").removesuffix("</x>")
+        yield "</testsuite>"
+    if not model["passed"]:
         # The run itself is a case: a refusal for another reason than a single check must show as well.
-        suite = ElementTree.SubElement(root, "testsuite", name="acceptance", tests="1", failures="1", errors="0", skipped="0")
+        suite = ElementTree.Element("testsuite", name="acceptance", tests="1", failures="1", errors="0", skipped="0")
         case = ElementTree.SubElement(suite, "testcase", name="the run is accepted", classname="acceptance", time="0")
         ElementTree.SubElement(case, "failure", message=_xml(model["why"])[:2000])
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+        yield ElementTree.tostring(suite, encoding="unicode")
+    yield "</testsuites>\n"
+
+
+def _opened(tag: str, **attributes: str) -> str:
+    """An element's beginning."""
+    whole = ElementTree.tostring(ElementTree.Element(tag, attributes), encoding="unicode", short_empty_elements=False)
+    return whole.removesuffix(f"</{tag}>")
 
 
 def _xml(text: t.Any) -> str:
@@ -260,6 +310,11 @@ def _xml(text: t.Any) -> str:
 
 def prometheus(model: Model) -> str:
     """Metrics for the text file collector of node_exporter."""
+    return "".join(prometheus_parts(model))
+
+
+def prometheus_parts(model: Model) -> t.Iterator[str]:
+    """The same in parts."""
     run = model["run_id"]
     coverage = model["coverage"]
     found = exposition.Exposition(run_id=_label(run))
@@ -268,7 +323,7 @@ def prometheus(model: Model) -> str:
     def sample(name: str, value: t.Any, **labels: t.Any) -> None:
         found.sample(name, value, **{key: _label(text) for key, text in labels.items()})
 
-    metric("accepted", "Whether the run was accepted.")
+    metric("accepted", "Whether the run was accepted; a quick test accepts nothing.")
     sample("accepted", int(model["accepted"]), simulated=_bool(model["simulated"]), partial=_bool(model["partial"]))
     metric("verdicts", "Number of verdicts.")
     for word, n in model["counts"].items():
@@ -280,16 +335,22 @@ def prometheus(model: Model) -> str:
     metric("node_verdict", "1 at the worst verdict of a node, a pair, a switch or a group.")
     for node in model["nodes"]:
         sample("node_verdict", 1, node=node["name"], kind=node["kind"], verdict=node["verdict"], simulated=_bool(node["simulated"]))
-    values = [(s, g, r) for s in model["stages"] for g in s["checks"] for r in g["rows"] if r["value"] is not None]
+    values = []
+    for stage in model["stages"]:
+        for group in stage["checks"]:
+            of = {"stage": _label(stage["name"]), "check": _label(group["check"]), "variant": _label(group["variant"])}
+            for row in group["rows"]:
+                if row["value"] is not None:
+                    labels = {**of, "subject": _label(row["subject"]), "metric": _label(row["metric"]), "unit": _label(row["unit"])}
+                    values.append((row, found.labels(**labels)))
     for name, text in (("value", "What a check measured, in its unit."), ("floor", "The least, for a time the most, that passes.")):
         metric(name, text)
-        for stage, group, row in values:
+        for number, (row, labelled) in enumerate(values):
             if row[name] is not None:
-                sample(
-                    name, row[name], stage=stage["name"], check=group["check"], variant=group["variant"], subject=row["subject"],
-                    metric=row["metric"], unit=row["unit"],
-                )  # fmt: skip
-    return found.text()
+                found.line(name, row[name], labelled)
+            if number % TOGETHER == 0:
+                yield found.taken()
+    yield found.taken()
 
 
 def _bool(value: bool) -> str:

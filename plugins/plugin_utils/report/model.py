@@ -18,11 +18,13 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.verdict import Judgement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Cause
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 Model = t.Dict[str, t.Any]
 Record = t.Dict[str, t.Any]
@@ -39,28 +41,41 @@ SWEEP = ("size", "time_us", "algbw", "busbw")
 COMMANDS = 200
 
 
-def build(
-    plan: Record,
-    judgement: Judgement,
-    files: t.Sequence[Record] = (),
-) -> Model:
-    """One model (report/v1) from the plan of a run and what the verdict engine said of it.
+def word(mode: str, passed: bool, unproven: bool = False) -> str:
+    """What a run comes to, in one word for people: a quick test accepts nothing, nor does one that proved nothing of what had to be."""
+    if mode == "quick":
+        return "QUICK TEST PASSED" if passed else "QUICK TEST NOT PASSED"
+    if passed and unproven:
+        return "PASSED, NOT PROVEN"
+    return "ACCEPTED" if passed else "NOT ACCEPTED"
 
-    `files` are {path, bytes, sha256} of the evidence as it lies in the run's folder (integrity.py).
-    """
+
+def evidence(files: t.Sequence[Record] = ()) -> Model:
+    """The fields of a model about the evidence as it lies in the run's folder: `files` are {path, bytes, sha256} (integrity.py)."""
+    raw = [file for file in files if file["path"].startswith("raw/")]
+    return {
+        "files": [file for file in files if not file["path"].startswith("raw/")],
+        "raw": [{"path": file["path"], "sha256": file["sha256"]} for file in raw],
+        "fingerprint": integrity.fingerprint(files),
+    }
+
+
+def build(plan: Record, judgement: Judgement) -> Model:
+    """One model (report/v1) from the plan of a run and what the verdict engine said of it; its evidence is told by `evidence`."""
     judged = judgement.deciding
     verdicts = judgement.verdicts
     stages = [s["name"] for s in plan["stages"]]
     nodes = _nodes(judgement, stages)
     drawn = {name: [heatmap.of_table(table) for table in tables if table.cells] for name, tables in judgement.tables.items()}
-    raw = [file for file in files if file["path"].startswith("raw/")]
     return {
         "schema": "report/v1",
         "run_id": plan["run_id"],
         "planned_at": plan["created_at"],
         "created_at": utc(),
         "mode": plan["mode"],
+        "passed": judgement.passed,
         "accepted": judgement.accepted,
+        "word": word(plan["mode"], judgement.passed, bool(judgement.unproven)),
         "why": judgement.why,
         "partial": bool(plan["partial"]),
         "left_out": plan["left_out"],
@@ -83,11 +98,34 @@ def build(
         "expectations": _expectations(verdicts),
         "commands": _commands(judged),
         "versions": _versions(plan, judged),
-        "files": [file for file in files if not file["path"].startswith("raw/")],
-        "raw": [{"path": file["path"], "sha256": file["sha256"]} for file in raw],
-        "fingerprint": integrity.fingerprint(files),
+        **evidence(),
         "past": _past(judgement.past) if judgement.past else None,
         "since": None,
+        "sections": [section for stage, rows in _rows_of(plan, judgement, "sections").items() for section in stage.sections(rows)],
+    }
+
+
+def _rows_of(plan: Record, judgement: Judgement, method: str) -> dict[Stage, list[tuple[Record, Record]]]:
+    """The verdicts of each stage that has such a method of its own, of what was measured, in the order of the plan, each with the
+    measurement that decided. Rows of thousands of nodes are not gathered for nothing."""
+    known = {entry["name"]: registry.of(entry) for entry in plan.get("stages") or () if "role" in entry}
+    telling = {name: stage for name, stage in known.items() if getattr(type(stage), method) is not getattr(Stage, method)}
+    if not telling:
+        return {}
+    verdicts = {key_of(verdict): verdict for verdict in judgement.verdicts if verdict["stage"] in telling}
+    of: dict[Stage, list[tuple[Record, Record]]] = {}
+    for key in (key_of(item) for item in plan["items"] if item["stage"] in telling):
+        if key in verdicts and key in judgement.deciding:
+            of.setdefault(telling[key.stage], []).append((verdicts[key], judgement.deciding[key]))
+    return of
+
+
+def files_of_stages(plan: Record, judgement: Judgement) -> dict[str, str]:
+    """What stages write beside the forms of the report: {path below the run's folder: text}."""
+    return {
+        f"{stage.name}/{path}": text
+        for stage, rows in _rows_of(plan, judgement, "files").items()
+        for path, text in stage.files(plan["run_id"], rows).items()
     }
 
 
@@ -197,31 +235,31 @@ def _stage(name: str, verdicts: list[Record], judged: t.Mapping[Key, Record]) ->
     return {"name": name, "checks": [checks[key] for key in sorted(checks)]}
 
 
+_line = compact.form("Row", (
+    "subject", "node", "part", "kind", "verdict", "value", "unit", "floor", "layer", "metric", "reason", "simulated", "attempt", "other",
+    "ungated", "duration_s", "evidence", "unreadable", "sweep",
+))  # fmt: skip
+_OF_VERDICT = operator.itemgetter("verdict", "value", "unit", "floor", "layer", "metric", "reason", "simulated", "attempt")
+# What most rows have; nobody changes what a model holds.
+_NO_METRICS: Record = {}
+_NO_TEXTS: list[str] = []
+
+
 def _row(v: Record, m: Record | None) -> Record:
-    metrics, evidence = (m["metrics"], m["evidence"]) if m else ({}, {})
-    subject = v["subject"]["id"]
+    subject, kind = v["subject"]["id"], v["subject"]["kind"]
     node = node_of(subject)
-    return {
-        "subject": subject,
-        "node": node,
-        "part": subject[len(node) + 1 :],
-        "kind": v["subject"]["kind"],
-        "verdict": v["verdict"],
-        "value": v["value"],
-        "unit": v["unit"],
-        "floor": v["floor"],
-        "layer": v["layer"],
-        "metric": v["metric"],
-        "reason": v["reason"],
-        "simulated": v["simulated"],
-        "attempt": v["attempt"],
-        "other": {n: metrics[n] for n in metrics if n != v["metric"] and n not in UNGATED},
-        "ungated": {n: metrics[n] for n in UNGATED if n in metrics},
-        "duration_s": m["duration_s"] if m else None,
-        "evidence": _texts(evidence.get("changes") or []),
-        "unreadable": _texts(evidence.get("unreadable") or []),
-        "sweep": _sweep(m) if m and v["subject"]["kind"] == "group" else None,
-    }
+    metrics, evidence = (m["metrics"], m["evidence"]) if m else (_NO_METRICS, _NO_METRICS)
+    changes, unreadable = evidence.get("changes"), evidence.get("unreadable")
+    judged = v["metric"]
+    return _line(
+        subject, node, subject[len(node) + 1 :], kind, *_OF_VERDICT(v),
+        {n: metrics[n] for n in metrics if n != judged and n not in UNGATED} or _NO_METRICS,
+        {n: metrics[n] for n in UNGATED if n in metrics} or _NO_METRICS,
+        m["duration_s"] if m else None,
+        _texts(changes) if changes else _NO_TEXTS,
+        _texts(unreadable) if unreadable else _NO_TEXTS,
+        _sweep(m) if m and kind == "group" else None,
+    )  # fmt: skip
 
 
 def _sweep(m: Record) -> Record | None:

@@ -76,7 +76,7 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
         ("", None),
         (f"{counts or 'no verdict'}; {coverage['measured']} of {coverage['planned']} planned checks measured", None),
     ]
-    return lines + wrapped(_line(model["why"]), width, "green" if model["accepted"] else "red")
+    return lines + wrapped(_line(model["why"]), width, "green" if model["passed"] else "red")
 
 
 def _causes(causes: list[Model], width: int) -> t.Iterator[Line]:

@@ -171,3 +171,34 @@ def test_the_last_accepted_run_is_that_of_the_same_subjects(store: Store, result
     assert comparing.last_accepted(store, comparing.of_run(store, again.id)) == runs.run_id(5)
     # Of a part of the fleet nobody else is said to have gone.
     assert not [one for one in compared(store, 5, 9)["places"] if one["what"] == "went" and one["kind"] == "node"]
+
+
+def test_runs_of_other_clusters_do_not_push_out_those_of_these_nodes(store: Store, results: pathlib.Path) -> None:
+    """One history may hold many clusters, which are accepted more often than this one."""
+    for number in range(10, 14):
+        runs.judged(results, number, runs.fleet(z=670.0))
+    later = runs.judged(results, 20, runs.fleet(a=670.0))
+    folders.bring(store, str(results))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparing, "PAST", 3)
+        patch.setattr(comparing, "ENOUGH", 3)
+        assert comparing.last_accepted(store, comparing.of_run(store, later.id)) == runs.run_id(5)
+        value = next(one for one in compared(store, 5, 20)["values"] if one["subject"] == "a")
+        assert value["beyond"] is not None
+
+
+def test_a_noisy_check_does_not_hide_what_another_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "MOST", 4)
+    noisy = [{"stage": "rdma", "check": "read", "metric": "bandwidth", "change_pct": -50.0 + one} for one in range(9)]
+    lost = {"stage": "gemm", "check": "bf16", "metric": "tflops", "change_pct": -5.0}
+    assert comparing._most_changed([*noisy, lost]) == [*noisy[:2], lost]
+
+
+def test_a_quick_test_that_passed_is_no_accepted_run(store: Store, results: pathlib.Path) -> None:
+    quick = runs.measured(results, 8, runs.fleet(a=650.0), mode="quick", not_proven=["the plateau"])
+    assert runs.judge(quick)["passed"]
+    later = runs.judged(results, 9, runs.fleet(a=670.0))
+    assert folders.bring(store, str(results)).left_out == []
+    assert comparing.last_accepted(store, comparing.of_run(store, later.id)) == runs.run_id(5)
+    # Asked for by its name it is compared like any other.
+    assert [one["before"] for one in compared(store, 8, 9)["values"] if one["subject"] == "a"] == [650.0]

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
+import json
 import pathlib
 import typing as t
 import urllib.request
@@ -14,7 +16,7 @@ import urllib.request
 import prometheus_client.openmetrics.parser
 import prometheus_client.parser
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, exporter, folders
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, current, exporter, folders, searching, showing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, url_of
 from harness import history_runs as runs
 from harness.history_content import content, put
@@ -27,6 +29,7 @@ HOSTILE = ['quote " back \\ slash', "two\nlines", "\x1b[31mred", "é" * 300, "x"
 @pytest.fixture(autouse=True)
 def _long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(current, "DAYS", 3650)
+    monkeypatch.setattr(current, "AHEAD_DAYS", 3650)
 
 
 @pytest.fixture
@@ -85,6 +88,81 @@ def test_a_node_is_there_until_a_whole_run_of_its_targets_does_without_it(tmp_pa
     found = shown(made)
     assert set(of(found["node_verdict"])) == {"a", "c", "x"} == set(of(found["node_judged_seconds"]))
     assert set(of(found["check_value"])) == {"a", "c", "x"}
+
+
+def test_a_run_of_another_inventory_takes_no_node_away(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    def run(day: int, inventory: str, **tflops: float) -> None:
+        runs.judge(runs.measured(tmp_path, day, runs.fleet(**tflops), inventory=inventory))
+
+    def verdicts() -> set[tuple[str, str]]:
+        bring(tmp_path)
+        return {(labels["node"], labels["verdict"]) for labels, _one in shown(made)["node_verdict"]}
+
+    run(1, "lab", a=670.0, b=670.0)
+    run(2, "cluster", a=540.0, c=670.0)
+    assert verdicts() == {("a", "FAIL"), ("b", "PASS"), ("c", "PASS")}, "the other inventory says what is new of a, and nothing of b"
+    run(3, "cluster", c=670.0)
+    assert verdicts() == {("b", "PASS"), ("c", "PASS")}, "a is gone from the inventory that spoke of it last"
+    run(4, "lab", a=671.0)
+    assert verdicts() == {("a", "PASS"), ("c", "PASS")}
+    run(5, "", c=670.0, d=670.0)
+    run(6, "lab", d=670.0)
+    assert verdicts() == {("a", "PASS"), ("d", "PASS")}, "what an older version kept may be of any inventory"
+
+
+def test_simulated_nodes_never_stand_in_the_place_of_real_ones(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    runs.judged(tmp_path, 1, runs.fleet(a=540.0, b=670.0))
+    simulated = {name: Machine(one.machine_id, one.gpus, simulated=True) for name, one in runs.fleet(a=670.0, s=670.0).items()}
+    runs.judged(tmp_path, 2, simulated)
+    bring(tmp_path)
+    found = shown(made)
+    verdicts = {(labels["node"], labels["verdict"], labels["simulated"]) for labels, _one in found["node_verdict"]}
+    assert verdicts == {("a", "FAIL", "false"), ("b", "PASS", "false"), ("s", "PASS", "true")}
+    assert of([one for one in found["check_value"] if one[0]["check"] == "bf16"]) == {"a": 540.0, "b": 670.0, "s": 670.0}
+
+
+def test_a_quick_test_that_passed_is_accepted_nowhere(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    quick = runs.measured(tmp_path, 1, runs.fleet(a=670.0), mode="quick", partial=True, not_proven=["the plateau"])
+    done = runs.judge(quick)
+    assert done["passed"] and not done["accepted"] and done["last"].startswith("QUICK TEST PASSED, ")
+    assert 'partial="true"} 0\n' in (quick.dir / "report.prom").read_text()
+    assert "<failure" not in (quick.dir / "report.junit.xml").read_text()
+    report = json.loads((quick.dir / "report.json").read_text())
+    assert (report["passed"], report["accepted"]) == (True, False)
+    bring(tmp_path)
+    found = shown(made)
+    assert of(found["accepted"], "run") == {quick.id: 0.0} and {labels["verdict"] for labels, _one in found["node_verdict"]} == {"PASS"}
+    with Store(url_of(tmp_path)) as store:
+        (run,) = searching.runs(store)
+        assert (run["accepted"], run["word"]) == (False, "QUICK TEST PASSED")
+        assert not comparing.of_run(store, quick.id).accepted
+        shown_as = showing.html(searching.Asked(), searching.search(store, searching.Asked()))
+    assert "QUICK TEST PASSED" in shown_as and "ACCEPTED" not in shown_as
+
+
+def test_a_pair_is_as_the_last_run_with_it_found_it(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
+    put(tmp_path, content(["a", "b", "c"], [("a", "b"), ("a", "c")]))
+    later = content(["a", "b"], [("a", "b")])
+    plan = {**later.plan, "run_id": "20261122T061718Z-0a1b2c", "created_at": "2026-11-22T06:17:18Z", "partial": True, "left_out": ["c"]}
+    for verdict in later.judgements[0].verdicts[2:]:
+        verdict.update(verdict="PASS", value=395.0)
+    put(tmp_path, dataclasses.replace(later, plan=plan, journal_sha256="k" * 64))
+    found = shown(made)
+    assert {(labels["a"], labels["b"]): value for labels, value in found["pair_value"]} == {("a", "b"): 395.0, ("a", "c"): 389.0}
+    assert {labels["verdict"] for labels, _one in found["pair_verdict"]} == {"PASS"}
+
+
+def test_a_run_of_a_clock_that_was_ahead_hides_no_later_one(
+    tmp_path: pathlib.Path, made: exporter.Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(current, "AHEAD_DAYS", 1)
+    ahead = runs.measured(tmp_path, 2, runs.fleet(a=670.0), created_at="2126-01-02T00:00:00Z")
+    runs.judge(ahead)
+    runs.judged(tmp_path, 1, runs.fleet(a=540.0))
+    bring(tmp_path)
+    found = shown(made)
+    assert [(labels["node"], labels["verdict"]) for labels, _one in found["node_verdict"]] == [("a", "FAIL")]
+    assert found["runs_ahead"] == [({}, 1.0)] and of(found["accepted"], "run") == {runs.run_id(1): 0.0}
 
 
 def test_a_node_shows_the_worst_of_its_gpus(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import folders, importing, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
 from harness import history_runs as runs
+from harness.history_content import content
 from harness.history_runs import Machine
 
 HISTORY = {"acceptance_history": True}
@@ -130,6 +131,22 @@ def test_machines_that_say_they_are_the_same_one_are_known_by_their_names(tmp_pa
     runs.judged(tmp_path, 1, {"a": Machine("c" * 32, {1: 670.0}), "b": Machine("c" * 32, {1: 671.0})})
     folders.bring(store, str(tmp_path))
     assert {row[1] for row in rows(store)["subject"]} == {"name:a", "name:b", *(f"name:{n}/gpu/{runs.uuid(1)}" for n in "ab")}
+
+
+def test_a_node_that_says_who_it_is_takes_nothing_of_one_that_is_written_in_capitals(tmp_path: pathlib.Path, store: Store) -> None:
+    runs.judged(tmp_path, 1, {"a": Machine("c" * 32, {1: 670.0}), "A": Machine("c" * 32, {1: 671.0})})
+    runs.judged(tmp_path, 2, {"a": Machine("a" * 32, {1: 670.0})})
+    folders.bring(store, str(tmp_path))
+    found = {row[1] for row in rows(store)["subject"]}
+    assert {"name:A", f"name:A/gpu/{runs.uuid(1)}", f"machine:{'a' * 32}"} <= found and f"machine:{'a' * 32}/gpu/{runs.uuid(1)}" in found
+
+
+def test_a_number_of_more_than_64_bits_comes_in_too(store: Store) -> None:
+    huge = content(["a"], [])
+    t.cast("dict[str, t.Any]", huge.measurements[0])["duration_s"] = 10**30
+    t.cast("dict[str, t.Any]", huge.judgements[0].verdicts[0])["value"] = 10**30
+    importing.write(store, huge)
+    assert [row[3] for row in rows(store)["verdict"]] == [1e30]
 
 
 def test_a_simulated_subject_is_another_one(tmp_path: pathlib.Path, store: Store) -> None:
@@ -308,6 +325,14 @@ def test_a_secret_of_the_url_is_said_nowhere(tmp_path: pathlib.Path) -> None:
     for wrong in ("mysql://u:s3cret@h/d", "nonsense s3cret", "sqlite://"):
         with pytest.raises(HistoryError, match="acceptance_history_url: expected postgresql://") as error:
             Store(wrong)
+        assert "s3cret" not in str(error.value)
+    nobody = "127.0.0.1:1/history"
+    for url in (
+        f"postgresql://{nobody}?user=u&password=s3cret", f"postgresql://u:other@{nobody}?sslkey=/x&sslpassword=s3cret",
+        f"postgresql://u@{nobody}?options=-c%20x%3Ds3cret", f"postgresql://u:one/and@s3cret@{nobody}",
+    ):  # fmt: skip
+        with pytest.raises(HistoryError) as error:
+            Store(url)
         assert "s3cret" not in str(error.value)
     with pytest.raises(HistoryError, match="there is no history yet"):
         Store(url_of(tmp_path / "elsewhere"))

@@ -46,10 +46,15 @@ def test_an_older_history_is_brought_up_to_date_and_is_then_as_a_new_one(results
     with Store(url_of(results)) as store, store.writing() as connection:
         schema.month.drop(connection)
         connection.exec_driver_sql("ALTER TABLE verdict DROP COLUMN regressed")
+        connection.exec_driver_sql("ALTER TABLE judgement DROP COLUMN word")
+        connection.exec_driver_sql("ALTER TABLE run DROP COLUMN inventory")
+        connection.exec_driver_sql(f"UPDATE run SET mode = 'quick' WHERE name = '{runs.run_id(2)}'")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     with Store(url_of(results)) as store, Store(f"sqlite:///{results}/new.db", make=True) as new:
         assert tables(store) == tables(new)
         assert len(searching.search(store, Asked()).runs) == 4
+        words = {run["run"]: (run["accepted"], run["word"]) for run in searching.runs(store)}
+        assert words[runs.run_id(2)] == (False, "QUICK TEST PASSED") and words[runs.run_id(3)] == (True, "ACCEPTED")
         with store.reading() as connection:
             assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == schema.REVISIONS[-1]
 
@@ -101,6 +106,20 @@ def test_files_for_other_programs_have_every_number(results: pathlib.Path) -> No
         with pytest.raises(HistoryError, match="node x is not in the history"):
             exporting.export(store, Asked(node="x"), str(results / "x.csv"))
         assert not list(results.glob(".new-*")) and not (results / "x.csv").exists()
+
+
+def test_a_parquet_file_is_read_by_others(results: pathlib.Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")  # not where only requirements.txt is
+    with Store(url_of(results)) as store:
+        count = exporting.export(store, Asked(), str(results / "all.parquet"))
+        exporting.export(store, Asked(), str(results / "all.json"))
+    table = parquet.read_table(results / "all.parquet")
+    rows = [json.loads(line) for line in (results / "all.json").read_text().splitlines()]
+    assert table.num_rows == len(rows) == count and table.column_names == list(exporting.COLUMNS)
+    assert str(table.schema.field("value").type) == "double" and str(table.schema.field("simulated").type) == "bool"
+    assert table.to_pylist() == [{name: row.get(name) for name in exporting.COLUMNS} for row in rows]
+    whole = parquet.ParquetFile(results / "all.parquet").metadata
+    assert whole.num_row_groups == len({row["run"] for row in rows}), "the rows of one run are held at a time"
 
 
 def test_a_parquet_file_needs_its_package(results: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

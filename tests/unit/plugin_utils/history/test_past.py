@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, past, since
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, url_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, references
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from harness import history_runs as runs
 from harness.history_runs import Machine
@@ -142,6 +143,46 @@ def test_what_became_worse_is_a_warning_with_one_sentence_and_nobody_elses(worse
         assert "Against their own past" in text and "18 numbers held against their own past, 2 of them worse" in text
         assert f"a {runs.uuid(2)} gemm bf16 65" in text
     assert regressed(worse) == {("a", "bf16")}
+
+
+def test_a_level_that_was_lowered_on_purpose_is_a_new_reference(worse: pathlib.Path) -> None:
+    meant = {"subject": "a", "since": "2026-01-13", "ticket": "OPS-1", "reason": "600 W"}
+    run, done = now(worse, fleet(15, {"a": 0.97}), references=[meant])
+    assert {v["verdict"] for v in verdicts(run).values()} == {"PASS"}
+    assert "a new reference since 2026-01-13 by OPS-1 (600 W): 3 numbers are not held against what was before, a * *" in words(done)
+    assert report(run)["past"]["short"] == 3, "its GPUs and itself have two runs since"
+    other, done = now(worse, fleet(16, {"a": 0.97}), day=16, references=[{**meant, "check": "fp8"}])
+    assert {v["reason_code"] for v in verdicts(other).values()} == {None, "regression"} and "new reference" not in words(done)
+
+
+def test_a_message_size_has_a_past_too(results: pathlib.Path) -> None:
+    machines = fleet(13)
+    machines["a"].sweep = 0.97
+    match = {"stage": "gemm", "check": "bf16", "gpu": runs.GPU, "size": 16}
+    sized = {**runs.EXPECTED, "id": "sized", "match": match, "metric": "busbw", "value": 100, "unit": "GB/s", "note": "small messages"}
+    sets = [expectations.resolve([("run", [runs.EXPECTED, sized])]).dump()]
+    for day in (13, 14):
+        runs.judge(with_settings(runs.measured(results, day, machines), sets=sets), **HISTORY)
+    run, done = now(results, machines, sets=sets)
+    bad = {subject: v["reason"] for subject, v in verdicts(run).items() if v["verdict"] == "WARN"}
+    said = "busbw at 16 B 97.97 GB/s, 3.0 % below its own median 101 of 12 runs since 2026-01-01"
+    assert bad == {("a", ""): f"a: {said}"} and f"WARN a: gemm bf16: {said}" in words(done)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ({"subject": "a"}, "acceptance_new_references: found {'subject': 'a'}, expected a list"),
+        ([{"subject": "a", "since": "2026-1-1", "ticket": "T"}], r"\[0\] \(T\): since: found '2026-1-1', expected a date, YYYY-MM-DD"),
+        ([{"subject": "a", "since": "2026-01-01"}], r"\[0\]: ticket: found None, expected text"),
+        ([{"since": "2026-01-01", "ticket": "T"}], r"\[0\] \(T\): subject: found None, expected text"),
+        ([{"subject": "a", "since": "9999-01-01", "ticket": "T"}], "since: found 9999-01-01, expected today or a day before it"),
+        ([{"subject": "a", "since": "2026-01-01", "ticket": "T", "until": 1}], "until: found an unknown key"),
+    ],
+)
+def test_a_new_reference_that_cannot_be_used_is_named(raw: t.Any, said: str) -> None:
+    with pytest.raises(references.NewReferenceError, match=said):
+        references.parse(raw)
 
 
 def test_a_failure_stays_one_and_the_exporter_knows_that_it_is_new(results: pathlib.Path) -> None:

@@ -54,6 +54,16 @@ def test_each_subject_counts_once_with_its_own_median_of_accepted_runs(made: pat
     assert f"# Proposed from {name}." in found.text and "proposed: true" in found.text
 
 
+def test_a_quick_test_is_no_yardstick(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    results = tmp_path / "copy"
+    shutil.copytree(made, results)
+    quick = runs.measured(results, 6, runs.fleet(**dict.fromkeys(NAMES, 640.0)), mode="quick", not_proven=["the plateau"])
+    assert runs.judge(quick, acceptance_history=True)["passed"]
+    assert proposed(results, until="2026-01-06").entries == proposed(made, until="2026-01-06").entries
+    with pytest.raises(HistoryError, match=r"1 runs are there in the history .*expected one that was accepted"):
+        proposed(results, since="2026-01-06")
+
+
 def test_simulated_numbers_are_marked_and_mixed_with_no_others(made: pathlib.Path) -> None:
     found = proposed(made, since="2026-01-02")
     assert sorted(entry["source"].split()[0] for entry in found.entries) == ["3", "SIMULATED"]

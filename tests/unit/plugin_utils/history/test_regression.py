@@ -10,6 +10,7 @@ import random
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import whose
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.regression import changes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Change, Facts, Kind, Point, Today, Whose
 from hypothesis import given, settings
@@ -152,6 +153,14 @@ def test_a_repair_begins_a_new_reference() -> None:
     assert "3 runs before, a new reference" in change.sentence
 
 
+def test_a_serial_number_that_comes_and_goes_is_no_repair_each_time() -> None:
+    facts = {f"{day}": {"a": {"serial": "AB"[day % 2]}} for day in range(20)}
+    history = whose.History(facts, [f"{day}" for day in range(20)])
+    assert history.repaired(["a"]) == 1, "where the second one was first seen"
+    facts["15"]["a"]["serial"] = "C"
+    assert whose.History(facts, list(history.runs)).repaired(["a"]) == 15
+
+
 def test_a_whole_node_is_blamed_as_one() -> None:
     series: dict[str, Values] = {**fleet(4, 24)}
     for gpu in range(8):
@@ -161,6 +170,14 @@ def test_a_whole_node_is_blamed_as_one() -> None:
     assert ill == {f"n3/gpu/{gpu}" for gpu in range(8)}
     assert {found[subject].whose for subject in ill} == {Whose("node", "n3")}
     assert "so is most of node n3; its 7 siblings as well" in found["n3/gpu/0"].sentence
+
+
+def test_what_all_of_the_only_node_did_is_that_nodes() -> None:
+    found = judged({subject: since(values, 20, 0.95) for subject, values in fleet(1, 24).items()})
+    assert len(found) == 8 and {change.kind for change in found.values()} == {Kind.STEP}
+    assert {change.whose for change in found.values()} == {Whose("node", "n1")}
+    quiet = judged(fleet(1, 24))
+    assert not [change for change in quiet.values() if change.alarm]
 
 
 def test_what_everybody_did_is_nobodys_and_the_driver_is_named() -> None:

@@ -108,7 +108,7 @@ def test_the_attempt_that_counts_is_shown_and_all_raw_files_are_bound() -> None:
     # What lies there now, not what the measurements say of it.
     listed = [{"path": path, "bytes": None, "sha256": n * 64} for path, n in (("plan.json", "0"), ("raw/1.txt", "3"), ("raw/2.txt", "2"))]
     verdicts = [samples.verdict("a", "gemm", "bf16")]
-    made = report.build(samples.plan(["a"], ["gemm"]), samples.judgement(verdicts, [second]), listed)
+    made = {**report.build(samples.plan(["a"], ["gemm"]), samples.judgement(verdicts, [second])), **report.evidence(listed)}
     assert made["stages"][0]["checks"][0]["rows"][0]["duration_s"] == 2.0
     lines = f"{'0' * 64}  plan.json\n{'3' * 64}  raw/1.txt\n{'2' * 64}  raw/2.txt\n"
     assert made["fingerprint"] == hashlib.sha256(lines.encode()).hexdigest()
@@ -154,13 +154,17 @@ def test_every_format_is_written_whole_and_says_the_same(tmp_path: pathlib.Path,
     assert terminal.coloured(made)[-1] == ("because", "green" if accepted else "red")
 
 
-def test_without_plotly_the_report_has_its_tables_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = report.build(*samples.fleet(3, 1))
-    monkeypatch.setattr(page, "get_plotlyjs", None)
-    text = page.render(made)
-    assert "pip install plotly" in text
-    assert "478" in text or "47" in text
-    assert 'id="library"' not in text and 'class="figure"' not in text
+def test_a_quick_test_accepts_nothing() -> None:
+    verdicts = [samples.verdict("a", "stack", "facts")]
+    made = report.build({**samples.plan(["a"], ["stack"]), "mode": "quick"}, samples.judgement(verdicts, passed=True, accepted=False))
+    assert made["word"] == "QUICK TEST PASSED" and formats.markdown(made).startswith("# QUICK TEST PASSED: run ")
+    assert "✓ QUICK TEST PASSED" in page.render(made) and "ACCEPTED" not in page.render(made)
+
+
+def test_what_draws_the_charts_is_what_its_makers_published_with_its_licence() -> None:
+    assert hashlib.sha256(page.LIBRARY.read_bytes()).hexdigest() == "79542150855a52c567260e3137095dbe2b744e6d702a5cabe67da246942fba7a"
+    assert page.LIBRARY.read_text().startswith("/**\n* plotly.js (cartesian - minified) v4.1.1\n")
+    assert (page.LIBRARY.parent / "LICENSE").read_text().startswith("MIT License\n")
 
 
 def test_an_empty_run_has_a_report() -> None:

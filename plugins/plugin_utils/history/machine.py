@@ -1,0 +1,46 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the history knows of one machine: its facts, and when they became others.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store
+
+
+class Facts(t.NamedTuple):
+    """What was so from a run on."""
+
+    run: str
+    planned_at: str
+    facts: dict[str, t.Any]
+
+
+def facts(store: Store, node: str, most: int = 20) -> list[Facts]:
+    """The newest first, each once however many runs found it so; of every machine that ever had this name."""
+    run, placed, word, fact, sheet = schema.run, schema.placement, schema.word, schema.fact, schema.sheet
+    named = sa.select(placed.c.subject_id).join(word, word.c.id == placed.c.name_id)
+    named = named.where(word.c.text == node, placed.c.subject_id == placed.c.node_id).distinct()
+    asked = (
+        sa.select(run.c.name, run.c.planned_at, fact.c.sheet_id)
+        .join(placed, sa.and_(placed.c.run_id == run.c.id, placed.c.subject_id == placed.c.node_id))
+        .join(fact, sa.and_(fact.c.run_id == run.c.id, fact.c.subject_id == placed.c.subject_id))
+        .where(placed.c.subject_id.in_(named))
+        .order_by(run.c.name)
+    )
+    with store.reading() as connection:
+        changes: list[t.Any] = []
+        for row in connection.execute(asked):
+            if not changes or changes[-1].sheet_id != row.sheet_id:
+                changes.append(row)
+        changes = changes[: -most - 1 : -1]
+        texts = sa.select(sheet.c.id, sheet.c.facts).where(sheet.c.id.in_({row.sheet_id for row in changes}))
+        sheets = {row.id: importing.unpacked(row.facts) for row in connection.execute(texts)}
+    return [Facts(row.name, row.planned_at, sheets[row.sheet_id]) for row in changes]
