@@ -1,0 +1,454 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the cases of GPU sharing do on a cluster: pods of ours, and a look at the schedulers of the system under test.
+
+Every object has the labels, owner and deadline of a run, as all of ours; the owner is the ConfigMap with the workloads.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import cordon_guardian
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.sharing import texts
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import (
+    cleanup,
+    executing,
+    inventory,
+    leases,
+    logs,
+    marks,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import clocks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Answer, ClusterError, Daemon, Seen, Wanted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import FAILED, PENDING, RUNNING, SUCCEEDED, Process
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
+
+CONTAINER, FOLDER = "test", "/gpufleet"
+REQUIRED, PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
+KINDS = (("/apis/batch/v1", "jobs"), ("/api/v1", "pods"))
+ANSWER_S, EXEC_S = 10.0, 15.0
+# The guardian of a cordon: its file and folder, how long it may take to begin, how often it looks, and how long it may give back.
+GUARDIAN, WORK = "cordon_guardian.py", "/gpufleet-work"
+BEGIN_S, GUARD_EVERY_S, GIVE_BACK_S = 180.0, 2.0, 30
+# So many nodes are named to it.
+NEAR = 20
+# How often a Job makes its pod anew.
+AGAIN = 6
+_PHASES = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Running": RUNNING}
+# The kernel keeps so much of a process's name.
+COMM = 15
+# The scheduler is the process of that name in the container's own control group: on a node with hostPID there may be others of that name,
+# and process 1 is the node's. Nothing but the shell's own words: the image may have no tools.
+LOOK = """
+IFS= read -r mine < /proc/self/cgroup
+for place in /proc/[0-9]*; do
+  IFS= read -r name < "$place/comm" || continue
+  [ "$name" = "$1" ] || continue
+  IFS= read -r group < "$place/cgroup" || continue
+  [ "$group" = "$mine" ] || continue
+  while read -r key value _; do [ "$key" = VmRSS: ] && rss=$value; done < "$place/status"
+  set -- "$1" "$place"/fd/*
+  [ -e "$2" ] || [ -L "$2" ] || set -- "$1"
+  echo "PID=${place#/proc/} RSS=$rss FD=$(($# - 1))"
+done 2>/dev/null
+"""
+
+
+def _told(of: t.Callable[..., t.Any]) -> t.Callable[..., t.Any]:
+    """The API's no in the words that the engine knows."""
+
+    def asked(*args: t.Any, **named: t.Any) -> t.Any:
+        try:
+            return of(*args, **named)
+        except KubeError as error:
+            raise ClusterError(error.reason_code, error.reason) from None
+
+    return asked
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What pods of cases are: their image, and until when they may be there. `guardian`: the service account of the pod that gives a
+    cordon back, or nothing where nobody shall."""
+
+    image: str
+    pods: PodSettings
+    deadline_s: float
+    guardian: str = ""
+
+
+class SharingCluster:
+    """The engine's cluster (sharing/cluster.py) through an API."""
+
+    def __init__(self, client: Client, system: System, run_id: str, stage: str, options: Options) -> None:
+        self.client = client
+        self.system = system
+        self.options = options
+        self.namespace = client.namespace
+        self.launch = objects.Launch(run_id, stage, client.namespace, options.deadline_s)
+        self.jobs: set[str] = set()
+        self.cordoned: set[str] = set()
+        self.clock: clocks.Offset | None = None
+
+    # What goes whatever ends us (pods/held.py) -----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """The owner of all that is made, with the workloads."""
+        made = {
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": self.launch.metadata(self.launch.name, "owner", self.options.pods),
+            "immutable": True, "data": {**texts.TEXTS, GUARDIAN: packing.packed(cordon_guardian)},
+        }  # fmt: skip
+        self.launch.own(self.client.post(cleanup.path("/api/v1", self.namespace, "configmaps"), made, **objects.STRICT))
+
+    def clean(self) -> list[str]:
+        try:
+            for node in sorted(self.cordoned):
+                leases.uncordon(self.client, node, self.launch.run_id)
+        finally:  # a node that cannot be given back now keeps no pods
+            left = cleanup.remove(self.client, self.launch.selector, [*KINDS, ("/api/v1", "configmaps")])
+        return left
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    # Pods ------------------------------------------------------------------------------------------------------------
+
+    @_told
+    def make(self, wanted: t.Sequence[Wanted]) -> None:
+        for one in wanted:
+            if one.job:
+                self.jobs.add(one.name)
+                self.client.post(cleanup.path("/apis/batch/v1", self.namespace, "jobs"), self._job(one), **objects.STRICT)
+            else:
+                self.client.post(cleanup.path("/api/v1", self.namespace, "pods"), self._pod(one), **objects.STRICT)
+
+    def _metadata(self, wanted: Wanted, named: bool = True) -> Object:
+        found = self.launch.metadata(wanted.name, "case", self.options.pods)
+        found["labels"].update(app=wanted.app, **{f"{marks.DOMAIN}/case-pod": wanted.name})
+        found["annotations"].update(wanted.annotations)
+        return found if named else {key: found[key] for key in ("labels", "annotations")}
+
+    def _spec(self, wanted: Wanted) -> Object:
+        spec = self._running(f"{wanted.workload}.py", wanted.environment, {"limits": {self.system.resource: "1"}}, self.options.deadline_s)
+        if wanted.node:
+            term = _named("In", wanted.node)
+            how = {PREFERRED: [{"weight": 100, "preference": term}]} if wanted.elsewhere else {REQUIRED: {"nodeSelectorTerms": [term]}}
+            spec["affinity"] = {"nodeAffinity": how}
+        return spec
+
+    def _running(self, file: str, environment: t.Mapping[str, str], resources: Object, deadline_s: float) -> Object:
+        """A pod that runs one of our files, as the cluster's pods are."""
+        settings = self.options.pods
+        spec: Object = {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": max(1, int(deadline_s)),
+            "terminationGracePeriodSeconds": 5,
+            "containers": [
+                {
+                    "name": CONTAINER, "image": self.options.image,
+                    "command": ["python3", "-u", f"{FOLDER}/{file}"],
+                    "env": [{"name": name, "value": value} for name, value in sorted(environment.items())],
+                    "resources": resources,
+                    "volumeMounts": [{"name": "workloads", "mountPath": FOLDER, "readOnly": True}],
+                }
+            ],
+            "volumes": [{"name": "workloads", "configMap": {"name": self.launch.name}}],
+        }  # fmt: skip
+        if settings.image_pull_policy:
+            spec["containers"][0]["imagePullPolicy"] = settings.image_pull_policy
+        if settings.image_pull_secrets:
+            spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
+        if settings.tolerations:
+            spec["tolerations"] = list(settings.tolerations)
+        for field, value in (("runtimeClassName", settings.runtime_class), ("priorityClassName", settings.priority_class)):
+            if value:
+                spec[field] = value
+        return spec
+
+    def _pod(self, wanted: Wanted) -> Object:
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": self._metadata(wanted), "spec": self._spec(wanted)}
+
+    def _job(self, wanted: Wanted) -> Object:
+        template = {"metadata": self._metadata(wanted, named=False), "spec": self._spec(wanted)}
+        spec = {"backoffLimit": AGAIN, "podReplacementPolicy": "Failed", "template": template}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": self._metadata(wanted), "spec": spec}
+
+    def _listed(self, resource: str) -> list[Object]:
+        api = dict((name, api) for api, name in KINDS)[resource]
+        pages = self.client.pages(cleanup.path(api, self.namespace, resource), labelSelector=self.launch.selector)
+        return [item for page in pages for item in page["items"]]
+
+    @_told
+    def seen(self) -> list[Seen]:
+        of: dict[str, list[Object]] = {}
+        for item in self._listed("pods"):
+            if name := item["metadata"]["labels"].get(f"{marks.DOMAIN}/case-pod"):
+                of.setdefault(name, []).append(item)
+        found = [_seen(name, items[0]) for name, items in of.items() if name not in self.jobs]
+        if self.jobs:
+            found += [_of_job(item, of.get(item["metadata"]["name"], [])) for item in self._listed("jobs")]
+        return found
+
+    @_told
+    def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:
+        selector = f"{self.launch.selector},{marks.DOMAIN}/case-pod in ({','.join(names)})"
+        if not names:
+            return []
+        kinds = KINDS if self.jobs & set(names) else KINDS[1:]
+        return cleanup.remove(self.client, selector, kinds, timeout)
+
+    @_told
+    def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str]) -> None:
+        for pod in pods:
+            self.client.patch(f"{cleanup.path('/api/v1', self.namespace, 'pods')}/{pod}", {"metadata": {"annotations": dict(annotations)}})
+
+    def log(self, pod: str, tail: int | None = None) -> list[str] | None:
+        return self._log(self.namespace, pod, tailLines=tail)
+
+    def _log(self, namespace: str, pod: str, **query: t.Any) -> list[str] | None:
+        where = f"{cleanup.path('/api/v1', namespace, 'pods')}/{pod}"
+        try:
+            return [line.decode("utf-8", "replace") for line in logs.lines(self.client, where, None, timestamps=True, **query)]
+        except KubeError:
+            return None
+
+    # The system --------------------------------------------------------------------------------------------------------
+
+    @_told
+    def sharing_nodes(self) -> list[str]:
+        return [node.name for node in inventory.nodes(self.client, "", self.system.resource) if node.capacity]
+
+    def _daemon_pods(self, what: str) -> list[Object]:
+        selector = str(getattr(self.system, what)["selector"])
+        pages = self.client.pages(cleanup.path("/api/v1", self.system.namespace, "pods"), labelSelector=selector)
+        return [item for page in pages for item in page["items"]]
+
+    @_told
+    def daemons(self, what: str) -> list[Daemon]:
+        found = []
+        for item in self._daemon_pods(what):
+            status = item.get("status") or {}
+            if status.get("phase") == "Running" and not item["metadata"].get("deletionTimestamp"):
+                restarts = sum(int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or [])
+                found.append(Daemon(item["metadata"]["name"], str(item["spec"].get("nodeName") or ""), restarts))
+        return sorted(found, key=lambda one: one.name)
+
+    def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
+        since = None if since_s is None else max(1, int(since_s) + 1)
+        return self._log(self.system.namespace, pod, sinceSeconds=since, tailLines=tail)
+
+    def _daemon_path(self, pod: str) -> str:
+        return f"{cleanup.path('/api/v1', self.system.namespace, 'pods')}/{pod}"
+
+    def ask(self, scheduler: str, path: str) -> Answer:
+        began, sent = time.monotonic(), time.time()
+        where = f"{self._daemon_path(scheduler)}:{self.system.scheduler['port']}/proxy{path}"
+        try:
+            status, text, date = self.client.dated(where, ANSWER_S)
+        except KubeError as error:
+            return Answer(0, "", time.monotonic() - began, error.reason)
+        took = time.monotonic() - began
+        ahead = clocks.ahead(clocks.offset(date, sent, sent + took), self._clock())
+        problem = "" if status == 200 else f"status {status}: {' '.join(text.split())[:200]}"
+        return Answer(status, text if status == 200 else "", took, problem, ahead)
+
+    def _clock(self) -> clocks.Offset | None:
+        """The API server's clock against ours; asked once."""
+        if self.clock is None:
+            began, sent = time.monotonic(), time.time()
+            with contextlib.suppress(KubeError):
+                _status, _text, date = self.client.dated("/version", ANSWER_S)
+                self.clock = clocks.offset(date, sent, sent + time.monotonic() - began)
+        return self.clock
+
+    def process(self, scheduler: Daemon) -> Process:
+        found = Process(scheduler.name, scheduler.node)
+        name = str(self.system.scheduler.get("process", ""))[:COMM]
+        try:
+            ended = executing.run(self.client, self._daemon_path(scheduler.name), "", ["sh", "-c", LOOK, "sh", name], EXEC_S)
+        except KubeError as error:
+            found.problem = error.reason
+            return found
+        said = [dict(word.split("=", 1) for word in line.split()) for line in ended.out.splitlines() if line.startswith("PID=")]
+        if len(said) != 1:
+            found.problem = f"{len(said)} processes {name!r} run in it, expected one: {ended.err[:200]}"
+            return found
+        with contextlib.suppress(KeyError, ValueError):
+            found.pid, found.rss_kb, found.fds = int(said[0]["PID"]), float(said[0]["RSS"]), float(said[0]["FD"])
+        found.problem = "" if found.fds is not None else f"it says {ended.out[:200]!r}"
+        return found
+
+    def tool(self, scheduler: str, argv: t.Sequence[str], timeout: float) -> str | None:
+        try:
+            ended = executing.run(self.client, self._daemon_path(scheduler), "", argv, timeout)
+        except KubeError:
+            return None
+        return ended.out if ended.status == 0 else None
+
+    @_told
+    def restart(self, what: str, timeout: float) -> bool:
+        """By deleting its pods, node by node, as a rollout does it: the DaemonSet itself is not changed, so that nothing is left of it."""
+        end = time.monotonic() + timeout
+        before = self._daemon_pods(what)
+        old = {item["metadata"]["uid"] for item in before}
+        for item in before:
+            self.client.delete(self._daemon_path(item["metadata"]["name"]))
+            node = item["spec"].get("nodeName")
+            while not any(
+                one["spec"].get("nodeName") == node and one["metadata"]["uid"] not in old and is_ready(one)
+                for one in self._daemon_pods(what)
+            ):
+                if time.monotonic() > end:
+                    return False
+                time.sleep(0.5)
+        return bool(before)
+
+    @_told
+    def drain(self, node: str, timeout: float) -> bool | None:
+        others = [item for item in self._on(node) if not self._ours(item) and not _of_daemonset(item)]
+        if others:
+            names = ", ".join(f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in others[:10])
+            said = f"node {node} is not drained: pods that are not ours would have to move: {names}"
+            raise KubeError("busy_run", f"{self.client.name}: {said}")
+        self.cordoned.add(node)
+        # Who drains gives back as soon as that is over: nobody has to wait for the end of the longest soak.
+        deadline_s = min(self.options.deadline_s, timeout + marks.GRACE_S)
+        if self.options.guardian:
+            self._guard(node, deadline_s)
+        leases.cordon(self.client, node, self.launch.run_id, deadline_s)
+        end = time.monotonic() + timeout
+        let_go: set[bool] = set()
+        while True:
+            mine = [item for item in self._on(node) if self._ours(item)]
+            if not mine:
+                return any(let_go) if let_go else None
+            if time.monotonic() > end:
+                return False
+            for item in mine:
+                if not item["metadata"].get("deletionTimestamp"):
+                    let_go |= self._evict(item["metadata"])
+            time.sleep(0.5)
+
+    def _guard(self, node: str, deadline_s: float) -> None:
+        """A pod that gives the cordon back at the deadline, whatever becomes of us; there, and allowed to, before there is a cordon."""
+        name = f"{self.launch.name}-guardian-{node}"[:253]
+        told = {**leases.guarded(node, self.launch.run_id), "deadline_s": deadline_s, "every_s": GUARD_EVERY_S, "began": f"{WORK}/began"}
+        environment = {"GPUFLEET_GUARDED": json.dumps(told), "NVIDIA_VISIBLE_DEVICES": "void"}
+        spec = self._running(GUARDIAN, environment, guardians.RESOURCES, deadline_s + marks.GRACE_S)
+        spec.pop("runtimeClassName", None)  # a node without GPUs need not have it
+        needed: Object = {REQUIRED: {"nodeSelectorTerms": [_named("NotIn", node)]}}
+        # Nodes that share GPUs have the image, which others would pull while the load that is to be drained runs out.
+        near = [one for one in self.sharing_nodes() if one != node][:NEAR]
+        needed |= {PREFERRED: [{"weight": 100, "preference": _named("In", one)} for one in near]} if near else {}
+        spec.update(
+            restartPolicy="OnFailure", terminationGracePeriodSeconds=GIVE_BACK_S, serviceAccountName=self.options.guardian,
+            automountServiceAccountToken=True, enableServiceLinks=False, affinity={"nodeAffinity": needed},
+            securityContext={"seccompProfile": {"type": "RuntimeDefault"}},
+        )  # fmt: skip
+        container = spec["containers"][0]
+        container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        container["volumeMounts"].append({"name": "work", "mountPath": WORK})
+        spec["volumes"].append({"name": "work", "emptyDir": {}})
+        metadata = self.launch.metadata(name, "guardian", self.options.pods)
+        where = cleanup.path("/api/v1", self.namespace, "pods")
+        problem = f"node {node} is not cordoned, for nobody would give it back if we were killed; gpu_sharing_guardian: '' allows that"
+        problem += ". Its guardian"
+        try:
+            self.client.post(where, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, **objects.STRICT)
+        except KubeError as error:
+            raise KubeError(error.reason_code, f"{problem} as service account {self.options.guardian}: {error.reason}") from None
+        end = time.monotonic() + BEGIN_S
+        while True:
+            log = "\n".join(self.log(name) or [])
+            if cordon_guardian.GUARDING in log:
+                return
+            if cordon_guardian.REFUSED in log or time.monotonic() > end:
+                seen = _seen(name, self.client.get(f"{where}/{name}"))
+                words = log or seen.words or f"it is {seen.phase} after {BEGIN_S:g} s"
+                raise KubeError("no_permission" if log else "timeout", f"{self.client.name}: {problem}: {words[:500]}")
+            time.sleep(0.5)
+
+    def _evict(self, pod: Object) -> set[bool]:
+        """Whether one is let go, as it was when it was seen to run: one that has ended by now goes by whatever budget. Nothing where it is
+        not that any more; one that a budget keeps may go later."""
+        about = {"name": pod["name"], "namespace": self.namespace}
+        same = {"preconditions": {"resourceVersion": pod["resourceVersion"]}}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about, "deleteOptions": same}
+        try:
+            self.client.post(f"{cleanup.path('/api/v1', self.namespace, 'pods')}/{pod['name']}/eviction", eviction)
+        except KubeError as error:
+            if error.status not in (404, 409, 429):
+                raise
+            return {False} if error.status == 429 else set()
+        return {True}
+
+    def _on(self, node: str) -> list[Object]:
+        pages = self.client.pages("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+        return [item for page in pages for item in page["items"] if item["status"].get("phase") not in ("Succeeded", "Failed")]
+
+    def _ours(self, item: Object) -> bool:
+        return (item["metadata"].get("labels") or {}).get(marks.LAUNCH) == self.launch.name
+
+    @_told
+    def uncordon(self, node: str) -> bool:
+        given_back = leases.uncordon(self.client, node, self.launch.run_id)
+        self.cordoned.discard(node)
+        if self.options.guardian:  # it would end by itself, and must not guard the next one with the time of this one
+            cleanup.remove(self.client, f"{self.launch.selector},component=guardian", KINDS[1:], wait_s=0.0)
+        return given_back
+
+
+def _named(operator: str, node: str) -> Object:
+    """A node by its name: its label kubernetes.io/hostname may say another."""
+    return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]}]}
+
+
+def _seen(name: str, item: Object) -> Seen:
+    status = item.get("status") or {}
+    phase = _PHASES.get(str(status.get("phase")), PENDING)
+    words = " ".join(str(status.get(key) or "") for key in ("reason", "message")).strip()
+    for one in status.get("conditions") or []:
+        if phase == PENDING and one.get("type") == "PodScheduled" and one.get("status") == "False":
+            words = words or f"{one.get('reason')}: {one.get('message')}"
+    for one in status.get("containerStatuses") or []:
+        waiting, ended = ((one.get("state") or {}).get(key) or {} for key in ("waiting", "terminated"))
+        words = words or " ".join(str(waiting.get(key) or "") for key in ("reason", "message")).strip()
+        if phase == FAILED and ended:
+            words = words or f"{ended.get('reason')} with exit status {ended.get('exitCode')}"
+    return Seen(name, str(item["metadata"]["name"]), phase, words[:500], str((item.get("spec") or {}).get("nodeName") or ""))
+
+
+def _of_job(job: Object, pods: list[Object]) -> Seen:
+    """What a Job stands at: its newest pod stands for it, and how many came before."""
+    name = str(job["metadata"]["name"])
+    pods = sorted(pods, key=lambda item: str(item["metadata"].get("creationTimestamp")))
+    newest = _seen(name, pods[-1]) if pods else Seen(name, "", PENDING, "its Job has no pod yet")
+    done = {one.get("type") for one in (job.get("status") or {}).get("conditions") or [] if one.get("status") == "True"}
+    phase = SUCCEEDED if "Complete" in done else FAILED if "Failed" in done else RUNNING if newest.phase == RUNNING else PENDING
+    return dataclasses.replace(newest, phase=phase, replaced=max(0, len(pods) - 1))
+
+
+def is_ready(item: Object) -> bool:
+    conditions = (item.get("status") or {}).get("conditions") or []
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _of_daemonset(item: Object) -> bool:
+    return any(one.get("kind") == "DaemonSet" for one in item["metadata"].get("ownerReferences") or [])

@@ -1,0 +1,130 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cases of GPU sharing on one cluster: one after the other, each in the journal as soon as it is over.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import gzip
+import pathlib
+import time
+import typing as t
+
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import installed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import baseline, conclusion, engine, preflight, settled
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import ClusterError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
+
+# In the namespace of the cases' pods; files/rbac/sharing.yaml holds the same, sharing-system.yaml those in the system's own.
+RIGHTS: tuple[access.Right, ...] = (
+    *((verb, "", "pods", "") for verb in ("create", "get", "list", "patch", "deletecollection")),
+    ("get", "", "pods", "log"),
+    *((verb, "", "configmaps", "") for verb in ("create", "get", "list", "deletecollection")),
+)
+JOBS: tuple[access.Right, ...] = tuple((verb, "batch", "jobs", "") for verb in ("create", "get", "list", "deletecollection"))
+
+
+class SharingOnCluster(StageOnCluster):
+    """Every case that the plan names, on the cluster itself."""
+
+    def _measure(self) -> None:
+        asked = settled.of(self.settings)
+        wanted = {item["check"]: item for item in self.planned.values()}
+        todo = [case for case in asked.cases if case.check in wanted]
+        client = connect(of_variables.connection(self.host, self.settings))
+        access.require(client, [*RIGHTS, *(JOBS if asked.destructive else ())], access.NODES)
+        for line in cleanup.janitor(client, self.acting.id, self.stage):
+            Display().display(line)
+        pods = of_variables.pods({**self.settings, f"{of_variables.PREFIX}image": asked.image})
+        options = Options(asked.image, pods, asked.deadline_s, asked.guardian)
+        cluster = SharingCluster(client, asked.system, self.acting.id, self.stage, options)
+        self.installed = self._preflight(client, cluster, asked)
+        self.baseline = baseline.load(asked.baseline, self.acting.dir.parent, self.acting.id)
+        with held(cluster, self.controller, f"{self.host}: run {self.acting.id}"):
+            cluster.open()
+            for case in todo:
+                self._one(case, wanted[case.check], asked, cluster)
+
+    def _preflight(self, client: Client, cluster: SharingCluster, asked: settled.Settled) -> base.Record:
+        """What is installed, as a table for people and for the report. KubeError where it refuses the run: nothing was made yet."""
+        facts = installed.facts(client, cluster, asked, inventory.wanted(self.host, self.settings))
+        table = preflight.rows(asked.system, facts)
+        lines = preflight.text(table)
+        for line in lines:
+            Display().display(f"{self.host}: {line}")
+        keeper(self.acting.dir / "raw" / "gpu_sharing" / file_name(self.host))("preflight.txt", "".join(f"{line}\n" for line in lines))
+        if refused := preflight.refusal(table):
+            raise KubeError("preflight", f"{self.host}: {refused}")
+        return {"preflight": [row.cells for row in table], "gpus": facts.products}
+
+    def _one(self, case: Case, item: dict[str, t.Any], asked: settled.Settled, cluster: SharingCluster) -> None:
+        """One case into the journal. What the cluster does not let us do costs this case alone, unless it cannot be reached at all."""
+        began, started_at = time.monotonic(), observation.utc()
+        folder = self.acting.dir / "raw" / "gpu_sharing" / file_name(self.host) / case.suite / f"{case.id}-{item['attempt']}"
+        found = conclusion.beforehand(case, asked.system, asked.cluster, asked.destructive, asked.nodes)
+        context = {
+            "cluster": asked.cluster, "scale": asked.parameters.scale, "system": asked.system.name, "image": asked.image,
+            "artifacts": str(folder.relative_to(self.acting.dir)), **self.installed,
+        }  # fmt: skip
+        Display().display(f"{self.host}: {case.id}: {case.title}")
+        if found is None:
+            try:
+                run = engine.Run(case, asked.system, asked.parameters, cluster, keeper(folder), asked.nodes, asked.prometheus)
+                found = conclusion.conclude(case, run.run(), self._against(case, context, item["variant"], asked))
+            except ClusterError as error:
+                if error.reason_code in ("cluster_unreachable", "credentials"):
+                    raise KubeError(error.reason_code, error.reason) from None
+                found = conclusion.Conclusion(conclusion.UNKNOWN, error.reason, error.reason_code)
+        seen = conclusion.observed(found, case, item["subject"], context, started_at, time.monotonic() - began, item["variant"])
+        Display().display(f"{self.host}: {case.id}: {found.status}: {found.cause[:300]}")
+        self.keep([self.completer.complete(seen)])
+
+    def _against(self, case: Case, context: base.Record, variant: str, asked: settled.Settled) -> conclusion.Against:
+        """What holds the metrics of a case to the baseline."""
+        entry, numbers = self.baseline.get(f"{self.host} {case.id}"), asked.parameters
+        return lambda measured, simulated: baseline.expressions(
+            case, measured, entry, baseline.about(context, variant, simulated), numbers.scale, numbers.numbers
+        )
+
+
+def foreseen(host: str, settings: dict[str, t.Any]) -> list[str]:
+    """What the preflight of a run would say, in lines; nothing is made."""
+    try:
+        asked = settled.of(settings)
+        client = connect(of_variables.connection(host, settings))
+        options = Options(asked.image, of_variables.PodSettings(), asked.deadline_s)
+        cluster = SharingCluster(client, asked.system, "", "gpu_sharing", options)
+        table = preflight.rows(asked.system, installed.facts(client, cluster, asked, inventory.wanted(host, settings)))
+    except KubeError as error:
+        return [f"{host}: {error.reason}"]
+    refused = preflight.refusal(table)
+    return [f"{host}: {line}" for line in preflight.text(table)] + ([f"{host}: REFUSED: {refused}"] if refused else [])
+
+
+def keeper(folder: pathlib.Path) -> engine.Store:
+    begun: set[str] = set()
+
+    def keep(name: str, text: str) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(engine.PACKED):  # a member of its own, so that what a kill leaves can be read
+            with open(path, "ab" if name in begun else "wb") as file:  # what is there before is of an attempt that was killed
+                file.write(gzip.compress(text.encode()))
+            begun.add(name)
+        else:
+            path.write_text(text, encoding="utf-8")
+
+    return keep

@@ -1,0 +1,127 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the engine asks of a cluster. planes/kubernetes/stages/sharing.py does it through the API.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import Process
+
+SCHEDULER, PLUGIN = "scheduler", "plugin"
+
+
+class ClusterError(Exception):
+    """The cluster says no, or nothing; `reason_code` of reasons.py and a sentence a person can act on."""
+
+    def __init__(self, reason_code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.reason_code = reason_code
+        self.reason = reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """A pod that a case asks for: its name, its workload and what that is told, its quotas. `job`: a Job makes it, and makes it again.
+    `elsewhere`: where its node does not take it, another may."""
+
+    name: str
+    app: str
+    workload: str
+    environment: t.Mapping[str, str]
+    annotations: t.Mapping[str, str]
+    job: bool = False
+    node: str = ""
+    elsewhere: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What has become of one that was asked for. `pod` is the pod that stands for it now, empty where there is none yet."""
+
+    name: str
+    pod: str
+    phase: str
+    words: str = ""
+    node: str = ""
+    replaced: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Daemon:
+    """A pod of the system that runs."""
+
+    name: str
+    node: str
+    restarts: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a scheduler said over HTTP; status 0 where nothing came. `ahead_s`: of the API server's clock, None where nobody knows."""
+
+    status: int
+    text: str
+    took_s: float
+    problem: str = ""
+    ahead_s: float | None = None
+
+
+class Cluster(t.Protocol):
+    """Every call may raise ClusterError but those that say otherwise."""
+
+    namespace: str
+
+    def now(self) -> float:
+        """A clock that never goes back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    def make(self, wanted: t.Sequence[Wanted]) -> None:
+        """Ask for pods. Each is a lease: it goes with the run, whatever ends that."""
+
+    def seen(self) -> list[Seen]:
+        """What has become of those that were asked for and not removed."""
+
+    def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:
+        """Remove some and wait until they are gone; which are not."""
+
+    def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str]) -> None:
+        """Set annotations of pods."""
+
+    def log(self, pod: str, tail: int | None = None) -> list[str] | None:
+        """The lines of a pod of ours with their times; None where they cannot be read."""
+
+    def sharing_nodes(self) -> list[str]:
+        """The nodes that offer shared GPUs."""
+
+    def daemons(self, what: str) -> list[Daemon]:
+        """The schedulers or device plugins that run."""
+
+    def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
+        """The lines of one of them with their times; None where they cannot be read."""
+
+    def ask(self, scheduler: str, path: str) -> Answer:
+        """Ask a scheduler over HTTP. Never raises: that nothing came is an answer."""
+
+    def process(self, scheduler: Daemon) -> Process:
+        """Its own process. Never raises."""
+
+    def tool(self, scheduler: str, argv: t.Sequence[str], timeout: float) -> str | None:
+        """What a tool prints beside a scheduler, where there is one; None where not. Never raises."""
+
+    def restart(self, what: str, timeout: float) -> bool:
+        """Replace every pod of a DaemonSet, one after the other; whether all were ready again in time."""
+
+    def drain(self, node: str, timeout: float) -> bool | None:
+        """Cordon a node and evict our pods from it; whether they were gone in time, and not because they had ended while nobody let them
+        go; None where none was there. Refused where others would have to move."""
+
+    def uncordon(self, node: str) -> bool:
+        """Take our cordon back; whether the node takes pods again."""

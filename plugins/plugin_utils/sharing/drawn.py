@@ -1,0 +1,148 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What of a case people look at as curves: numbers that stand in its evidence, fewer where there are many. It holds no opinion.
+
+A chart is {"title", "x", "y", "curves", "moments"} as stages/base.py has it. Where there is nothing to be seen of it, there is none.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import lines
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import SUCCEEDED, Change, Evidence, Pod
+
+Chart = t.Dict[str, t.Any]
+# A chart stands in the journal: so many points of a curve, and curves, and moments.
+POINTS, CURVES, MOMENTS = 100, 8, 60
+# A trend begins here.
+ROUNDS = 3
+GIB = 1 << 30
+
+
+def charts(evidence: Evidence) -> list[Chart]:
+    made = [throughput(evidence), by_quota(evidence), *rounds(evidence), mapping(evidence)]
+    return [chart for chart in made if chart]
+
+
+def throughput(evidence: Evidence) -> Chart | None:
+    """How fast pods were while they ran, by their own clocks, and when their quotas were changed: a change stands where the last probe
+    before it does."""
+    curves, moments = [], {}
+    for pod in evidence.pods:
+        seen = lines.probes(pod.log or [])
+        few = _few(seen)
+        rates = lines.rates(few)
+        if len(rates) < 2:
+            continue
+        curves.append(_curve(pod.name, rates))
+        for name, change in evidence.changes.items():
+            if change.group == pod.group and pod.name in change.marks and name not in moments:
+                before = [probe.elapsed_s for probe in seen if probe.stamp <= change.marks[pod.name]]
+                moments[name] = [before[-1] if before else 0.0, _said(change)]
+    if not curves:
+        return None
+    return _chart("Throughput over time", "seconds since the pod began", "iterations/s", curves, list(moments.values()))
+
+
+def _said(change: Change) -> str:
+    return f"{change.value:g} %" if change.kind == "core" else f"{change.value / GIB:g} GiB"
+
+
+def by_quota(evidence: Evidence) -> Chart | None:
+    """How long pods took whose quotas differ, and how long they would have taken by their quotas, where one had the whole GPU."""
+    took: dict[float, list[float]] = collections.defaultdict(list)
+    for pod in evidence.pods:
+        seconds = lines.runtime(pod.log or [])
+        if pod.core and pod.phase == SUCCEEDED and seconds is not None:
+            took[pod.core].append(seconds)
+    if len(took) < 2 or evidence.changes:
+        return None
+    points = [(core, seconds) for core in sorted(took) for seconds in took[core]]
+    curves = [{**_curve("measured", points), "dots": True}]
+    whole = took.get(100.0)
+    if whole:
+        mean = sum(whole) / len(whole)
+        curves.append({**_curve("by the quota", [(core, mean * 100 / core) for core in sorted(took)]), "expected": True})
+    return _chart("Duration against quota", "compute quota (%)", "s", curves)
+
+
+def rounds(evidence: Evidence) -> t.Iterator[Chart]:
+    """What schedulers had from look to look: their memory, open files, and series of clients."""
+    for name, looks in evidence.samples.items():
+        if len(looks) < ROUNDS:
+            continue
+        rss: _Curves = collections.defaultdict(list)
+        fds: _Curves = collections.defaultdict(list)
+        series: _Curves = collections.defaultdict(list)
+        for number, look in enumerate(looks, 1):
+            if not look.processes:
+                break
+            for process in look.processes:
+                rss[process.scheduler].append((number, None if process.rss_kb is None else process.rss_kb / 1024))
+                fds[process.scheduler].append((number, process.fds))
+            for scrape in look.scrapes:
+                known = scrape.exposition
+                count = sum(metric.startswith("client_") for metric, _labels in known.form.series) if known and not known.wrong else None
+                series[scrape.scheduler].append((number, count))
+        for title, unit, of in (("Memory", "MiB", rss), ("Open files", "files", fds), ("Series of clients", "series", series)):
+            if chart := _of_schedulers(f"{title} of schedulers over the looks {name}", unit, of):
+                yield chart
+
+
+_Curves = t.Dict[str, t.List[t.Tuple[float, float | None]]]
+
+
+def _of_schedulers(title: str, unit: str, of: _Curves) -> Chart | None:
+    known = {name: [(x, y) for x, y in points if y is not None] for name, points in of.items()}
+    long = {name: points for name, points in known.items() if len(points) >= ROUNDS}
+    # Where there are many, those that have grown most.
+    grown = sorted(long, key=lambda name: long[name][0][1] - long[name][-1][1])[:CURVES]
+    curves = [_curve(name, _few(long[name])) for name in sorted(grown)]
+    return _chart(title, "look", unit, curves) if curves else None
+
+
+def mapping(evidence: Evidence) -> Chart | None:
+    """How many pods of which group were on which GPU, in the look that knew most of them."""
+    label = evidence.system.labels
+    mine: dict[str, Pod] = {pod.known: pod for pod in evidence.pods}
+    best: dict[str, str] = {}
+    for looks in evidence.samples.values():
+        placed = {}
+        for scrape in looks.last.scrapes:
+            for one in scrape.exposition.of("client_info") if scrape.exposition else ():
+                pod, gpu = one.labels.get(label.get("pod", "")), one.labels.get(label.get("gpu", ""))
+                if pod in mine and gpu:
+                    placed[str(pod)] = f"{scrape.node} {gpu}"
+        best = placed if len(placed) > len(best) else best
+    if len(best) < 2:
+        return None
+    where = sorted(set(best.values()))
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for pod, gpu in best.items():
+        counts[mine[pod].group][gpu] += 1
+    curves = [{"name": group, "x": where, "y": [of[gpu] for gpu in where], "bars": True} for group, of in sorted(counts.items())]
+    return _chart("Pods on GPUs", "GPU", "pods", curves[:CURVES])
+
+
+def _few(points: t.Sequence[t.Any]) -> list[t.Any]:
+    """Every so many of them, and the last: the rate between two probes that are far apart is what it was on the whole."""
+    step = max(1, -(-len(points) // POINTS))
+    found = list(points[::step])
+    return found if not points or found[-1] is points[-1] else [*found, points[-1]]
+
+
+def _curve(name: str, points: t.Sequence[tuple[float, float]]) -> Chart:
+    return {"name": name, "x": [_digits(x) for x, _y in points], "y": [_digits(y) for _x, y in points]}
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _chart(title: str, x: str, y: str, curves: list[Chart], moments: t.Sequence[t.Any] = ()) -> Chart:
+    return {"title": title, "x": x, "y": y, "curves": curves[:CURVES], "moments": list(moments)[:MOMENTS]}

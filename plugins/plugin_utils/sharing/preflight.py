@@ -1,0 +1,201 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a sharing system is installed as its description expects it, in one table, before anything is made.
+
+What is known to be otherwise refuses the run. What nobody knows is said, and refuses nothing: the cases measure it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
+
+OK, WRONG, NOT_KNOWN, NOTED = "ok", "refuses the run", "not known", "noted"
+COLUMNS = ["what", "found", "expected", "means"]
+# A scheduler that believes in a tenth less or more memory than a GPU has still keeps quotas apart; half of it or twice as much does not.
+MEMORY_TOLERANCE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A node of the plan: how many shared devices it offers, and what is known of its GPUs."""
+
+    name: str
+    offered: int
+    gpus: int | None = None
+    product: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Daemon:
+    """A pod of the system. `env` has None for a value that is not in its spec."""
+
+    name: str
+    node: str
+    ready: bool
+    host_pid: bool
+    env: t.Mapping[str, str | None]
+    images: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """`memory_gib`: {node: of its largest GPU, as the schedulers read it from the driver}; `answering`: the schedulers whose metrics came;
+    `asked`: {variable: the node that it names}."""
+
+    nodes: t.Sequence[Place]
+    schedulers: t.Sequence[Daemon]
+    plugins: t.Sequence[Daemon]
+    memory_gib: t.Mapping[str, float]
+    answering: t.Collection[str]
+    asked: t.Mapping[str, str]
+
+    @property
+    def products(self) -> list[str]:
+        """What GPUs there are."""
+        return sorted({place.product for place in self.nodes if place.product})
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    what: str
+    found: str
+    expected: str
+    means: str
+
+    @property
+    def cells(self) -> list[str]:
+        return [self.what, self.found, self.expected, self.means]
+
+
+def rows(system: System, facts: Facts) -> list[Row]:
+    """The whole table."""
+    found = [_nodes(facts)]
+    if system.scheduler:
+        found.append(_everywhere("schedulers", str(system.scheduler["daemonset"]), facts.schedulers, facts))
+    if system.plugin:
+        found.append(_everywhere("device plugins", str(system.plugin["daemonset"]), facts.plugins, facts))
+    found.append(_parts(system, facts))
+    for name, value in (system.expects.get("scheduler_env") or {}).items():
+        found.append(_environment(name, value, facts))
+    if system.expects.get("host_pid"):
+        found.append(_host_pid(facts))
+    if "memory_env" in system.expects:
+        found.append(_memory(system, facts))
+    if "debug_env" in system.expects:
+        found.append(_debug(str(system.expects["debug_env"]), facts))
+    if "metrics" in system.has:
+        found.append(_answering(facts))
+    found += [_named(name, node, facts) for name, node in facts.asked.items() if node]
+    images = sorted({image for one in (*facts.schedulers, *facts.plugins) for image in one.images})
+    found.append(Row("images", _some(images) or "none", "", NOTED))
+    return found
+
+
+def refusal(table: t.Iterable[Row]) -> str:
+    """Why the run is refused, naming every row; empty where it is not."""
+    return "; ".join(f"{row.what}: found {row.found}, expected {row.expected}" for row in table if row.means == WRONG)
+
+
+def text(table: t.Sequence[Row]) -> list[str]:
+    """The table in lines."""
+    cells = [COLUMNS, *(row.cells for row in table)]
+    widths = [min(60, max(len(line[place]) for line in cells)) for place in range(len(COLUMNS))]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def _some(names: t.Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _nodes(facts: Facts) -> Row:
+    found = f"{len(facts.nodes)}" + (f" with {', '.join(facts.products)}" if facts.products else "")
+    return Row("nodes of the plan", found, "at least one", OK if facts.nodes else WRONG)
+
+
+def _everywhere(what: str, daemonset: str, daemons: t.Sequence[Daemon], facts: Facts) -> Row:
+    ready = {one.node for one in daemons if one.ready}
+    without = [place.name for place in facts.nodes if place.name not in ready]
+    said = f"ready on {len(facts.nodes) - len(without)} of {len(facts.nodes)} nodes" + (f", not on {_some(without)}" if without else "")
+    return Row(f"{what} ({daemonset})", said, "ready on every node", WRONG if without else OK)
+
+
+def _parts(system: System, facts: Facts) -> Row:
+    wrong, unknown = [], []
+    for place in facts.nodes:
+        if place.gpus is None:
+            unknown.append(place.name)
+        if place.offered == 0 or (place.gpus is not None and place.offered != place.gpus * system.devices_per_gpu):
+            gpus = "an unknown number of" if place.gpus is None else str(place.gpus)
+            wrong.append(f"{place.name} offers {place.offered} with {gpus} GPUs")
+    what, expected = f"parts of GPUs ({system.resource})", f"{system.devices_per_gpu} of each GPU"
+    if wrong:
+        return Row(what, _some(wrong), expected, WRONG)
+    if unknown:
+        return Row(what, f"how many GPUs {_some(unknown)} has, nobody says", expected, NOT_KNOWN)
+    return Row(what, f"{sum(place.offered for place in facts.nodes)} of {sum(place.gpus or 0 for place in facts.nodes)} GPUs", expected, OK)
+
+
+def _of(name: str, facts: Facts) -> dict[str, str | None]:
+    """{scheduler: a variable of it}; no entry where it has none."""
+    return {one.name: one.env[name] for one in facts.schedulers if name in one.env}
+
+
+def _environment(name: str, value: str, facts: Facts) -> Row:
+    has = _of(name, facts)
+    wrong = sorted(one.name for one in facts.schedulers if one.name not in has or has[one.name] not in (value, None))
+    if wrong:
+        said = sorted({has.get(name) or "not set" for name in wrong})
+        return Row(name, f"{' and '.join(said)} in {_some(wrong)}", value, WRONG)
+    unread = [scheduler for scheduler, told in has.items() if told is None]
+    return Row(name, f"not in the spec of {_some(unread)}" if unread else value, value, NOT_KNOWN if unread or not has else OK)
+
+
+def _host_pid(facts: Facts) -> Row:
+    without = sorted(one.name for one in facts.schedulers if not one.host_pid)
+    found = f"not set of {_some(without)}" if without else "set"
+    return Row("hostPID of schedulers", found, "set, for its metrics name processes of the node", WRONG if without else OK)
+
+
+def _memory(system: System, facts: Facts) -> Row:
+    """What a scheduler believes that a GPU has, against what the driver says: it does not ask for itself."""
+    name, otherwise = str(system.expects["memory_env"]), float(system.expects.get("memory_default_gib", 0))
+    has = _of(name, facts)
+    wrong, known = [], 0
+    for one in facts.schedulers:
+        real = facts.memory_gib.get(one.node)
+        try:
+            believed = float(t.cast("str", has[one.name])) if one.name in has else otherwise
+        except (TypeError, ValueError):
+            believed = None
+        if real is None or not believed:
+            continue
+        known += 1
+        if abs(believed - real) > MEMORY_TOLERANCE * real:
+            wrong.append(f"{believed:g} on {one.node}, whose GPU has {real:.4g} GiB" + ("" if one.name in has else " (not set)"))
+    expected = f"the memory of a GPU in GiB, to {MEMORY_TOLERANCE:.0%}"
+    if wrong:
+        return Row(name, _some(wrong), expected, WRONG)
+    if known < len(facts.schedulers) or not known:
+        return Row(name, f"compared on {known} of {len(facts.schedulers)} nodes", expected, NOT_KNOWN)
+    return Row(name, _some(sorted({str(value) for value in has.values()} or {f"{otherwise:g} by default"})), expected, OK)
+
+
+def _debug(name: str, facts: Facts) -> Row:
+    has = _of(name, facts)
+    return Row(name, f"set in {len(has)} of {len(facts.schedulers)} schedulers" if has else "not set", "", NOTED)
+
+
+def _answering(facts: Facts) -> Row:
+    """Not a reason to refuse: that is what the metrics' own cases are for."""
+    return Row("metrics", f"{len(facts.answering)} of {len(facts.schedulers)} schedulers answer", "", NOTED)
+
+
+def _named(variable: str, node: str, facts: Facts) -> Row:
+    there = {place.name for place in facts.nodes if place.offered}
+    return Row(variable, node, "a node of the plan with shared GPUs", OK if node in there else WRONG)

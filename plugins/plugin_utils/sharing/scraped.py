@@ -1,0 +1,102 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a scheduler's /metrics says: text in, series out.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+
+try:
+    from prometheus_client.parser import text_string_to_metric_families
+except ImportError:
+    text_string_to_metric_families = None  # type: ignore[assignment]  # parse() says so
+
+SIMULATED = observation.SIMULATED_MARK
+
+
+class Series(t.NamedTuple):
+    """One line of an exposition, its name without the prefix of the system."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Form:
+    """Which series an answer has, without their values: most answers of a scheduler have the same."""
+
+    __slots__ = ("_hash", "_places", "series")
+
+    def __init__(self, series: t.Iterable[tuple[str, dict[str, str]]] = ()) -> None:
+        self.series = tuple(series)
+        self._hash: int | None = None
+        self._places: dict[str, list[int]] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and self.series == other.series
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple((name, *sorted(labels.items())) for name, labels in self.series))
+        return self._hash
+
+    def __reduce__(self) -> tuple[t.Any, ...]:
+        return Form, (self.series,)
+
+    def places(self, name: str) -> t.Sequence[int]:
+        """Where the values of the series of a metric stand."""
+        if self._places is None:
+            self._places = {}
+            for place, (known, _labels) in enumerate(self.series):
+                self._places.setdefault(known, []).append(place)
+        return self._places.get(name, ())
+
+
+@dataclasses.dataclass
+class Exposition:
+    """The series of one system in one answer, in as little room as a day of answers has. `wrong`: why the text is no exposition; it has
+    no series then."""
+
+    form: Form
+    values: array.array[float]
+    simulated: bool
+    wrong: str = ""
+
+    @property
+    def series(self) -> list[Series]:
+        return [Series(name, labels, value) for (name, labels), value in zip(self.form.series, self.values, strict=True)]
+
+    def of(self, name: str) -> list[Series]:
+        return [Series(name, self.form.series[place][1], self.values[place]) for place in self.form.places(name)]
+
+
+def _nothing(simulated: bool, wrong: str) -> Exposition:
+    return Exposition(Form(), array.array("d"), simulated, wrong)
+
+
+def parse(text: str, prefix: str, only: t.Collection[str] | None = None) -> Exposition:
+    """The series whose names begin with `prefix`; of them `only` these, where a long watch needs no others. Never raises: what cannot be
+    read was not measured."""
+    simulated = SIMULATED in text
+    if text_string_to_metric_families is None:
+        return _nothing(simulated, "the controller lacks the Python package prometheus_client")
+    series: list[tuple[str, dict[str, str]]] = []
+    values = array.array("d")
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                name = sample.name
+                if name.startswith(prefix) and (only is None or name[len(prefix) :] in only):
+                    series.append((name[len(prefix) :], dict(sample.labels)))
+                    values.append(float(sample.value))
+    except (ValueError, KeyError, IndexError) as error:
+        return _nothing(simulated, f"{type(error).__name__}: {error}"[:200])
+    return Exposition(Form(series), values, simulated)

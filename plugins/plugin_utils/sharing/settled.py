@@ -1,0 +1,75 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the variables `gpu_sharing_*` of a cluster come to: which cases, of which system, with which numbers.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import alerts, baseline, cases, parameters, system
+
+PREFIX = "gpu_sharing_"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settled:
+    """`nodes`: {drain_node, stress_node: a node's name}. `deadline_s`: by when all that was made must be over. `baseline`: as baseline.py
+    takes it. `guardian`: as whom a pod gives a cordon back."""
+
+    cases: t.Sequence[cases.Case]
+    system: system.System
+    parameters: parameters.Parameters
+    cluster: str
+    destructive: bool
+    nodes: t.Mapping[str, str]
+    image: str
+    deadline_s: float
+    baseline: str = ""
+    prometheus: alerts.Ask | None = None
+    guardian: str = ""
+
+
+def of(variables: t.Mapping[str, t.Any]) -> Settled:
+    """RunError names the variable, what was found and what is expected."""
+
+    def given(name: str) -> t.Any:
+        return variables.get(PREFIX + name)
+
+    cluster, profile = given("cluster"), given("profile")
+    if cluster not in cases.CLUSTERS:
+        raise RunError(f"gpu_sharing_cluster: found {cluster!r}, expected c1 for a cluster with small GPUs, or c2 for one with large ones")
+    if profile not in cases.PROFILES:
+        raise RunError(f"gpu_sharing_profile: found {profile!r}, expected {' or '.join(cases.PROFILES)}")
+    if not given("image"):
+        raise RunError("gpu_sharing_image is not set; expected an image with python3 and PyTorch")
+    sharing = system.load(str(given("system")), given("system_changes"))
+    prometheus = alerts.asker(str(given("prometheus"))) if given("prometheus") else None
+    if prometheus and alerts.conditions(sharing):
+        sharing = dataclasses.replace(sharing, has=sharing.has | {alerts.PROMETHEUS})
+    numbers = parameters.settle(cluster, float(given("scale")), given("parameters") or {})
+    known = cases.shipped(profile)
+    for path in given("suites") or ():
+        known += cases.load(str(path), profile)
+    twice = sorted({case.id for case in known if [one.id for one in known].count(case.id) > 1})
+    if twice:
+        raise RunError(f"gpu_sharing_suites: case {twice[0]} is there twice")
+    chosen = cases.chosen(known, given("cases") or (), given("suite") or (), numbers.smoke if given("smoke") else None)
+    for case in chosen:
+        wrong = cases.unknown_words(case, sharing, numbers.given) if not cases.lacking(case.needs, sharing) else None
+        if wrong:
+            raise RunError(wrong)
+    chosen = [cases.fitted(case, sharing) for case in chosen]
+    snapshot = str(given("baseline") or "")
+    if wrong := baseline.problem(snapshot):
+        raise RunError(wrong)
+    nodes = {name: str(given(name) or "") for name in ("drain_node", "stress_node")}
+    deadline = float(given("deadline") or 0) or 172800.0
+    destructive, image = bool(given("destructive")), str(given("image"))
+    guardian = str(given("guardian") or "")
+    return Settled(chosen, sharing, numbers, cluster, destructive, nodes, image, deadline, snapshot, prometheus, guardian)

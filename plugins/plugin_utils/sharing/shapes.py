@@ -1,0 +1,34 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether what a file holds has its form, by the schemas of the collection; said in one sentence.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+
+@functools.lru_cache(maxsize=4)
+def _validator(name: str) -> t.Any:
+    measurement.require()
+    import jsonschema
+
+    return jsonschema.Draft202012Validator(measurement.schema(name))
+
+
+def check(name: str, given: t.Any, where: str) -> None:
+    """RunError names the place in `where`, what was found and what is expected."""
+    wrong = min(_validator(name).iter_errors(given), key=lambda error: list(map(str, error.absolute_path)), default=None)
+    if wrong is None:
+        return
+    while wrong.context:  # of alternatives the one that came furthest says most
+        wrong = max(wrong.context, key=lambda error: len(error.absolute_path))
+    place = ".".join(map(str, wrong.absolute_path))
+    raise RunError(f"{where}: {f'{place}: ' if place else ''}{wrong.message[:300]}")

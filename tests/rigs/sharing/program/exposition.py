@@ -1,0 +1,105 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a Prometheus reads of the stand-in: the names and labels of the real one, and its traps."""
+
+from __future__ import annotations
+
+import os
+import time
+import typing as t
+
+from gpus import CONTEXT_BYTES, GARBAGE, Client, Gpu
+from planted import defect, planted
+
+TYPES = (
+    "REGISTER", "SCHED_ON", "SCHED_OFF", "REQ_LOCK", "LOCK_OK", "DROP_LOCK", "LOCK_RELEASED", "SET_TQ", "MEM_UPDATE", "WAIT_FOR_MEM",
+    "MEM_AVAILABLE", "PREPARE_SWAP_OUT", "UPDATE_LIMIT", "UPDATE_CORE_LIMIT",
+)  # fmt: skip
+COUNTERS = ("drop_lock", "client_disconnect", "wait_for_mem", "mem_available")
+Sample = tuple[str, dict[str, t.Any], float]
+
+
+def text(gpus: list[Gpu], messages: dict[str, int], counters: dict[str, int], ghosts: list[Client], strays: int) -> str:
+    samples = [*of_gpus(gpus), *of_clients(gpus, ghosts), *of_scheduler(gpus, messages, counters)]
+    samples += [("client_throttled", {"client_id": f"{stray:016x}"}, 0.0) for stray in range(strays)]
+    missing = defect()["metric"] if planted("metric_missing") else None
+    families: dict[str, list[str]] = {}
+    for name, labels, value in samples:
+        inside = ",".join(f'{key}="{labels[key]}"' for key in labels)
+        amount = f"{value:g}" if abs(value) < 1e5 else f"{value:.0f}"
+        families.setdefault(name, []).append(f"nvshare_{name}{{{inside}}} {amount}" if labels else f"nvshare_{name} {amount}")
+    lines = ["# simulated by gpufleet.acceptance"]
+    for name, family in families.items():
+        if name != missing:
+            lines += [f"# TYPE nvshare_{name} {'counter' if name.endswith('_total') else 'gauge'}", *family]
+    return "\n".join(lines) + "\n"
+
+
+def of_gpus(gpus: list[Gpu]) -> t.Iterator[Sample]:
+    up = not planted("nvml_down")
+    yield "nvml_up", {}, float(up)
+    now = time.monotonic()
+    for gpu in gpus if up else []:
+        labels = {"gpu_uuid": gpu.uuid, "gpu_index": gpu.index}
+        used = gpu.used / (1 << 20) if planted("used_in_mib") else gpu.used
+        load = 0.0 if planted("utilization_zero") else gpu.utilization(now)
+        yield "gpu_info", {**labels, "gpu_name": gpu.name}, 1.0
+        yield "gpu_memory_total_bytes", labels, gpu.total
+        yield "gpu_memory_used_bytes", labels, used
+        yield "gpu_memory_free_bytes", labels, gpu.total - gpu.used
+        yield "gpu_utilization_ratio", labels, load
+        yield "gpu_memory_utilization_ratio", labels, load * 0.6
+        yield "gpu_process_count", labels, len(gpu.clients)
+
+
+def of_clients(gpus: list[Gpu], ghosts: list[Client]) -> t.Iterator[Sample]:
+    now = time.monotonic()
+    window = int(os.environ.get("NVSHARE_COMPUTE_WINDOW_MS", "2000"))
+    up = not planted("nvml_down")
+    for client in [*(client for gpu in gpus for client in gpu.clients), *ghosts]:
+        gpu = client.gpu
+        uuid = "GPU-00000000-0000-4000-8000-000000000000" if planted("uuid_wrong") else gpu.uuid
+        labels = {"namespace": client.namespace, "pod": client.pod, "client_id": client.id, "gpu_uuid": uuid}
+        used, effective = client.used(now), gpu.effective(client)
+        quota = client.memory_limit or GARBAGE
+        if planted("quota_garbage"):
+            quota = GARBAGE
+        elif planted("quota_in_mib"):
+            quota //= 1 << 20
+        told = client.core_told / 100 if planted("core_as_ratio") else client.core_told
+        exceeded = bool(client.memory_limit) and client.allocated > client.memory_limit and not planted("exceeded_never")
+        throttled = client.throttled and not planted("throttled_never")
+        yield "client_info", {**labels, "gpu_index": gpu.index if up else -1, "host_pid": client.host_pid}, 1.0
+        yield "client_managed_allocated_bytes", labels, client.allocated
+        yield "client_managed_allocated_peak_bytes", labels, client.peak
+        if up:
+            yield "client_nvml_used_bytes", {**labels, "host_pid": client.host_pid}, min(client.allocated, gpu.total) + CONTEXT_BYTES
+        yield "client_memory_quota_bytes", labels, quota
+        yield "client_memory_quota_exceeded", labels, float(exceeded)
+        yield "client_core_quota_config_percent", labels, told
+        yield "client_core_quota_effective_percent", labels, client.core_told if client.core_told != client.core else effective
+        yield "client_core_window_usage_ms", labels, round(used * window)
+        yield "client_core_window_limit_ms", labels, effective * window // 100
+        yield "client_core_usage_ratio", labels, used
+        yield "client_throttled", labels, float(throttled)
+        yield "client_pending_drop", labels, 0.0
+        yield "client_quota_debt_ms", labels, 0.0
+
+
+def of_scheduler(gpus: list[Gpu], messages: dict[str, int], counters: dict[str, int]) -> t.Iterator[Sample]:
+    for gpu in gpus:
+        labels = {"gpu_uuid": gpu.uuid, "gpu_index": gpu.index}
+        running = sum(client.allocated for client in gpu.running())
+        waiting = len(gpu.clients) - len(gpu.running())
+        yield "scheduler_running_clients", labels, len(gpu.running())
+        yield "scheduler_request_queue_clients", labels, 0.0
+        yield "scheduler_wait_queue_clients", labels, waiting
+        yield "scheduler_running_memory_bytes", labels, running
+        yield "scheduler_peak_running_memory_bytes", labels, gpu.peak
+        yield "scheduler_memory_safe_limit_bytes", labels, gpu.safe
+        yield "scheduler_memory_overloaded", labels, float(running > gpu.safe)
+    for kind in TYPES:  # only what came in is counted: UPDATE_LIMIT and its like stay 0 for ever
+        yield "scheduler_messages_total", {"type": kind}, messages.get(kind, 0)
+    for name in COUNTERS:
+        yield f"scheduler_{name}_total", {}, counters.get(name, 0)

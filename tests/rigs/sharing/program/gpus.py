@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The simulated GPUs of a node, by its node.conf, and who has how much of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import shlex
+import typing as t
+
+from planted import number, planted
+
+CONF = pathlib.Path("/opt/simulated/node.conf")
+MIB = 1 << 20
+# Bytes per second that a sum of two matrices moves, so that W2 takes as long as it is known to take on such a GPU; others are as an H200.
+SPEEDS = {"T4": 240.6e9, "A800": 1.88e12}
+OTHERS = 4.2e12
+IDLE_BYTES = 300 * MIB
+CONTEXT_BYTES = 256 * MIB  # of each process on a GPU
+# A number that was never set: what the real one exports as the quota of a pod without any.
+GARBAGE = 25769803781
+
+
+@dataclasses.dataclass
+class Client:
+    """A process that uses a GPU through us."""
+
+    id: str
+    pod: str
+    namespace: str
+    gpu: Gpu
+    host_pid: int
+    send: t.Callable[[dict[str, t.Any]], None]
+    memory_limit: int = 0  # 0: none
+    core: int = 100
+    core_told: int = 100  # what its metrics say
+    allocated: int = 0
+    peak: int = 0
+    waiting: bool = False
+    busy: list[tuple[float, float]] = dataclasses.field(default_factory=list)  # (when, milliseconds of the GPU until then)
+    share: float = -1.0
+    updated: bool = False  # its limits were changed while it ran
+    throttled: bool = False
+    hindered: bool = False  # by a defect, until it ends
+
+    @property
+    def name(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
+    def used(self, now: float, span: float = 1.0) -> float:
+        """The part of the GPU that it had for the last second."""
+        self.busy = [entry for entry in self.busy if entry[0] > now - 10] or self.busy[-1:]
+        late = [entry for entry in self.busy if entry[0] >= now - span - 0.6]
+        if len(late) < 2 or late[-1][0] < now - 1.5:
+            return 0.0
+        return min(1.0, (late[-1][1] - late[0][1]) / 1000 / max(1e-3, late[-1][0] - late[0][0]))
+
+
+@dataclasses.dataclass
+class Gpu:
+    index: int
+    uuid: str
+    name: str
+    total: int
+    speed: float
+    clients: list[Client] = dataclasses.field(default_factory=list)
+    peak: int = 0
+    lost: int = 0  # bytes that nobody has and nobody gets
+
+    @property
+    def safe(self) -> int:
+        return self.total * (100 - int(os.environ.get("NVSHARE_MEMORY_RESERVE_PERCENT", "10"))) // 100
+
+    @property
+    def used(self) -> int:
+        of_clients = sum(min(client.allocated, self.total) + CONTEXT_BYTES for client in self.clients)
+        return min(self.total, IDLE_BYTES + self.lost + of_clients)
+
+    def running(self) -> list[Client]:
+        return [client for client in self.clients if not client.waiting]
+
+    def utilization(self, now: float) -> float:
+        return min(1.0, sum(client.used(now) for client in self.running()))
+
+    def admit(self) -> list[Client]:
+        """In the order in which they came, as many as have room; one that is larger than all of it runs alone. Those who now wait."""
+        taken, held = 0, []
+        for client in self.clients:
+            client.waiting = bool(taken) and taken + client.allocated > self.safe
+            if client.waiting:
+                held.append(client)
+            else:
+                taken += client.allocated
+        self.peak = max(self.peak, taken)
+        return held
+
+    def effective(self, client: Client) -> int:
+        """Its quota; where all together are more than the GPU, its part of it."""
+        total = sum(other.core for other in self.running())
+        if total <= 100 or client.waiting or planted("core_sum_unscaled"):
+            return client.core
+        return client.core * 100 // total
+
+    def given(self, client: Client) -> float:
+        """The part of the GPU that it really gets: its effective quota, if all is well."""
+        if client.waiting or planted("deadlock"):
+            return 0.0
+        quota = self.effective(client)
+        if planted("core_ignored") or (planted("core_lifted_on_update") and client.updated):
+            quota = 100 // max(1, len(self.running()))
+        elif planted("core_too_much") and quota < 100:
+            quota = min(100, quota + int(number("points", 20)))
+        elif planted("core_too_little") and quota < 100:
+            quota = max(2, quota - int(number("points", 20)))
+        elif planted("core_inverted") and quota < 100:
+            quota = 100 - quota
+        elif planted("core_told_only") and client.updated:
+            return client.share
+        elif planted("starvation"):
+            client.hindered |= len(self.running()) > 1 and client is self.running()[-1]
+            quota = 2 if client.hindered else quota
+        elif planted("cliff"):
+            client.hindered |= len(self.running()) > int(number("clients", 2))
+            quota = max(1, quota // 10) if client.hindered else quota
+        return quota / 100
+
+
+def settings() -> dict[str, str]:
+    return dict(word.partition("=")[::2] for word in shlex.split(CONF.read_text()))
+
+
+def present() -> list[Gpu]:
+    conf = settings()
+    identity, speed = int(conf.get("IDENTITY", "1")), float(os.environ.get("SIM_SPEED") or 1)
+    name = conf.get("NAME", "NVIDIA H200")
+    speed *= next((known for word, known in SPEEDS.items() if word in name), OTHERS)
+    return [
+        Gpu(index, f"GPU-{identity:08x}-0000-4000-8000-{index:012x}", name, int(conf.get("MEMORY", "143771")) * MIB, speed)
+        for index in range(int(conf.get("GPUS", "8")))
+    ]

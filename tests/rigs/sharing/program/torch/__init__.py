@@ -1,0 +1,288 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A stand-in of PyTorch, as much of it as the workloads of the GPU-sharing matrix use, for GPUs that only a stand-in knows.
+
+A tensor is one number and its size. A sum takes as long as this GPU needs for moving its bytes, with the part of the GPU that the
+scheduler gives at that moment: quotas slow it down, and who waits for memory stands still. Sums are queued, as on a GPU;
+`synchronize` waits for them.
+What the real libnvshare writes into a pod's log, this writes.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pathlib
+import queue
+import re
+import socket
+import sys
+import threading
+import time
+import typing as t
+
+__version__ = "0+simulated"
+SOCKET = "/var/run/nvshare/scheduler.sock"
+NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+AHEAD_S = 0.25  # how far the processor may be ahead of the GPU
+SLACK_S = 0.2  # and how late it may be with what it would have queued, were this machine not busy with something else
+USAGE_S = 0.4
+UNITS = {"": 1, "B": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
+
+class dtype:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+float32, uint8 = dtype(4), dtype(1)
+
+
+class OutOfMemoryError(RuntimeError):
+    """As PyTorch's own."""
+
+
+def _log(level: str, text: str) -> None:
+    print(f"[NVSHARE][{level}]: {text}", file=sys.stderr, flush=True)
+
+
+class _Gpu:
+    """This process's end of the scheduler, and the clock of its work."""
+
+    def __init__(self) -> None:
+        print("simulated by gpufleet.acceptance", file=sys.stderr, flush=True)
+        self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.connection.connect(SOCKET)
+        except OSError as error:
+            _log("FATAL", f"Condition failed: connect: {error}")
+            os._exit(1)
+        self.oversubscribes = "NVSHARE_ENABLE_SINGLE_OVERSUB" in os.environ  # whatever it says, "0" too
+        self.limit = self.limit_of_environment()
+        self.answers: queue.Queue[dict[str, t.Any]] = queue.Queue()
+        self.changed = threading.Condition()
+        self.sending = threading.Lock()
+        self.share = 0.0
+        self.core = 100
+        self.allocated = 0
+        self.kept: dict[int, int] = {}  # freed blocks that PyTorch keeps: size -> how many
+        self.done_s = 0.0  # of the GPU's time, were it ours alone
+        self.pending = 0.0  # of it, queued and not done
+        self.warned = self.ready = False
+        self.clock = time.monotonic()
+        threading.Thread(target=self.listen, daemon=True).start()
+        try:
+            namespace = pathlib.Path(NAMESPACE).read_text().strip()
+        except OSError:
+            namespace = ""
+        uuid = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").partition(",")[0]
+        pod = os.environ.get("HOSTNAME") or os.uname().nodename
+        self.say(type="REGISTER", pod=pod, namespace=namespace, gpu_uuid=uuid, memory_limit=self.limit)
+        told = self.answers.get()
+        self.total, self.speed, self.defect = told["total"], told["speed"], told["defect"]
+        _log("INFO", "Successfully initialized nvshare GPU")
+        _log("INFO", f"Client ID = {told['id']}")
+        _log("INFO", f"Core limit = {self.core}%")
+        if self.limit:
+            _log("INFO", f"GPU memory limit set to {self.limit} bytes")
+        self.ready, self.clock = True, time.monotonic()
+        threading.Thread(target=self.work, daemon=True).start()
+
+    def limit_of_environment(self) -> int:
+        found = re.fullmatch(r"(\d+)(Gi|Mi|Ki|B)?", os.environ.get("NVSHARE_GPU_MEMORY_LIMIT", ""))
+        return int(found[1]) * UNITS[found[2] or ""] if found else 0
+
+    def planted(self, *names: str) -> bool:
+        return self.defect.get("name") in names
+
+    def say(self, **message: t.Any) -> None:
+        try:
+            with self.sending:
+                self.connection.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            self.lost()
+
+    def lost(self) -> t.NoReturn:
+        _log("FATAL", "Condition failed: receive")
+        os._exit(1)
+
+    def listen(self) -> None:
+        for line in self.connection.makefile("r"):
+            message = json.loads(line)
+            kind = message["type"]
+            if kind == "SHARE":
+                with self.changed:
+                    self.share = message["share"]
+                    self.changed.notify_all()
+            elif kind == "UPDATE_LIMIT":
+                if self.ready:
+                    _log("INFO", f"Memory limit updated: {self.limit} -> {message['bytes']} bytes")
+                self.limit = message["bytes"]
+            elif kind == "UPDATE_CORE_LIMIT":
+                self.core = message["percent"]
+                if self.ready:
+                    _log("INFO", f"Core limit updated dynamically to {self.core}%")
+            elif kind == "STALL":
+                with self.changed:
+                    self.pending += message["seconds"]
+            elif kind == "END":
+                os._exit(137)
+            else:
+                self.answers.put(message)
+        self.lost()
+
+    # Work ------------------------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """The GPU: takes from what is queued as its share and the time that has passed allow. What it did not do while nothing was
+        queued it may make up for a moment, for then this machine was late and not it."""
+        said = 0.0
+        slack = 0.0
+        while True:
+            with self.changed:
+                now = time.monotonic()
+                able = (now - self.clock) * self.share
+                self.clock = now
+                done = min(self.pending, able + slack)
+                slack = min(SLACK_S * self.share, slack + able - done)
+                self.pending -= done
+                self.done_s += done
+                if self.pending <= 1e-9:
+                    self.pending = 0.0
+                self.changed.notify_all()
+                self.changed.wait(min(0.1, max(0.002, self.pending / self.share)) if self.pending and self.share else 0.1)
+            if now - said > USAGE_S:
+                said = now
+                self.say(type="USAGE", busy_ms=self.done_s * 1000)
+
+    def add(self, size: int) -> None:
+        with self.changed:
+            self.pending += 3 * size / self.speed
+            while self.pending > max(AHEAD_S * self.share, 3 * size / self.speed):
+                self.changed.wait()
+
+    def synchronize(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+            while self.pending > 0:
+                self.changed.wait()
+
+    # Memory ----------------------------------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> None:
+        if self.kept.get(size):
+            self.kept[size] -= 1
+            return
+        try:
+            self.take(size)
+        except OutOfMemoryError:
+            if not any(self.kept.values()):
+                raise
+            self.empty_cache()
+            self.take(size)
+
+    def take(self, size: int) -> None:
+        limit, now = self.limit, self.allocated + size
+        if self.planted("memory_ignored") or (self.planted("memory_env_ignored") and "NVSHARE_GPU_MEMORY_LIMIT" in os.environ):
+            limit = 0
+        if self.planted("limit_ends_oversub") and self.oversubscribes and limit:
+            limit = 1
+        if self.planted("limit_lifted_by_oversub") and self.oversubscribes:
+            limit = 0
+        if limit and now > limit:
+            if self.planted("oom_hangs"):
+                threading.Event().wait()
+            if self.planted("oom_silent"):
+                os._exit(1)
+            if not self.planted("oom_unlogged"):
+                _log("WARN", f"Memory allocation rejected: {self.allocated} + {size} = {now} would exceed limit {limit} bytes")
+            raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / (1 << 30):.2f} GiB")
+        held = self.allocated if self.planted("oversub_off_by_one") else now
+        if held > self.total and (not self.oversubscribes or self.planted("oversub_refused")) and not self.planted("oom_not_raised"):
+            if self.planted("oom_hangs"):
+                threading.Event().wait()
+            if self.planted("oom_silent"):
+                os._exit(1)
+            raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / (1 << 30):.2f} GiB")
+        if now > self.total and self.oversubscribes and not self.warned:
+            self.warned = True
+            _log("WARN", "Memory allocations exceeded physical GPU memory capacity. This can cause performance degradation.")
+        if self.planted("oversub_kills") and now > self.total:
+            os._exit(139)
+        self.allocated = now
+        self.tell()
+
+    def tell(self) -> None:
+        self.say(type="MEM_UPDATE", bytes=self.allocated)
+        self.answers.get()
+
+    def empty_cache(self) -> None:
+        freed = sum(size * count for size, count in self.kept.items())
+        self.kept.clear()
+        if freed:
+            self.allocated -= freed
+            self.tell()
+
+
+@functools.cache
+def _device() -> _Gpu:
+    """Ours, from the first use on."""
+    return _Gpu()
+
+
+class Tensor:
+    def __init__(self, shape: tuple[int, ...], value: float, of: dtype) -> None:
+        self.shape, self.value, self.dtype, self.size = shape, value, of, 0
+        size = of.size
+        for length in shape:
+            size *= length
+        _device().allocate(size)
+        self.size = size
+
+    def __del__(self) -> None:
+        if self.size:
+            kept = _device().kept
+            kept[self.size] = kept.get(self.size, 0) + 1
+
+    def min(self) -> float:
+        return self.value
+
+    def max(self) -> float:
+        return self.value
+
+
+def full(shape: tuple[int, ...], value: float, dtype: dtype, device: str) -> Tensor:
+    return Tensor(shape, value, dtype)
+
+
+def empty(shape: tuple[int, ...], dtype: dtype, device: str) -> Tensor:
+    return Tensor(shape, 0.0, dtype)
+
+
+def add(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
+    total = out or Tensor(x.shape, 0.0, x.dtype)
+    total.value = x.value + y.value + (1.0 if _device().planted("wrong_sums") else 0.0)
+    _device().add(total.size)
+    return total
+
+
+class cuda:
+    OutOfMemoryError = OutOfMemoryError
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+    @staticmethod
+    def synchronize() -> None:
+        _device().synchronize()
+
+    @staticmethod
+    def empty_cache() -> None:
+        _device().empty_cache()
+
+    @staticmethod
+    def get_device_properties(_device_number: int) -> t.Any:
+        return type("Properties", (), {"name": "simulated", "total_memory": _device().total})

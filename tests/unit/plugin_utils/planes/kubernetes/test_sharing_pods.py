@@ -1,0 +1,221 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pods of a case that are evicted, which a budget may keep for a while or for good; and their logs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+import types
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.sharing import keeper
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import engine, system
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import ClusterError, Wanted
+
+
+class Api:
+    """A node with one pod of ours; `answers` are what evictions come to, one after the other, and the last for ever."""
+
+    name, namespace = "lab", "cases"
+
+    def __init__(self, *answers: int, there: int = 1000) -> None:
+        self.answers = list(answers)
+        self.there = there  # looks until the pod has ended by itself
+        self.asked = 0
+        self.labels: dict[str, str] = {}
+
+    def pages(self, _path: str, **_query: str) -> list[dict[str, t.Any]]:
+        self.there -= 1
+        gone = self.there < 0 or (self.asked and self.answers[0] in (0, 404))
+        metadata = {"name": "one", "namespace": "cases", "resourceVersion": "7", "labels": self.labels}
+        return [{"items": [] if gone else [{"metadata": metadata, "status": {"phase": "Running"}}]}]
+
+    def post(self, path: str, body: dict[str, t.Any]) -> None:
+        assert path.endswith("/pods/one/eviction") and body["kind"] == "Eviction"
+        assert body["deleteOptions"] == {"preconditions": {"resourceVersion": "7"}}
+        if self.asked and len(self.answers) > 1:
+            self.answers.pop(0)
+        self.asked += 1
+        if self.answers[0]:
+            raise KubeError("cluster_unreachable", f"status {self.answers[0]}", self.answers[0])
+
+
+def cluster_of(api: t.Any) -> SharingCluster:
+    pods = settings.pods({"acceptance_kube_image": "i"})
+    return SharingCluster(api, system.load("nvshare"), "r", "gpu_sharing", Options("i", pods, 60))
+
+
+class Held:
+    """A node that a run has cordoned."""
+
+    name, namespace = "lab", "cases"
+
+    def __init__(self, run: str, refusals: int = 0) -> None:
+        self.labels, self.unschedulable, self.refusals = {leases.CORDONED: run}, True, refusals
+
+    def _node(self) -> dict[str, t.Any]:
+        return {"metadata": {"name": "node", "labels": dict(self.labels)}, "spec": {"unschedulable": self.unschedulable}}
+
+    def get(self, _path: str, **_query: t.Any) -> dict[str, t.Any]:
+        if self.refusals:
+            self.refusals -= 1
+            raise KubeError("cluster_unreachable", "away")
+        return self._node()
+
+    def patch(self, _path: str, _body: dict[str, t.Any], **_query: t.Any) -> dict[str, t.Any]:
+        self.labels, self.unschedulable = {}, False
+        return self._node()
+
+
+def test_a_cordon_of_another_run_is_not_given_back() -> None:
+    api = Held("another")
+    assert cluster_of(api).uncordon("node") is False and api.unschedulable
+    api = Held("r")
+    assert cluster_of(api).uncordon("node") is True and not api.unschedulable
+
+
+def test_a_node_that_could_not_be_given_back_is_not_forgotten() -> None:
+    cluster = cluster_of(Held("r", refusals=1))
+    cluster.cordoned.add("node")
+    with pytest.raises(ClusterError):
+        cluster.uncordon("node")
+    assert cluster.cordoned == {"node"}
+    assert cluster.uncordon("node") is True and not cluster.cordoned
+
+
+def test_a_pod_is_pinned_by_the_name_of_its_node() -> None:
+    """The label kubernetes.io/hostname may say another."""
+    cluster = cluster_of(Api(0))
+    wanted = Wanted("a", "main", "w2", {}, {}, node="node")
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node"]}]}
+    spec = cluster._spec(wanted)
+    assert "nodeSelector" not in spec
+    assert spec["affinity"]["nodeAffinity"] == {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+
+
+def drained(monkeypatch: pytest.MonkeyPatch, api: Api, timeout: float = 30.0) -> bool | None:
+    monkeypatch.setattr(leases, "cordon", lambda *_args: None)
+    cluster = cluster_of(api)
+    api.labels = {"gpufleet.acceptance/launch": cluster.launch.name}
+    return cluster.drain("node", timeout)
+
+
+def test_what_a_budget_keeps_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api(429, 429, 0)
+    assert drained(monkeypatch, api) is True and api.asked == 3
+
+
+def test_a_drain_without_anybody_to_move_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drained(monkeypatch, Api(404)) is None
+    assert drained(monkeypatch, Api(0, there=1)) is None
+    assert drained(monkeypatch, Api(409, there=3)) is None  # it ended while the API was asked to let it go
+
+
+def test_a_drain_that_a_budget_forbids_ends_and_the_cluster_is_not_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drained(monkeypatch, Api(429), timeout=0.0) is False
+
+
+def test_pods_that_ended_while_nobody_let_them_go_were_not_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drained(monkeypatch, Api(429, there=3)) is False
+
+
+def test_another_no_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ClusterError, match="status 403"):
+        drained(monkeypatch, Api(403))
+
+
+class Guarded(Api):
+    """Says what was asked of it in which order, and what a guardian's log has."""
+
+    def __init__(self, log: str, refusal: int = 0) -> None:
+        super().__init__(0)
+        self.said, self.refusal, self.made = log, refusal, {}
+        self.order: list[str] = []
+
+    def post(self, path: str, body: dict[str, t.Any], **query: t.Any) -> None:
+        if body["kind"] != "Pod":
+            super().post(path, body)
+            return
+        self.order.append("guardian")
+        self.made = body
+        if self.refusal:
+            raise KubeError("no_permission", "serviceaccount not found", self.refusal)
+
+    def lines(self, _path: str, **_query: t.Any) -> t.Iterator[bytes]:
+        yield from (f"2026-01-01T00:00:00Z {line}".encode() for line in self.said.splitlines())
+
+    def get(self, _path: str, **_query: t.Any) -> dict[str, t.Any]:
+        return {"metadata": {"name": "g"}, "status": {"phase": "Pending"}}
+
+
+def guarded(monkeypatch: pytest.MonkeyPatch, api: Guarded) -> bool | None:
+    deadlines: list[float] = []
+
+    def cordon(_client: t.Any, _node: str, _run: str, deadline_s: float) -> None:
+        api.order.append("cordon")
+        deadlines.append(deadline_s)
+
+    monkeypatch.setattr(leases, "cordon", cordon)
+    pods = settings.pods({"acceptance_kube_image": "i"})
+    cluster = SharingCluster(t.cast("t.Any", api), system.load("nvshare"), "r", "gpu_sharing", Options("i", pods, 9000, "keeper"))
+    cluster.launch.owner = {"name": "o"}
+    api.labels = {"gpufleet.acceptance/launch": cluster.launch.name}
+    found: bool | None = cluster.drain("node", 30.0)
+    told = json.loads(next(one["value"] for one in api.made["spec"]["containers"][0]["env"] if one["name"] == "GPUFLEET_GUARDED"))
+    assert deadlines == [told["deadline_s"]] == [30 + 300]
+    assert (told["node"], told["run"], told["label"]) == ("node", "r", leases.CORDONED)
+    return found
+
+
+def test_a_guardian_is_there_before_the_cordon_on_another_node_and_may_no_more_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Guarded("guarding node node")
+    assert guarded(monkeypatch, api) is True
+    assert api.order == ["guardian", "cordon"]
+    spec, (container,) = api.made["spec"], api.made["spec"]["containers"]
+    assert spec["serviceAccountName"] == "keeper" and spec["activeDeadlineSeconds"] > 330
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node"]}]}
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert "nvshare.com/gpu" not in container["resources"]["limits"] and "runtimeClassName" not in spec
+
+
+@pytest.mark.parametrize(
+    ("api", "words"),
+    [
+        (Guarded("", refusal=403), "as service account keeper: serviceaccount not found"),
+        (Guarded("cannot guard node node: status 403: nodes is forbidden"), "nodes is forbidden"),
+    ],
+)
+def test_no_cordon_without_its_guardian(monkeypatch: pytest.MonkeyPatch, api: Guarded, words: str) -> None:
+    with pytest.raises(ClusterError, match="node node is not cordoned, for nobody would give it back") as caught:
+        guarded(monkeypatch, api)
+    assert words in caught.value.reason and api.order == ["guardian"]
+
+
+def test_a_log_is_that_of_the_only_container_whatever_it_is_called() -> None:
+    """Schedulers and pods of cases do not call theirs as our probes do."""
+    asked: list[dict[str, t.Any]] = []
+
+    def lines(path: str, **query: t.Any) -> t.Iterator[bytes]:
+        asked.append({"path": path, **query})
+        yield b"QUOTA_PROBE 1"
+
+    api: t.Any = types.SimpleNamespace(name="lab", namespace="cases", lines=lines)
+    assert cluster_of(api).log("one", 5) == ["QUOTA_PROBE 1"]
+    assert asked[0]["path"].endswith("/pods/one/log") and asked[0]["container"] is None and asked[0]["tailLines"] == 5
+
+
+def test_a_case_that_is_repeated_keeps_nothing_of_the_one_that_was_killed(tmp_path: pathlib.Path) -> None:
+    name = f"watch_w{engine.PACKED}"
+    (tmp_path / name).write_bytes(gzip.compress(b"old\n")[:-3])
+    keep = keeper(tmp_path)
+    keep(name, "first\n")
+    keep(name, "second\n")
+    assert gzip.decompress((tmp_path / name).read_bytes()) == b"first\nsecond\n"

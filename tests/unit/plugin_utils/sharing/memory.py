@@ -1,0 +1,253 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster in memory with a clock of its own: a day of it takes a second. The real one is in tests/integration/test_gpu_sharing.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import random
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import SCHEDULER, Answer, Daemon, Seen, Wanted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import Process
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
+
+GIB = 1 << 30
+START_S, WATCH_S = 2.0, 4.0
+# Iterations of small matrices per second with a whole GPU.
+SPEED = 400.0
+EPOCH = datetime.datetime(2026, 2, 17, tzinfo=datetime.UTC)
+
+
+@dataclasses.dataclass
+class Running:
+    wanted: Wanted
+    node: str
+    gpu: int
+    memory: float
+    made: float
+    quotas: dict[str, float]
+    phase: str = "Pending"
+    done: float = 0.0
+    probed: float = 0.0
+    pending: list[tuple[float, str, float]] = dataclasses.field(default_factory=list)
+    log: list[str] = dataclasses.field(default_factory=list)
+
+    def env(self, name: str, default: float) -> float:
+        return float(self.wanted.environment.get(f"GPUFLEET_W_{name}", default))
+
+    @property
+    def bytes(self) -> float:
+        n, load = self.env("N", 14000), self.wanted.workload
+        if n == 0:  # it asks its GPU
+            return self.env("FACTOR", 1.25) * self.memory
+        return (12 if load in ("w4a", "w4b") else 16) * n * n
+
+
+class Memory:
+    """`defects`: what is wrong with it, by the names that the tests use."""
+
+    namespace = "default"
+
+    def __init__(self, system: System, nodes: int = 2, gpus: int = 2, memory: float = 16 * GIB, defects: t.Collection[str] = ()) -> None:
+        self.system = system
+        self.memory = memory
+        self.defects = defects
+        self.random = random.Random(1)
+        self.clock = 0.0
+        self.nodes = [f"node-{n}" for n in range(nodes)]
+        self.gpus = gpus
+        self.pods: dict[str, Running] = {}
+        self.gone: list[Running] = []
+        self.restarts = 0
+        self.logs: dict[str, list[str]] = {node: [] for node in self.nodes}
+        self.cordons: set[str] = set()
+
+    # The clock -----------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.clock
+
+    def sleep(self, seconds: float) -> None:
+        end = self.clock + seconds
+        while self.clock < end - 1e-9:
+            step = min(1.0, end - self.clock)
+            self.clock += step
+            for pod in self.pods.values():
+                self.advance(pod, step)
+
+    def stamp(self) -> str:
+        return (EPOCH + datetime.timedelta(seconds=self.clock)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def say(self, log: list[str], text: str) -> None:
+        log.append(f"{self.stamp()} {text}")
+
+    def share(self, pod: Running) -> float:
+        if "quota_ignored" in self.defects:
+            return 1.0
+        quota = pod.quotas.get("core", 100.0)
+        return min(100.0, quota + (20 if "core_too_much" in self.defects else 0)) / 100
+
+    def advance(self, pod: Running, step: float) -> None:
+        for due, kind, value in [one for one in pod.pending if one[0] <= self.clock]:
+            pod.pending.remove((due, kind, value))
+            self.apply(pod, kind, value)
+        if pod.phase == "Pending" and self.clock - pod.made >= START_S and "pending" not in self.defects:
+            pod.phase = "Running"
+            if pod.bytes > pod.quotas.get("memory", pod.bytes):
+                self.refuse(pod, f"Memory allocation rejected: 1 + {pod.bytes:.0f} = {pod.bytes:.0f} would exceed limit 1 bytes")
+            elif pod.bytes > self.memory and self.system.environment.get("oversub") not in pod.wanted.environment:
+                self.refuse(pod, "torch.OutOfMemoryError: CUDA out of memory")
+            elif pod.bytes > self.memory:
+                self.say(pod.log, "Memory allocations exceeded physical GPU memory capacity")
+        if pod.phase == "Running":
+            self.work(pod, step)
+
+    def refuse(self, pod: Running, text: str) -> None:
+        if "oom_not_raised" in self.defects:
+            return
+        self.say(pod.log, text)
+        pod.phase = "Failed"
+
+    def work(self, pod: Running, step: float) -> None:
+        pod.done += step * SPEED * self.share(pod)
+        if pod.wanted.workload == "w5":
+            tag = self.system.tag
+            if self.clock - pod.probed >= pod.env("PROBE_S", 10):
+                pod.probed, since = self.clock, self.clock - pod.made - START_S
+                self.say(pod.log, f"[{tag}][QUOTA_PROBE] elapsed={since:.1f}s it={int(pod.done)} it_per_sec=1.00")
+                asked = pod.env("ALLOCATE_BYTES", 0)
+                if asked:
+                    refused = pod.bytes + asked > pod.quotas.get("memory", 1e18) and "lower_ignored" not in self.defects
+                    self.say(pod.log, f"[{tag}][ALLOCATION_PROBE] elapsed={since:.1f}s bytes=1 {'refused: oom' if refused else 'granted'}")
+            over = self.clock - pod.made - START_S >= pod.env("DURATION_S", 300)
+        else:
+            over = pod.done >= pod.env("ITERATIONS", 400)
+        if over:
+            took = self.clock - pod.made - START_S
+            self.say(pod.log, "PASS")
+            self.say(pod.log, f"--- {took:.2f} seconds ---")
+            pod.phase = "Succeeded"
+
+    def apply(self, pod: Running, kind: str, value: float) -> None:
+        before = pod.quotas.get(kind, 0.0 if kind == "memory" else 100.0)
+        pod.quotas[kind] = value
+        name = pod.wanted.name
+        if kind == "memory":
+            self.say(self.logs[pod.node], f"Memory limit changed for pod default/{name}: {before:.0f} -> {value:.0f} bytes")
+            self.say(pod.log, f"Memory limit updated: {before:.0f} -> {value:.0f} bytes")
+        else:
+            self.say(self.logs[pod.node], f"Compute limit changed for pod default/{name}: {before:.0f}% -> {value:.0f}%")
+            self.say(pod.log, f"Core limit updated dynamically to {value:.0f}%")
+
+    # Pods ----------------------------------------------------------------------------------------------------------
+
+    def make(self, wanted: t.Sequence[Wanted]) -> None:
+        for one in wanted:
+            asked = {key for key in one.annotations if key not in self.system.annotations.values()}
+            assert not asked, f"annotations {asked} that the system does not know"
+            free = [one.node] if one.node else [node for node in self.nodes if node not in self.cordons]
+            pod = Running(one, self.random.choice(free), self.random.randrange(self.gpus), self.memory, self.clock, self.quotas(one))
+            self.pods[one.name] = pod
+
+    def quotas(self, wanted: Wanted) -> dict[str, float]:
+        found = {kind: amount(wanted.annotations[key]) for kind, key in self.system.annotations.items() if key in wanted.annotations}
+        limit = self.system.environment.get("memory")
+        if limit in wanted.environment:
+            found["memory"] = amount(wanted.environment[str(limit)])
+        return found
+
+    def seen(self) -> list[Seen]:
+        return [Seen(name, name, pod.phase, "", pod.node) for name, pod in self.pods.items()]
+
+    def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:
+        self.gone += [self.pods.pop(name) for name in names if name in self.pods]
+        return []
+
+    def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str]) -> None:
+        kinds = {key: kind for kind, key in self.system.annotations.items()}
+        late = 40.0 if "applied_late" in self.defects else WATCH_S
+        for name in pods:
+            if "update_ignored" not in self.defects:
+                self.pods[name].pending += [(self.clock + late, kinds[key], amount(value)) for key, value in annotations.items()]
+
+    def log(self, pod: str, tail: int | None = None) -> list[str] | None:
+        return self.pods[pod].log[-tail if tail else 0 :] if pod in self.pods else None
+
+    # The system ------------------------------------------------------------------------------------------------------
+
+    def sharing_nodes(self) -> list[str]:
+        return self.nodes
+
+    def daemons(self, what: str) -> list[Daemon]:
+        return [Daemon(f"{what}-{node}", node, self.restarts) for node in self.nodes]
+
+    def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
+        return self.logs[pod.partition("-")[2]][-tail if tail else 0 :]
+
+    def ask(self, scheduler: str, path: str) -> Answer:
+        node = scheduler.partition("-")[2]
+        if "one_silent" in self.defects and node == self.nodes[-1]:
+            return Answer(0, "", 0.1, "no answer in time")
+        ahead = 300.0 if "clock_skew" in self.defects and node == self.nodes[-1] else 0.0
+        return Answer(200, "ok" if path == "/healthz" else self.exposition(node), 0.01, ahead_s=ahead)
+
+    def exposition(self, node: str) -> str:
+        mine = [pod for pod in self.pods.values() if pod.node == node and pod.phase == "Running"]
+        ghosts = self.gone if "ghosts" in self.defects else []
+        text = "".join(f"nvshare_{name} 1\n" for name in self.system.required_metrics if name.startswith("scheduler_"))
+        lacking = "utilization_ratio" if "missing_on_one" in self.defects and node == self.nodes[-1] else ""
+        for gpu in range(self.gpus):
+            here = [pod for pod in mine if pod.gpu == gpu]
+            used = 4e8 + sum(pod.bytes for pod in here)
+            labels = f'{{gpu_uuid="GPU-{node}-{gpu}",gpu_index="{gpu}"}}'
+            values = {
+                "info": 1, "memory_total_bytes": self.memory, "memory_used_bytes": min(used, self.memory),
+                "utilization_ratio": (0.5 if "utilization_wrong" in self.defects else 0.9) if here else 0.0,
+            }  # fmt: skip
+            text += "".join(f"nvshare_gpu_{name}{labels} {value}\n" for name, value in values.items() if name != lacking)
+        for pod in [*mine, *(one for one in ghosts if one.node == node)]:
+            labels = f'{{namespace="default",pod="{pod.wanted.name}",client_id="1",gpu_uuid="GPU-{node}-{pod.gpu}"}}'
+            memory, core = pod.quotas.get("memory", 0.0), pod.quotas.get("core", 100.0)
+            together = sum(other.quotas.get("core", 100.0) for other in mine if other.gpu == pod.gpu)
+            values = {
+                "info": 1, "managed_allocated_bytes": pod.bytes, "nvml_used_bytes": pod.bytes, "memory_quota_bytes": memory,
+                "core_quota_config_percent": core, "core_quota_effective_percent": core * 100 / max(100.0, together),
+                "core_window_usage_ms": 1, "core_window_limit_ms": 1, "throttled": 0.95 if core < 100 else 0.0,
+                "memory_quota_exceeded": float(bool(memory) and pod.bytes > memory),
+            }  # fmt: skip
+            text += "".join(f"nvshare_client_{name}{labels} {value}\n" for name, value in values.items())
+        return text
+
+    def process(self, scheduler: Daemon) -> Process:
+        leak = 9000.0 * len(self.gone) if "leak" in self.defects else 0.0
+        return Process(scheduler.name, scheduler.node, 7, 9000.0 + leak, 20.0 + leak / 900)
+
+    def tool(self, scheduler: str, argv: t.Sequence[str], timeout: float) -> str | None:
+        if "dmon" not in argv or "no_driver" in self.defects:
+            return None
+        node = scheduler.partition("-")[2]
+        busy = {pod.gpu for pod in self.pods.values() if pod.node == node and pod.phase == "Running"}
+        rows = [f"    {gpu}  {90 if gpu in busy else 0}  4\n" for gpu in range(self.gpus)]
+        return "# gpu  sm  mem\n# Idx  %  %\n" + "".join(rows) * int(argv[-1])
+
+    def restart(self, what: str, timeout: float) -> bool:
+        self.restarts += what == SCHEDULER
+        return True
+
+    def drain(self, node: str, timeout: float) -> bool | None:
+        self.cordons.add(node)
+        mine = [pod for pod in self.pods.values() if pod.node == node and pod.phase == "Running"]
+        for pod in mine:
+            pod.node, pod.phase, pod.made, pod.done = next(one for one in self.nodes if one != node), "Pending", self.clock, 0.0
+        return "drain_hangs" not in self.defects if mine else None
+
+    def uncordon(self, node: str) -> bool:
+        self.cordons.discard(node)
+        return True
+
+
+def amount(text: str) -> float:
+    return float(text[:-2]) * GIB if text.endswith("Gi") else float(text)

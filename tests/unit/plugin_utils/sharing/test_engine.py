@@ -1,0 +1,353 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The engine runs every case, from the baseline to the clean-up, on a cluster in memory: a healthy system passes, a wrong one does not."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import pathlib
+import re
+import sys
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import (
+    alerts,
+    cases,
+    clocks,
+    conclusion,
+    engine,
+    parameters,
+    system,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import ClusterError, Seen
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from memory import GIB, Memory
+
+SYSTEM = system.load("nvshare")
+NODES = {"drain_node": "node-0", "stress_node": "node-0"}
+# A day is a few minutes here, and 160 pods are 8.
+SMALL = {"scale_set": [2, 4, 8], "mix_small_pods": 2, "mix_large_pods": 4, "stab_short_s": 3600, "stab_long_s": 3600, "placement_tries": 60}
+
+
+def case_of(name: str, profile: str = cases.STRICT) -> cases.Case:
+    return next(case for case in cases.shipped(profile) if case.id == name)
+
+
+def ran(
+    case: cases.Case, cluster: str, of_system: system.System = SYSTEM, **memory: t.Any
+) -> tuple[conclusion.Conclusion, Memory, dict[str, str]]:
+    kept: dict[str, str] = {}
+    of = Memory(of_system, **{"memory": (16 if cluster == "c1" else 40) * GIB, **memory})
+    settled = parameters.settle(cluster, 1, SMALL)
+    found = conclusion.beforehand(case, of_system, cluster, True, NODES)
+    if found is None:
+        case = cases.fitted(case, of_system)
+        found = conclusion.conclude(case, engine.Run(case, of_system, settled, of, kept.__setitem__, NODES).run())
+    return found, of, kept
+
+
+@pytest.mark.parametrize("cluster", cases.CLUSTERS)
+@pytest.mark.parametrize("case", cases.shipped(cases.STRICT), ids=lambda case: case.id)
+def test_a_healthy_system_passes(case: cases.Case, cluster: str) -> None:
+    found, of, _kept = ran(case, cluster)
+    expected = conclusion.PASS if cluster in case.clusters else conclusion.SKIP
+    if case.id == "FAIL-001":
+        assert found.status == conclusion.PASS
+    assert (found.status, found.cause if found.status != expected else "") == (expected, "")
+    assert not of.pods and not of.cordons
+
+
+FAITHFUL = ["FUNC-001", "FUNC-004", "FUNC-010", "FUNC-012", "COMBO-003", "COMBO-008", "MET-005", "PERF-007", "LEAK-003"]
+
+
+@pytest.mark.parametrize("name", FAITHFUL)
+def test_a_healthy_system_passes_the_public_expressions_too(name: str) -> None:
+    assert ran(case_of(name, cases.FAITHFUL), "c1")[0].status == conclusion.PASS
+
+
+# Which cases see what is wrong with a system, and which do not fail of it.
+SEEN = [
+    ("quota_ignored", "c1", ["FUNC-008", "FUNC-012", "PERF-003", "PERF-007"], ["FUNC-001", "FUNC-010", "MET-001", "MET-004"]),
+    ("core_too_much", "c1", ["FUNC-008", "FUNC-012", "COMBO-006", "PERF-003"], ["FUNC-001", "FUNC-010", "MET-004"]),
+    ("update_ignored", "c1", ["FUNC-010", "FUNC-012", "COMBO-004", "MET-005", "STAB-003"], ["FUNC-001", "FUNC-008", "MET-004"]),
+    ("applied_late", "c1", ["FUNC-010", "FUNC-012", "MET-005", "PERF-007"], ["FUNC-001", "MET-004", "STAB-003"]),
+    ("lower_ignored", "c1", ["FUNC-011"], ["FUNC-010", "STAB-004"]),
+    ("oom_not_raised", "c1", ["FUNC-004", "FUNC-006", "COMBO-001"], ["FUNC-001", "FUNC-007"]),
+    ("one_silent", "c1", ["MET-001", "MET-007"], ["FUNC-001"]),
+    ("missing_on_one", "c1", ["MET-002"], ["MET-001", "MET-007", "FUNC-003"]),
+    ("ghosts", "c1", ["LEAK-004", "LEAK-005", "STAB-004"], ["FUNC-001", "LEAK-001"]),
+    ("leak", "c1", ["LEAK-001", "LEAK-002"], ["LEAK-003", "LEAK-004"]),
+    ("drain_hangs", "c1", ["FAIL-003"], ["FAIL-001"]),
+    ("utilization_wrong", "c1", ["MET-006"], ["MET-002"]),
+    ("pending", "c1", ["FUNC-001", "MET-004", "PERF-004"], ["MET-001"]),
+]
+
+
+@pytest.mark.parametrize(("defect", "cluster", "name"), [(d, c, name) for d, c, bad, _good in SEEN for name in bad])
+def test_what_is_wrong_is_seen_by_the_case_that_is_meant_to(defect: str, cluster: str, name: str) -> None:
+    found, of, _kept = ran(case_of(name), cluster, defects=[defect])
+    assert (found.status, found.code) == (conclusion.FAIL, "case_failed"), found.cause
+    assert found.cause and not of.pods
+
+
+@pytest.mark.parametrize(("defect", "cluster", "name"), [(d, c, name) for d, c, _bad, good in SEEN for name in good])
+def test_and_by_no_other(defect: str, cluster: str, name: str) -> None:
+    found, _of, _kept = ran(case_of(name), cluster, defects=[defect])
+    assert (found.status, found.cause if found.status != conclusion.PASS else "") == (conclusion.PASS, "")
+
+
+def test_a_driver_that_says_nothing_leaves_the_utilisation_unknown() -> None:
+    found, _of, kept = ran(case_of("MET-006"), "c1", defects=["no_driver"])
+    assert (found.status, found.code) == (conclusion.UNKNOWN, "no_sample")
+    assert "nvidia-smi dmon beside the scheduler on node-" in found.cause
+    assert not any("dmon" in name for name in kept)
+    _found, _of, kept = ran(case_of("MET-006"), "c1")
+    assert len([name for name in kept if name.startswith("watch_series_node-") and name.endswith("_dmon.txt")]) == 1
+
+
+def test_a_sum_over_schedulers_of_which_one_is_silent_is_not_known() -> None:
+    found, _of, _kept = ran(case_of("LEAK-003"), "c1", defects=["one_silent"])
+    assert (found.status, found.code) == (conclusion.UNKNOWN, "no_sample")
+    assert "not every scheduler answered: scheduler-node-1 (no answer in time)" in found.cause
+
+
+def test_a_clock_that_is_far_off_is_named_and_no_pass() -> None:
+    for name in ("MET-001", "FUNC-001"):
+        found, _of, _kept = ran(case_of(name), "c1", defects=["clock_skew"])
+        assert (found.status, found.code) == (conclusion.UNKNOWN, "clock_skew")
+        assert "the clock of node node-1, as its scheduler scheduler-node-1 says it, is 300 s ahead of the API server's" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("date", "came", "ahead"),
+    [
+        ("Tue, 17 Feb 2026 10:05:00 GMT", 0.1, pytest.approx(298.9, abs=0.2)),  # the least that is sure
+        ("Tue, 17 Feb 2026 09:55:00 GMT", 0.1, pytest.approx(-298.9, abs=0.2)),
+        ("Tue, 17 Feb 2026 10:00:00 GMT", 0.1, 0.0),
+        ("Tue, 17 Feb 2026 10:00:07 GMT", 8.0, 0.0),  # it came late
+        (None, 0.1, None),
+        ("soon", 0.1, None),
+    ],
+)
+def test_a_clock_is_off_by_what_no_delay_explains(date: str | None, came: float, ahead: t.Any) -> None:
+    noon = datetime.datetime(2026, 2, 17, 10, tzinfo=datetime.UTC).timestamp()
+    api = clocks.offset("Tue, 17 Feb 2026 10:00:00 GMT", noon, noon + 0.1)
+    assert clocks.ahead(clocks.offset(date, noon, noon + came), api) == ahead
+
+
+def test_pods_that_do_not_come_onto_one_gpu_are_a_skip_and_no_pass() -> None:
+    settled = {**SMALL, "placement_tries": 2}
+    of = Memory(SYSTEM)
+    of.random.randrange = lambda _gpus: len(of.pods) % 2  # type: ignore[method-assign, assignment, misc]
+    of.random.choice = lambda free: free[0]  # type: ignore[method-assign, assignment, misc]
+    run = engine.Run(case_of("PERF-004"), SYSTEM, parameters.settle("c1", 1, settled), of, lambda _name, _text: None)
+    found = conclusion.conclude(run.case, run.run())
+    assert (found.status, found.code) == (conclusion.SKIP, "sharing_not_colocated")
+
+
+def test_where_a_node_has_many_gpus_pods_are_brought_together_all_the_same() -> None:
+    """Of 8 GPUs it takes 8 tries on the average: a third of all good systems had been refused for want of luck."""
+    of = Memory(SYSTEM, nodes=1, gpus=8, memory=40 * GIB)
+    places = iter([0, *[1] * 20])
+    of.random.randrange = lambda _gpus: next(places, 0)  # type: ignore[method-assign, assignment, misc]
+    settled = parameters.settle("c2", 1, {name: value for name, value in SMALL.items() if name != "placement_tries"})
+    run = engine.Run(case_of("FUNC-002"), SYSTEM, settled, of, lambda _name, _text: None)
+    found = conclusion.conclude(run.case, run.run())
+    assert found.status == conclusion.PASS, found.cause
+
+
+@pytest.mark.parametrize("tries", range(1, 12))
+def test_of_pods_that_stay_on_two_gpus_all_run_when_they_are_looked_at(tries: int) -> None:
+    """Whichever try is the last one: the first pod may have ended by then, and of one that ended no metric says anything."""
+    of = Memory(SYSTEM, memory=16 * GIB)
+    of.random.randrange = lambda _gpus: len(of.pods) % 2  # type: ignore[method-assign, assignment, misc]
+    settled = parameters.settle("c1", 0.01, {**SMALL, "placement_tries": tries})
+    run = engine.Run(case_of("COMBO-003"), SYSTEM, settled, of, lambda _name, _text: None)
+    found = conclusion.conclude(run.case, run.run())
+    assert found.status == conclusion.PASS, found.cause
+
+
+def test_a_drain_that_moves_nobody_proves_nothing() -> None:
+    settled = parameters.settle("c1", 1, SMALL)
+    of = Memory(SYSTEM)
+    of.random.choice = lambda free: free[-1]  # type: ignore[method-assign, assignment, misc]
+    case = dataclasses.replace(case_of("FAIL-003"), steps=tuple(
+        {"make": {**step["make"], "on_node": False}} if "make" in step else step for step in case_of("FAIL-003").steps
+    ))  # fmt: skip
+    run = engine.Run(case, SYSTEM, settled, of, lambda _name, _text: None, NODES)
+    found = conclusion.conclude(case, run.run())
+    assert (found.status, found.code) == (conclusion.UNKNOWN, "no_sample")
+    assert "nothing had to move" in found.cause
+
+
+def made_by(name: str, scale: float) -> dict[str, str]:
+    """What the last pod of a case is told in a run of this scale."""
+    of, asked = Memory(SYSTEM), []
+    make = of.make
+    of.make = lambda wanted: (asked.extend(wanted), make(wanted))[1]  # type: ignore[method-assign, func-returns-value]
+    engine.Run(case_of(name), SYSTEM, parameters.settle("c1", scale, SMALL), of, lambda _name, _text: None, NODES).run()
+    return dict(asked[-1].environment)
+
+
+def test_a_shortened_load_is_long_enough_for_what_must_find_it_running() -> None:
+    assert made_by("FUNC-001", 0.002)["GPUFLEET_W_ITERATIONS"] == "80"
+    assert made_by("FUNC-002", 0.002)["GPUFLEET_W_ITERATIONS"] == "800"
+    assert made_by("FUNC-002", 0.5)["GPUFLEET_W_ITERATIONS"] == "20000"
+    assert made_by("COMBO-008", 0.002)["GPUFLEET_W_DURATION_S"] == "20"
+    assert made_by("PERF-002", 0.002)["GPUFLEET_W_ITERATIONS"] == "800"  # metrics are read while it runs
+    assert made_by("FUNC-002", 1)["GPUFLEET_W_ITERATIONS"] == "40000"
+
+
+def asked(prometheus: alerts.Ask | None, has: bool = True) -> tuple[conclusion.Conclusion, Memory]:
+    """MET-008 with such a Prometheus."""
+    given = dataclasses.replace(SYSTEM, has=SYSTEM.has | ({alerts.PROMETHEUS} if has else set()))
+    settled, of = parameters.settle("c1", 1, SMALL), Memory(SYSTEM)
+    run = engine.Run(case_of("MET-008"), given, settled, of, lambda _name, _text: None, NODES, prometheus)
+    return conclusion.conclude(run.case, run.run()), of
+
+
+def test_a_prometheus_is_asked_whether_alerts_would_be_raised_of_these_pods() -> None:
+    held: list[str] = []
+    of = [{"pod": "xpm-met-008-slow-2"}, *({"gpu_uuid": f"GPU-node-{node}-{gpu}"} for node in (0, 1) for gpu in (0, 1))]
+
+    def ask(expression: str) -> alerts.Held:
+        held.append(expression)
+        return of
+
+    found, _of = asked(ask)
+    assert (found.status, found.cause) == (conclusion.PASS, "all 6 assertions hold")
+    assert set(held) == {alerts.conditions(SYSTEM)[name] for name in ("GpuSharingMemoryFull", "GpuSharingThrottled")}
+    of[:] = [{**one, "pod": "somebody-elses"} for one in of]
+    found, _of = asked(ask)
+    assert found.status == conclusion.FAIL and found.cause.startswith("Prometheus would raise no alert for a full GPU: ")
+
+
+def test_a_prometheus_that_does_not_answer_leaves_it_unknown_and_without_one_the_samples_are_judged() -> None:
+    def ask(_expression: str) -> alerts.Held:
+        raise alerts.NoAnswer("http://p: refused")
+
+    found, _of = asked(ask)
+    assert (found.status, found.cause) == (conclusion.UNKNOWN, "http://p: refused")
+    found, _of = asked(None, has=False)
+    assert (found.status, found.cause) == (conclusion.PASS, "all 4 assertions hold")
+
+
+def test_alerts_of_a_system_under_another_prefix_are_about_its_metrics() -> None:
+    other = system.load("nvshare", {"prefix": "xpushare"})
+    assert alerts.conditions(other)["GpuSharingQuotaExceeded"] == "xpushare_client_memory_quota_exceeded == 1"
+    names = set(re.findall(r"nvshare_(\w+)", " ".join(alerts.conditions(SYSTEM).values())))
+    assert names <= {*SYSTEM.required_metrics, "client_memory_quota_exceeded"}
+    with pytest.raises(RunError, match="gpu_sharing_prometheus: found 'prometheus:9090', expected the address"):
+        alerts.asker("prometheus:9090")
+    with pytest.raises(RunError, match="found a user or a password") as refused:
+        alerts.asker("http://us:hidden@prometheus.example:9090")
+    assert "hidden" not in str(refused.value)
+
+
+def test_everything_that_was_collected_is_kept() -> None:
+    _found, _of, kept = ran(case_of("COMBO-003"), "c1")
+    assert {"metrics_baseline.txt", "metrics_mid.txt", "metrics.txt", "metrics_health.txt"} <= set(kept)
+    assert {"scheduler.log", "device-plugin.log"} <= set(kept)
+    assert {"cluster_snapshot.txt", "scheduler_proc.txt", "pods/xpc-combo-003-low-1.log"} <= set(kept)
+    assert "HTTP_CODE=200" in kept["metrics_health.txt"] and "PASS" in kept["pods/xpc-combo-003-low-1.log"]
+
+
+def test_what_is_made_goes_whatever_happens() -> None:
+    class Lost(Memory):
+        def seen(self) -> list[Seen]:
+            if self.clock > 5:
+                raise ClusterError("cluster_unreachable", "gone")
+            return super().seen()
+
+    of = Lost(SYSTEM)
+    run = engine.Run(case_of("FUNC-001"), SYSTEM, parameters.settle("c1", 1, {}), of, lambda _name, _text: None)
+    with pytest.raises(ClusterError, match="gone"):
+        run.run()
+    assert not of.pods
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "destructive", "nodes", "rule"),
+    [
+        ("COMBO-001", "c2", True, NODES, "sharing_cluster"),
+        ("FAIL-001", "c1", False, NODES, "sharing_destructive"),
+        ("FAIL-003", "c1", True, {}, "sharing_no_node"),
+    ],
+)
+def test_what_does_not_apply_is_skipped_by_a_rule(name: str, cluster: str, destructive: bool, nodes: dict[str, str], rule: str) -> None:
+    found = conclusion.beforehand(case_of(name), SYSTEM, cluster, destructive, nodes)
+    assert found is not None and (found.status, found.code) == (conclusion.SKIP, rule)
+
+
+def test_a_system_that_cannot_do_it_is_skipped() -> None:
+    plain = system.load("nvshare", {"has": []})
+    found = conclusion.beforehand(case_of("FUNC-008"), plain, "c1", True, NODES)
+    assert found is not None and (found.status, found.code) == (conclusion.SKIP, "sharing_unsupported")
+
+
+# What time-slicing can be held to: it has neither quotas nor metrics nor schedulers, but pods, GPUs and a device plugin.
+SLICED = {"FUNC-001", "FUNC-003", "FUNC-004", "PERF-001", "PERF-008", "FAIL-002", "FAIL-003"}
+
+
+@pytest.mark.parametrize("profile", cases.PROFILES)
+def test_of_another_system_the_cases_run_that_make_sense_there_and_the_rest_is_skipped_by_the_rule(profile: str) -> None:
+    sliced = system.load("time_slicing")
+    for case in cases.shipped(profile):
+        found, of, _kept = ran(case, "c1", sliced)
+        told = f"{case.id}: {found.cause}"
+        if case.id in SLICED and (profile, case.id) != (cases.FAITHFUL, "FAIL-002"):
+            assert found.status == conclusion.PASS, told
+        else:
+            assert found.status == conclusion.SKIP and found.code in ("sharing_unsupported", "sharing_cluster"), told
+        assert not of.pods and not of.cordons
+
+
+@pytest.mark.parametrize(("defect", "name"), [("pending", "FUNC-001"), ("pending", "FUNC-003"), ("oom_not_raised", "FUNC-004")])
+def test_what_is_wrong_with_another_system_is_seen(defect: str, name: str) -> None:
+    assert ran(case_of(name), "c1", system.load("time_slicing"), defects=[defect])[0].status == conclusion.FAIL
+
+
+@pytest.mark.parametrize("name", ["FUNC-002", "FUNC-008", "FUNC-012", "COMBO-003", "MET-001", "MET-005", "LEAK-001", "STAB-001"])
+def test_a_case_that_does_not_say_what_it_needs_is_not_known_of_a_system_that_lacks_it(name: str) -> None:
+    """A team's own file may forget to. That is neither a pass nor a traceback."""
+    case = case_of(name)
+    case = dataclasses.replace(case, needs=(), assertions=tuple(dataclasses.replace(one, needs=()) for one in case.assertions))
+    assert ran(case, "c1", system.load("time_slicing"))[0].status in (conclusion.UNKNOWN, conclusion.FAIL)
+
+
+@pytest.mark.parametrize("defects", [[], ["pending"], ["one_silent"]])
+def test_a_conclusion_is_a_measurement(defects: list[str]) -> None:
+    case = case_of("MET-003")
+    found, _of, _kept = ran(case, "c1", defects=defects)
+    subject = {"kind": "group", "id": "gpu_sharing/c1", "members": ["c1/a", "c1/b"]}
+    seen = conclusion.observed(found, case, subject, {"cluster": "c1"}, "2026-02-17T10:00:00Z", 3.5, "profile=strict scale=1")
+    seen = {name: value for name, value in seen.items() if name not in ("part", "members", "raw")}
+    whole = {
+        "schema": "measurement/v1", "run_id": "20260101T000000Z-0a1b2c", "stage": "gpu_sharing", "plane": "kubernetes", "target": "c1",
+        "attempt": 1, "raw": None, "raw_sha256": None, **seen,
+    }  # fmt: skip
+    assert measurement.problem(whole) is None
+    assert whole["context"]["case"]["expressions"] and whole["context"]["case"]["operation"]
+    assert bool(whole["context"].get("findings")) is (found.status == conclusion.FAIL)
+
+
+def test_while_a_change_is_waited_for_only_the_schedulers_of_its_pods_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: collections.Counter[str] = collections.Counter()
+    ask = Memory.ask
+
+    def counted(self: Memory, scheduler: str, path: str) -> t.Any:
+        asked[scheduler] += 1
+        return ask(self, scheduler, path)
+
+    monkeypatch.setattr(Memory, "ask", counted)
+    found, _of, _kept = ran(case_of("PERF-007"), "c1", nodes=4)
+    assert found.status == conclusion.PASS
+    # Health and metrics before and after; what else was asked only one could answer.
+    assert sorted(asked.values())[:-1] == [4, 4, 4] and max(asked.values()) > 4

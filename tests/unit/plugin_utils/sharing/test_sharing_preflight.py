@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One table says whether a sharing system is installed as its description expects it; what is known to be otherwise refuses the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import preflight, system
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.preflight import Daemon, Facts, Place
+
+NVSHARE, SLICED = system.load("nvshare"), system.load("time_slicing")
+ENV = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_DEFAULT_GPU_MEMORY_GB": "40", "NVSHARE_DEBUG": "1"}
+
+
+def daemon(node: str, **changes: t.Any) -> Daemon:
+    return dataclasses.replace(Daemon(f"s-{node}", node, True, True, ENV, ("registry/nvshare:1",)), **changes)
+
+
+def facts(**changes: t.Any) -> Facts:
+    """Two nodes with four GPUs of 40 GiB each, as they should be."""
+    nodes = [Place("a", 40, 4), Place("b", 40, 4)]
+    both = [daemon("a"), daemon("b")]
+    return dataclasses.replace(Facts(nodes, both, both, {"a": 39.6, "b": 39.6}, ["s-a", "s-b"], {}), **changes)
+
+
+def means(of: Facts, wanted: system.System = NVSHARE) -> dict[str, str]:
+    return {row.what.partition(" (")[0]: row.means for row in preflight.rows(wanted, of)}
+
+
+def test_what_is_installed_as_expected_refuses_nothing() -> None:
+    table = preflight.rows(NVSHARE, facts())
+    assert preflight.refusal(table) == ""
+    assert means(facts()) == {
+        "nodes of the plan": "ok", "schedulers": "ok", "device plugins": "ok", "parts of GPUs": "ok",
+        "NVSHARE_METRICS_ENABLE": "ok", "hostPID of schedulers": "ok", "NVSHARE_DEFAULT_GPU_MEMORY_GB": "ok",
+        "NVSHARE_DEBUG": "noted", "metrics": "noted", "images": "noted",
+    }  # fmt: skip
+    lines = preflight.text(table)
+    assert len(lines) == 11 and lines[0].split()[0] == "what" and "registry/nvshare:1" in lines[-1]
+
+
+WRONG: list[tuple[str, dict[str, t.Any], str]] = [
+    ("nodes of the plan", {"nodes": []}, "found 0, expected at least one"),
+    ("schedulers", {"schedulers": [daemon("a"), daemon("b", ready=False)]}, "ready on 1 of 2 nodes, not on b"),
+    ("device plugins", {"plugins": [daemon("b")]}, "not on a"),
+    ("parts of GPUs", {"nodes": [Place("a", 40, 4), Place("b", 36, 4)]}, "b offers 36 with 4 GPUs, expected 10 of each GPU"),
+    ("parts of GPUs", {"nodes": [Place("a", 40, 4), Place("b", 0, None)]}, "b offers 0 with an unknown number of GPUs"),
+    ("NVSHARE_METRICS_ENABLE", {"schedulers": [daemon("a"), daemon("b", env={})]}, "not set in s-b, expected 1"),
+    ("NVSHARE_METRICS_ENABLE", {"schedulers": [daemon("a"), daemon("b", env={**ENV, "NVSHARE_METRICS_ENABLE": "0"})]}, "0 in s-b"),
+    ("hostPID of schedulers", {"schedulers": [daemon("a", host_pid=False), daemon("b")]}, "not set of s-a"),
+    ("NVSHARE_DEFAULT_GPU_MEMORY_GB", {"memory_gib": {"a": 79.2, "b": 39.6}}, "40 on a, whose GPU has 79.2 GiB"),
+    (
+        "NVSHARE_DEFAULT_GPU_MEMORY_GB", {"schedulers": [daemon("a", env={"NVSHARE_METRICS_ENABLE": "1"}), daemon("b")]},
+        "16 on a, whose GPU has 39.6 GiB (not set)",
+    ),
+    ("gpu_sharing_drain_node", {"asked": {"gpu_sharing_drain_node": "c"}}, "found c, expected a node of the plan"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "changes", "words"), WRONG, ids=[f"{row}-{n}" for n, (row, _c, _w) in enumerate(WRONG)])
+def test_what_is_known_to_be_otherwise_refuses_the_run_with_its_cause(row: str, changes: dict[str, t.Any], words: str) -> None:
+    assert means(facts(**changes))[row] == preflight.WRONG
+    assert words in preflight.refusal(preflight.rows(NVSHARE, facts(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("row", "changes"),
+    [
+        ("parts of GPUs", {"nodes": [Place("a", 40, 4), Place("b", 40, None)]}),
+        ("NVSHARE_METRICS_ENABLE", {"schedulers": [daemon("a"), daemon("b", env={**ENV, "NVSHARE_METRICS_ENABLE": None})]}),
+        ("NVSHARE_DEFAULT_GPU_MEMORY_GB", {"memory_gib": {"a": 39.6}}),
+        ("NVSHARE_DEFAULT_GPU_MEMORY_GB", {"schedulers": [daemon("a"), daemon("b", env={**ENV, "NVSHARE_DEFAULT_GPU_MEMORY_GB": None})]}),
+    ],
+)
+def test_what_nobody_knows_is_said_and_refuses_nothing(row: str, changes: dict[str, t.Any]) -> None:
+    assert means(facts(**changes))[row] == preflight.NOT_KNOWN
+    assert preflight.refusal(preflight.rows(NVSHARE, facts(**changes))) == ""
+
+
+def test_of_a_system_without_schedulers_nothing_of_them_is_expected() -> None:
+    table = facts(schedulers=[], memory_gib={}, answering=[])
+    assert set(means(table, SLICED)) == {"nodes of the plan", "device plugins", "parts of GPUs", "images"}
+    assert preflight.refusal(preflight.rows(SLICED, table)) == ""
