@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When a schedule is due. Times are said in UTC; a schedule has the zone that it names.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+import zoneinfo
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Problem, RequestError, Schedule
+
+try:
+    import croniter
+except ImportError:
+    croniter = None  # check() says so
+
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
+# Of a name that a schedule gives, as the API's own schedules do it: minutes since 1970.
+_NAME = 52
+
+
+def text(moment: float) -> str:
+    return time.strftime(_FORM, time.gmtime(moment))
+
+
+def moment(said: str) -> float:
+    """Seconds since 1970; ValueError for what is no time."""
+    return datetime.datetime.strptime(said, _FORM).replace(tzinfo=datetime.UTC).timestamp()
+
+
+def check(schedule: Schedule) -> None:
+    """RequestError for what looks like a schedule and is none, or one that is never due."""
+    if croniter is None:
+        raise RequestError([Problem("schedule", "a schedule", "none: this console lacks the Python package croniter of requirements.txt")])
+    try:
+        upcoming(schedule, 0.0)
+    except (ValueError, KeyError, croniter.CroniterError):
+        found = ascii(schedule.cron)
+        raise RequestError([Problem("schedule.cron", found, "minute, hour, day, month and weekday, like 0 3 * * 6")]) from None
+
+
+def upcoming(schedule: Schedule, after: float) -> float:
+    """When it is due next."""
+    start = datetime.datetime.fromtimestamp(after, zoneinfo.ZoneInfo(schedule.zone))
+    found: datetime.datetime = croniter.croniter(schedule.cron, start).get_next(datetime.datetime)
+    return found.timestamp()
+
+
+def due(schedule: Schedule, after: float, now: float) -> float | None:
+    """The last moment behind `after` at which it was due until now. What was missed before that is not made up for."""
+    if upcoming(schedule, after) > now:
+        return None
+    end = datetime.datetime.fromtimestamp(now + 1, zoneinfo.ZoneInfo(schedule.zone))
+    found: datetime.datetime = croniter.croniter(schedule.cron, end).get_prev(datetime.datetime)
+    return found.timestamp()
+
+
+def name(parent: str, moment_: float) -> str:
+    """Of what a schedule begins at a moment: the same for everybody who tries, so that it is begun once."""
+    return f"{parent[:_NAME].rstrip('-')}-{int(moment_ // 60)}"

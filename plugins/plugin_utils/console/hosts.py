@@ -1,0 +1,51 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hosts of an inventory as nodes that requests may name: those behind SSH. Their groups are their labels, `group/NAME: "true"`.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.errors import AnsibleError
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.vars.manager import VariableManager
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import NodeInfo, Unavailable
+
+_ALWAYS = ("all", "ungrouped")
+
+
+def of(inventory: str) -> t.List[NodeInfo]:
+    """Every host, in the order of the inventory; one that no request can mean says why."""
+    loader = DataLoader()
+    try:
+        manager = InventoryManager(loader=loader, sources=[inventory])
+        variables = VariableManager(loader=loader, inventory=manager)
+        found = []
+        for host in manager.get_hosts():
+            of_host = variables.get_vars(host=host, include_hostvars=False)
+            if of_host.get("acceptance_plane", request.SSH) != request.SSH:
+                continue
+            gpus = of_host.get("acceptance_gpu_count")
+            found.append(
+                NodeInfo(
+                    name=str(host.name),
+                    gpus=gpus if isinstance(gpus, int) and not isinstance(gpus, bool) else None,
+                    labels={f"group/{group.name}": "true" for group in host.get_groups() if group.name not in _ALWAYS},
+                    problem=_problem(str(host.name), manager.groups),
+                )
+            )
+    except AnsibleError as error:
+        raise Unavailable(f"inventory {inventory}: {error}") from error
+    return found
+
+
+def _problem(name: str, groups: t.Container[str]) -> str:
+    if not request.NAME.match(name):
+        return "its name means more than itself in a host pattern"
+    return "a group has the same name" if name in groups else ""

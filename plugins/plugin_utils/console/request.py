@@ -1,0 +1,446 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What somebody asks to be measured, checked to the last letter, and the only variables that reach the run that measures it.
+
+A request is hostile until it is read: names end up in host patterns, arguments and file names. What is wrong is said at the field, in the
+words of the resource, so that a form and the API server's users find it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+import zoneinfo
+
+import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, commands
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry, sweep
+
+Record = t.Dict[str, t.Any]
+SSH, KUBERNETES = "ssh", "kubernetes"
+# What each kind has besides nodes or a pool.
+FIELDS = {
+    "rdma": ("device", "port", "operation", "measure", "scope"),
+    "collective": ("operation", "gpusPerNode", "sizes", "library"),
+    "stages": ("names", "variables"),
+}
+KINDS = tuple(FIELDS)
+
+RDMA_OPERATIONS = ("read", "write", "send")
+MEASURES = {"bandwidth": "bw", "latency": "lat"}
+SCOPES = ("all_pairs", "ring", "sample", "loopback")
+LIBRARIES = ("NCCL", "HCCL")
+# Of each library: the stage for one node alone, and for several together.
+COLLECTIVES = {"NCCL": ("nccl_node", "nccl_fabric"), "HCCL": ("hccl_local", "hccl")}
+# A stage that needs another's facts has it named for it; others bring theirs along.
+BEFORE = {"nccl_fabric": ("stack",), "ddp": ("stack",)}
+
+# A host or a node, and nothing that means more in a host pattern: no * [ ] : , ! & ~ @ and no template.
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?\Z")
+DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
+LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?\Z")
+SIZES = re.compile(r"[0-9]{1,12}[KMG]?:(auto|[0-9]{1,12}[KMG]?)\Z")
+CRON = re.compile(r"[0-9A-Za-z*/,-]+( [0-9A-Za-z*/,-]+){4}\Z")
+
+# More problems than a person reads; and how much of a wrong value is shown.
+MOST_PROBLEMS = 20
+SHOWN = 80
+MOST_TTL = 10 * 365 * 86400
+MOST_KEPT = 100
+
+
+class Problem(t.NamedTuple):
+    """What is wrong with a field of a request."""
+
+    field: str
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: found {self.found}, expected {self.expected}"
+
+
+class RequestError(Exception):
+    """A request that cannot be carried out, with each of its problems."""
+
+    def __init__(self, problems: t.Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = list(problems)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What requests may ask for here."""
+
+    # How the nodes are reached: as hosts of an inventory, or through one cluster's API.
+    plane: str = KUBERNETES
+    # The nodes that there are, with their labels; None where nobody knows yet.
+    nodes: t.Mapping[str, t.Mapping[str, str]] | None = None
+    # Images that a request may name; without one it gets that of the settings.
+    images: t.Sequence[str] = ()
+    namespaces: t.Sequence[str] = ()
+    most_nodes: int = 5000
+
+    def __post_init__(self) -> None:
+        if self.plane == SSH and self.nodes is None:
+            raise ValueError("a host pattern means groups too: the hosts of an inventory must be known")
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """When a request is repeated, and how many of the actions that came of it are kept."""
+
+    cron: str
+    zone: str = "UTC"
+    accepted: int = 3
+    refused: int = 3
+
+
+class _Data(str):
+    """A text that Ansible is told never to take for a template."""
+
+
+class _Text(str):
+    """A text that holds no template, and stays one though it looks like a number."""
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+_Dumper.add_representer(_Data, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text), style='"'))
+_Dumper.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"'))
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is to be measured. `settings` are variables of the stages, already of their types."""
+
+    kind: str
+    plane: str
+    stages: t.Tuple[str, ...]
+    settings: t.Mapping[str, t.Any]
+    nodes: t.Tuple[str, ...] = ()
+    pool: t.Mapping[str, str] | None = None
+    image: str = ""
+    # Of a cluster, where its pods run: where the request is.
+    namespace: str = ""
+    suspend: bool = False
+    cancel: bool = False
+    ttl: int | None = None
+    schedule: Schedule | None = None
+    # Of collectives: how they are named and sized, whatever stage measures them.
+    library: str = ""
+
+    @property
+    def devices(self) -> bool:
+        """Whether it needs the GPUs of its nodes."""
+        return any(registry.shipped()[stage].devices for stage in self._stages())
+
+    def on(self, nodes: t.Iterable[str]) -> Request:
+        """The same on these nodes, in place of a pool."""
+        return dataclasses.replace(self, nodes=tuple(nodes), pool=None)
+
+    def chosen(self, known: t.Mapping[str, t.Mapping[str, str]]) -> t.Tuple[str, ...]:
+        """The nodes of a request: those that it names, or those of its pool among the known, sorted."""
+        if self.pool is None:
+            return self.nodes
+        return matching(known, self.pool)
+
+    def _stages(self) -> t.Tuple[str, ...]:
+        if self.kind != "collective":
+            return self.stages
+        alone, together = COLLECTIVES[self.library]
+        stage = alone if len(self.nodes) == 1 else together
+        return (*BEFORE.get(stage, ()), stage)
+
+    def _settings(self) -> Record:
+        if self.kind != "collective":
+            return dict(self.settings)
+        stage = self._stages()[-1]
+        return {f"{stage}_{name}": value for name, value in self.settings.items()}
+
+    def variables(self) -> Record:
+        """All that a run is told of this request; its pool must have become nodes (`on`)."""
+        if not self.nodes:
+            raise ValueError("a pool has no variables before its nodes are known")
+        told = {"acceptance_stages": list(self._stages()), **self._settings()}
+        if self.plane == KUBERNETES:
+            told["acceptance_nodes"] = {"names": list(self.nodes), "expected": list(self.nodes)}
+            told.update({"acceptance_kube_namespace": self.namespace} if self.namespace else {})
+        else:
+            told["acceptance_hosts"] = ",".join(self.nodes)
+        return {**told, **({"acceptance_kube_image": self.image} if self.image else {})}
+
+    def argv(self, inventory: str, variables: str, resume: bool = False) -> t.List[str]:
+        """The command that measures it, of a file with what `written` returns."""
+        playbook = "gpufleet.acceptance.resume" if resume else "gpufleet.acceptance.acceptance"
+        return ["ansible-playbook", playbook, "--inventory", inventory, "--extra-vars", f"@{variables}"]
+
+    def command_shown(self) -> t.List[str]:
+        """The command that runs on the nodes, as far as it is known before they are asked, for people."""
+        stages, settings = self._stages(), self._settings()
+        return commands.shown(stages, settings, self.nodes)
+
+    def estimate(self) -> float:
+        """About how many seconds it takes where nothing hangs."""
+        return commands.seconds(self._stages(), self._settings(), len(self.nodes))
+
+
+def matching(known: t.Mapping[str, t.Mapping[str, str]], labels: t.Mapping[str, str]) -> t.Tuple[str, ...]:
+    """The nodes with all these labels, sorted."""
+    wanted = labels.items()
+    return tuple(sorted(name for name, of in known.items() if all(of.get(key) == value for key, value in wanted)))
+
+
+def written(variables: t.Mapping[str, t.Any]) -> str:
+    """Variables as a file for --extra-vars, every text in it marked as data: a template in one is never evaluated."""
+
+    def data(value: t.Any) -> t.Any:
+        if isinstance(value, str):  # what Ansible takes for data it also takes for a number or for null where it looks like one
+            return _Data(value) if "{" in value else _Text(value)
+        if isinstance(value, t.Mapping):
+            return {name: data(one) for name, one in value.items()}
+        return [data(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+    text = yaml.dump({name: data(value) for name, value in variables.items()}, Dumper=_Dumper, allow_unicode=False, width=10**6)
+    return str(text)
+
+
+def read(spec: t.Any, limits: Limits, namespace: str = "") -> Request:
+    """The request of a spec. RequestError names every field that is wrong."""
+    reader = _Reader(limits)
+    found = reader.request(spec, namespace)
+    if found is None or reader.problems:
+        raise RequestError(reader.problems[:MOST_PROBLEMS])
+    return found
+
+
+def _shown(value: t.Any) -> str:
+    """A wrong value as one short line of plain letters, whatever is in it."""
+    text = ascii(value if not isinstance(value, (list, dict)) else type(value).__name__ if len(value) > 8 else value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 4]} ..."
+
+
+class _Reader:
+    """Reads one spec and collects what is wrong with it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.problems: t.List[Problem] = []
+
+    def wrong(self, field: str, found: t.Any, expected: str) -> None:
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(Problem(field, _shown(found) if found is not None else "nothing", expected))
+
+    def request(self, spec: t.Any, namespace: str) -> Request | None:
+        if self.limits.namespaces and namespace not in self.limits.namespaces:
+            self.wrong("metadata.namespace", namespace, f"one of {', '.join(self.limits.namespaces)}")
+        other = ("image", "suspend", "cancel", "ttlSecondsAfterFinished", "schedule")
+        if not self.mapping("spec", spec, (*KINDS, *other)):
+            return None
+        kinds = [kind for kind in KINDS if spec.get(kind) is not None]
+        if len(kinds) != 1:
+            self.wrong("spec", sorted(kinds), f"one of {', '.join(KINDS)}")
+            return None
+        kind = kinds[0]
+        asked = spec[kind]
+        if not self.mapping(kind, asked, ("nodes", "pool", *FIELDS[kind])):
+            return None
+        stages, settings = {"rdma": self.rdma, "collective": self.collective, "stages": self.stages}[kind](asked)
+        nodes, pool = self.where(kind, asked, 1 if kind != "rdma" or asked.get("scope") == "loopback" else 2)
+        return Request(
+            kind=kind,
+            plane=self.limits.plane,
+            stages=tuple(stages),
+            settings=settings,
+            nodes=nodes,
+            pool=pool,
+            image=self.image(spec.get("image")),
+            namespace=namespace,
+            suspend=self.truth("suspend", spec.get("suspend")),
+            cancel=self.truth("cancel", spec.get("cancel")),
+            ttl=self.number("ttlSecondsAfterFinished", spec.get("ttlSecondsAfterFinished"), 0, MOST_TTL),
+            schedule=self.schedule(spec.get("schedule")),
+            library=asked.get("library", LIBRARIES[0]) if kind == "collective" else "",
+        )
+
+    # The kinds -------------------------------------------------------------------------------------------------------
+
+    def rdma(self, asked: Record) -> t.Tuple[t.Sequence[str], Record]:
+        operation = self.choice("rdma.operation", asked.get("operation", RDMA_OPERATIONS[0]), RDMA_OPERATIONS)
+        measure = self.choice("rdma.measure", asked.get("measure", "bandwidth"), MEASURES)
+        settings: Record = {
+            "rdma_tests": [f"{operation}_{MEASURES.get(measure, '')}"],
+            "rdma_scope": self.choice("rdma.scope", asked.get("scope", SCOPES[0]), SCOPES),
+        }
+        device = asked.get("device")
+        if device is not None:
+            if not isinstance(device, str) or not DEVICE.match(device):
+                self.wrong("rdma.device", device, "the name of an RDMA device, like mlx5_0")
+            settings["rdma_ports_devices"] = [device]
+        port = self.number("rdma.port", asked.get("port"), 1, 255)
+        return ["rdma"], {**settings, **({"rdma_ports_port": port} if port is not None else {})}
+
+    def collective(self, asked: Record) -> t.Tuple[t.Sequence[str], Record]:
+        library = self.choice("collective.library", asked.get("library", LIBRARIES[0]), LIBRARIES)
+        settings: Record = {"ops": [self.choice("collective.operation", asked.get("operation", "all_reduce"), operations(library))]}
+        gpus = self.number("collective.gpusPerNode", asked.get("gpusPerNode"), 1, 64)
+        if gpus is not None:
+            settings["gpus"] = [str(gpus)]
+        sizes = asked.get("sizes")
+        if sizes is not None:
+            if not isinstance(sizes, list) or not 0 < len(sizes) <= 8:
+                self.wrong("collective.sizes", sizes, "1 to 8 of SMALLEST:LARGEST, like 8M:1G")
+                sizes = []
+            for number, one in enumerate(sizes):
+                if not isinstance(one, str) or not SIZES.match(one) or sweep.of_sizes("", [one]):
+                    self.wrong(f"collective.sizes[{number}]", one, "SMALLEST:LARGEST, like 8M:1G or 8M:auto")
+            settings["sizes"] = sizes
+        return (), settings
+
+    def stages(self, asked: Record) -> t.Tuple[t.Sequence[str], Record]:
+        names = asked.get("names")
+        if not isinstance(names, list) or not 0 < len(names) <= len(allowed.STAGES):
+            self.wrong("stages.names", names, f"a list of {', '.join(allowed.STAGES)}")
+            names = []
+        for number, name in enumerate(names):
+            self.choice(f"stages.names[{number}]", name, allowed.STAGES)
+            if name in names[:number]:
+                self.wrong(f"stages.names[{number}]", name, "each stage once")
+        variables = asked.get("variables")
+        settings: Record = {}
+        if variables is not None and (not isinstance(variables, dict) or len(variables) > len(allowed.VARIABLES)):
+            self.wrong("stages.variables", variables, "a mapping of variables of these stages to their values")
+            variables = {}
+        brought = [other for name in names for other in (*_brought(name), name)]
+        for name, value in (variables or {}).items():
+            field = f"stages.variables[{_shown(name)[1:-1]}]"
+            if name not in allowed.VARIABLES or allowed.stage_of(name) not in brought:
+                mine = [one for one in allowed.VARIABLES if allowed.stage_of(one) in brought]
+                self.wrong(field, name, f"one of {', '.join(mine)}")
+                continue
+            try:
+                settings[name] = allowed.value(name, value)
+            except ValueError as error:
+                self.wrong(field, value, str(error))
+        return names, settings
+
+    # What all have ---------------------------------------------------------------------------------------------------
+
+    def where(self, kind: str, asked: Record, least: int) -> t.Tuple[t.Tuple[str, ...], t.Mapping[str, str] | None]:
+        nodes, pool = asked.get("nodes"), asked.get("pool")
+        if (nodes is None) == (pool is None):
+            self.wrong(f"{kind}.nodes", "both" if pool is not None else None, "nodes or pool, one of them")
+            return (), None
+        if pool is not None:
+            return (), self.pool(f"{kind}.pool", pool)
+        if not isinstance(nodes, list) or not least <= len(nodes) <= self.limits.most_nodes:
+            found = f"{len(nodes)} nodes" if isinstance(nodes, list) else nodes
+            self.wrong(f"{kind}.nodes", found, f"a list of {least} to {self.limits.most_nodes} nodes")
+            return (), None
+        seen: t.Set[str] = set()
+        for number, name in enumerate(nodes):
+            field = f"{kind}.nodes[{number}]"
+            if not isinstance(name, str) or not NAME.match(name):
+                self.wrong(field, name, "the name of a node")
+            elif self.limits.nodes is not None and name not in self.limits.nodes:
+                self.wrong(field, name, "a node that is there")
+            elif name in seen:
+                self.wrong(field, name, "each node once")
+            else:
+                seen.add(name)
+        return tuple(nodes), None
+
+    def pool(self, field: str, pool: t.Any) -> t.Mapping[str, str] | None:
+        if not self.mapping(field, pool, ("matchLabels",)):
+            return None
+        labels = pool.get("matchLabels", {})
+        if not isinstance(labels, dict) or len(labels) > 16:
+            self.wrong(f"{field}.matchLabels", labels, "up to 16 labels and their values")
+            return None
+        for name, value in labels.items():
+            if not isinstance(name, str) or not LABEL.match(name):
+                self.wrong(f"{field}.matchLabels", name, "the name of a label")
+            elif not isinstance(value, str) or not LABEL_VALUE.match(value):
+                self.wrong(f"{field}.matchLabels[{name}]", value, "the value of a label")
+        known = self.limits.nodes
+        if known is not None and not self.problems and not matching(known, labels):
+            self.wrong(f"{field}.matchLabels", labels, "labels that some node has")
+        return labels
+
+    def image(self, image: t.Any) -> str:
+        if image is None:
+            return ""
+        if image not in self.limits.images:
+            expected = f"one of {', '.join(self.limits.images)}" if self.limits.images else "none: no image may be chosen here"
+            self.wrong("image", image, expected)
+            return ""
+        return str(image)
+
+    def schedule(self, given: t.Any) -> Schedule | None:
+        if given is None:
+            return None
+        if not self.mapping("schedule", given, ("cron", "timeZone", "acceptedHistoryLimit", "refusedHistoryLimit")):
+            return None
+        cron = given.get("cron")
+        if not isinstance(cron, str) or len(cron) > 100 or not CRON.match(cron):
+            self.wrong("schedule.cron", cron, "minute, hour, day, month and weekday, like 0 3 * * 6")
+        zone = given.get("timeZone", "UTC")
+        try:
+            if not isinstance(zone, str) or len(zone) > 64:
+                raise ValueError
+            zoneinfo.ZoneInfo(zone)
+        except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+            self.wrong("schedule.timeZone", zone, "a time zone of the IANA's, like Asia/Shanghai")
+        accepted, refused = (self.number(f"schedule.{name}HistoryLimit", given.get(f"{name}HistoryLimit", 3), 0, MOST_KEPT)
+                             for name in ("accepted", "refused"))
+        return Schedule(str(cron), str(zone), accepted or 0, refused or 0)
+
+    # Values ----------------------------------------------------------------------------------------------------------
+
+    def mapping(self, field: str, given: t.Any, names: t.Collection[str]) -> bool:
+        """Whether it is a mapping; names in it that nobody knows are wrong, too, since what they ask for would not be done."""
+        if not isinstance(given, dict):
+            self.wrong(field, given, f"a mapping with any of {', '.join(names)}")
+            return False
+        for name in given:
+            if name not in names:
+                where = _shown(name)[1:-1]
+                self.wrong(where if field == "spec" else f"{field}.{where}", "an unknown field", f"any of {', '.join(names)}")
+        return True
+
+    def choice(self, field: str, given: t.Any, choices: t.Collection[str]) -> str:
+        if not isinstance(given, str) or given not in choices:
+            self.wrong(field, given, f"one of {', '.join(choices)}")
+            return ""
+        return given
+
+    def number(self, field: str, given: t.Any, least: int, most: int) -> int | None:
+        if given is None:
+            return None
+        if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+            self.wrong(field, given, f"a whole number from {least} to {most}")
+            return None
+        return given
+
+    def truth(self, field: str, given: t.Any) -> bool:
+        if given is not None and not isinstance(given, bool):
+            self.wrong(field, given, "true or false")
+        return given is True
+
+
+def operations(library: str) -> t.Tuple[str, ...]:
+    """The collectives of a library, of any where it is not known: those that its stage may be asked for."""
+    stages = [COLLECTIVES[name][0] for name in LIBRARIES if library in (name, "")]
+    return tuple(dict.fromkeys(op for stage in stages for op in allowed.role(stage)[0][f"{stage}_ops"]["choices"]))
+
+
+def _brought(stage: t.Any) -> t.Tuple[str, ...]:
+    known = registry.shipped().get(stage) if isinstance(stage, str) else None
+    return (*known.before, *known.after) if known else ()

@@ -1,0 +1,238 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The run of an action: the collection's own playbooks in a process of their own.
+
+Each action has a folder with what its run is told. The run outlives whoever started it, and holds a lock there while it lives: whoever
+comes after a killed console finds it running, or goes on with it by playbooks/resume.yml, and never begins it twice. The folder of a run is
+made by the run, under the id that it is given, and that can be done once.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Request, written
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, write_atomically
+
+Record = t.Dict[str, t.Any]
+KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}\Z")
+# A run whose controller dies again and again is not begun for ever.
+MOST_BEGINS = 20
+# Of what a run has printed.
+TAIL_BYTES, TAIL_CHARACTERS = 65536, 600
+# What Ansible prints before the reason why it goes no further.
+_REASON = re.compile(r"^(?:\[ERROR\]: |ERROR! |fatal: .*?=> )(.*)$", re.MULTILINE)
+_MESSAGE = re.compile(r"^\s*(?:\"msg\"|msg): (.*)$", re.MULTILINE)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a run that nobody drives any more. Without a verdict it was `cut_off` and can go on, or it cannot be."""
+
+    judged: bool = False
+    accepted: bool = False
+    counts: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
+    why: str = ""
+    cut_off: bool = False
+
+
+class Runner:
+    """Begins runs, and finds those that others have begun. `told` are variables of the console's own, for every run."""
+
+    def __init__(self, folder: pathlib.Path, inventory: str, results: pathlib.Path, told: t.Mapping[str, t.Any] | None = None) -> None:
+        self.folder = folder
+        self.inventory = inventory
+        self.results = results
+        self.told = dict(told or {})
+        self.children: t.Dict[str, subprocess.Popen[bytes]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def work(self, key: str) -> Work:
+        """The run of the action with this key."""
+        if not KEY.match(key):
+            raise ValueError(f"found {key[:80]!r}, expected the id of an action")
+        return Work(self, key)
+
+    def kept(self) -> t.List[str]:
+        """The keys of all actions that have a folder."""
+        return sorted(path.name for path in self.folder.iterdir() if path.is_dir())
+
+
+def program() -> str:
+    """ansible-playbook of the Python that we are."""
+    beside = pathlib.Path(sys.executable).parent / "ansible-playbook"
+    return str(beside) if beside.exists() else "ansible-playbook"
+
+
+def environment() -> t.Dict[str, str]:
+    """As ours, with this collection among those that Ansible finds."""
+    ours = str(pathlib.Path(__file__).parents[5].parent)
+    given = os.environ.get("ANSIBLE_COLLECTIONS_PATH", "")
+    paths = [*filter(None, given.split(os.pathsep)), ours]
+    return {**os.environ, "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join(dict.fromkeys(paths)), "ANSIBLE_NOCOLOR": "1"}
+
+
+class Work:
+    """The run of one action."""
+
+    def __init__(self, runner: Runner, key: str) -> None:
+        self.runner = runner
+        self.key = key
+        self.folder = runner.folder / key
+
+    # Begin and end --------------------------------------------------------------------------------------------------
+
+    def begin(self, request: Request | None, run_id: str, take_over: bool = False) -> bool:
+        """Begin the run with this id, or go on with it where it was begun; without a request, as it was told before. Whether it runs now
+        by our doing: where somebody else drives it, it is left alone."""
+        if not RUN_ID.fullmatch(run_id):
+            raise ValueError(f"found {run_id[:80]!r}, expected the id of a run")
+        self.folder.mkdir(exist_ok=True)
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            resume = (self.runner.results / run_id / "plan.json").is_file()
+            if not resume:  # nothing was measured before there was a plan
+                shutil.rmtree(self.runner.results / run_id, ignore_errors=True)
+            self._tell(request, run_id, resume and take_over)
+            self._note(begins=self._noted().get("begins", 0) + 1, rc=None, pid=None, asked=False)
+            words = (request or _NOBODYS).argv(self.runner.inventory, str(self.folder / "variables.yml"), resume)
+            with open(self.folder / "log", "ab") as log:
+                child = subprocess.Popen(
+                    [program(), *words[1:]], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment(),
+                    start_new_session=True, pass_fds=(lock,),
+                )  # fmt: skip
+            self.runner.children[self.key] = child
+            self._note(pid=child.pid)
+            return True
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(lock)
+
+    def _tell(self, request: Request | None, run_id: str, take_over: bool) -> None:
+        """The variables of the run, written once: whoever goes on with it measures what it was begun with."""
+        told = self.folder / "variables.json"
+        if request is not None and not told.exists():
+            write_atomically(told, json.dumps(request.variables()), 0o600)
+        variables = {
+            **self.runner.told, **json.loads(told.read_text(encoding="utf-8")),
+            "run_id": run_id, "acceptance_results_dir": str(self.runner.results.absolute()), "acceptance_take_over": take_over,
+        }  # fmt: skip
+        write_atomically(self.folder / "variables.yml", written(variables), 0o600)
+
+    def alive(self) -> bool:
+        """Whether anything of the run still lives, whoever began it."""
+        child = self.runner.children.get(self.key)
+        if child is not None and child.poll() is not None:
+            self._note(rc=child.returncode)
+            del self.runner.children[self.key]
+        try:
+            lock = os.open(self.folder / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+
+    def end(self, hard: bool = False) -> None:
+        """Ask the run to end, which gives everything back; `hard` kills it, and its guardians do that."""
+        pid = self._noted().get("pid") if self.alive() else None
+        self._note(asked=True)
+        # It leads a group of its own; after it is gone nobody else gets its id while one of the group lives.
+        if isinstance(pid, int) and pid > 1:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getsid(pid) == pid:
+                    os.killpg(pid, signal.SIGKILL if hard else signal.SIGTERM)
+
+    def forget(self) -> None:
+        """Its folder, not the run's."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # What is known of it --------------------------------------------------------------------------------------------
+
+    def _noted(self) -> Record:
+        try:
+            found = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _note(self, **values: t.Any) -> None:
+        if self.folder.is_dir():
+            write_atomically(self.folder / "state.json", json.dumps({**self._noted(), **values}), 0o600)
+
+    def nodes(self) -> t.Tuple[str, ...]:
+        """The nodes that it was begun with; none where it was not."""
+        try:
+            told = json.loads((self.folder / "variables.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return ()
+        names = told["acceptance_nodes"]["names"] if "acceptance_nodes" in told else told["acceptance_hosts"].split(",")
+        return tuple(names)
+
+    def progress(self, run_id: str) -> str:
+        """How many checks are measured of how many; empty before there is a plan."""
+        folder = self.runner.results / run_id
+        try:
+            planned = self._noted().get("planned") or len(json.loads((folder / "plan.json").read_text(encoding="utf-8"))["items"])
+            with open(folder / "journal.jsonl", "rb") as journal:
+                measured = sum(block.count(b"\n") for block in iter(lambda: journal.read(1 << 20), b""))
+        except (OSError, ValueError, KeyError):
+            return ""
+        if not self._noted().get("planned"):
+            self._note(planned=planned)
+        return f"{min(measured, planned)}/{planned}"
+
+    def outcome(self, run_id: str) -> Outcome:
+        """Of a run that is not alive."""
+        folder = self.runner.results / run_id
+        reports = [*folder.glob("report.json"), *folder.glob("judged/*/report.json")]
+        for path in sorted(reports, key=lambda path: path.stat().st_mtime, reverse=True):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                report = json.loads(path.read_text(encoding="utf-8"))
+                counts = {str(name): int(count) for name, count in report["counts"].items()}
+                return Outcome(True, report["accepted"] is True, counts, str(report.get("why") or ""))
+        noted = self._noted()
+        rc, begins = noted.get("rc"), noted.get("begins", 0)
+        if rc is None or rc < 0 or rc > 128 or noted.get("asked"):
+            if begins < MOST_BEGINS:
+                return Outcome(cut_off=True)
+            return Outcome(why=f"it was begun {begins} times, and something ended it each time; see its log")
+        return Outcome(why=self.tail() or f"ansible-playbook ended with status {rc} without a verdict")
+
+    def tail(self) -> str:
+        """Why it went no further, as far as its log says, in one line."""
+        try:
+            with open(self.folder / "log", "rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - TAIL_BYTES))
+                text = _COLOURS.sub("", log.read().decode(errors="replace"))
+        except OSError:
+            return ""
+        found = _MESSAGE.findall(text) or _REASON.findall(text)
+        words = " ".join((found[-1] if found else "").split())
+        return words if len(words) <= TAIL_CHARACTERS else f"{words[: TAIL_CHARACTERS - 4]} ..."
+
+
+# Of a run that goes on nothing is asked but its id.
+_NOBODYS = Request(kind="stages", plane="", stages=(), settings={})

@@ -1,0 +1,225 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""REST under /api/v1: what the pages do, for programs.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import openapi
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Ask, Door, Refused
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Asked
+
+if t.TYPE_CHECKING:
+    from starlette.responses import Response
+
+Record = dict[str, t.Any]
+MOST = 500
+
+
+# Answers ------------------------------------------------------------------------------------------------------------------------------
+
+
+def answer(value: t.Any, status: int = 200, headers: t.Mapping[str, str] | None = None) -> Response:
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False)
+    return starlette.responses.Response(text, status, dict(headers or {}), "application/json")
+
+
+def error(status: int, said: str) -> Response:
+    return answer({"error": said, "problems": []}, status)
+
+
+def problems(found: t.Sequence[requests.Problem]) -> Response:
+    return answer({"error": "the request cannot be carried out", "problems": [one._asdict() for one in found]}, 422)
+
+
+def shown(action: actions.Action) -> Record:
+    """An action as a custom resource says it."""
+    of = action.status
+    return {
+        "name": action.name,
+        "namespace": action.namespace,
+        "created": action.created,
+        "who": action.who,
+        "schedule": action.schedule,
+        "spec": dict(action.spec),
+        "status": {
+            "phase": of.phase, "verdict": of.verdict, "runID": of.run_id, "progress": of.progress, "message": of.message,
+            "command": list(of.command), "nodes": of.nodes, "counts": dict(of.counts), "link": of.link,
+            "queuePosition": of.queue_position, "waitingFor": of.waiting_for, "started": of.started, "ended": of.ended,
+            "lastScheduled": of.last_scheduled, "nextScheduled": of.next_scheduled, "conditions": [dict(one) for one in of.conditions],
+        },
+    }  # fmt: skip
+
+
+# Questions ----------------------------------------------------------------------------------------------------------------------------
+
+
+def sent(ask: Ask, names: t.Collection[str]) -> Record:
+    """The object of a body that may have these names."""
+    if ask.request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "error_json_type")
+    try:
+        found = json.loads(ask.body)
+    except (ValueError, RecursionError):
+        raise Refused(400, "error_json") from None
+    if not isinstance(found, dict):
+        raise Refused(400, "error_json")
+    unknown = sorted(set(found) - set(names))
+    if unknown:
+        raise requests.RequestError([requests.Problem(ascii(unknown[0])[1:-1][:80], "an unknown field", f"any of {', '.join(names)}")])
+    return found
+
+
+def limit(ask: Ask, default: int = 100) -> int:
+    given = ask.one("limit", str(default))
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:9]) <= MOST:
+        raise requests.RequestError([requests.Problem("limit", ascii(given)[:80], f"a whole number from 1 to {MOST}")])
+    return int(given)
+
+
+def filters(ask: Ask, most: int) -> actions.Filters:
+    phase = ask.one("phase")
+    if phase and phase not in actions.PHASES:
+        raise requests.RequestError([requests.Problem("phase", ascii(phase)[:80], f"one of {', '.join(actions.PHASES)}")])
+    sort = ask.one("sort") or "-created"
+    if sort.removeprefix("-") not in actions.SORTS:
+        expected = f"one of {', '.join(actions.SORTS)}, from the last to the first with a dash before it"
+        raise requests.RequestError([requests.Problem("sort", ascii(sort)[:80], expected)])
+    return actions.Filters(
+        namespace=ask.namespace, phase=phase, verdict=ask.one("verdict"), kind=ask.one("kind"), text=ask.one("text")[:200],
+        limit=most, after=ask.one("after")[:1000], sort=sort,
+    )  # fmt: skip
+
+
+def asked(ask: Ask) -> Asked:
+    return Asked(*(ask.one(name).strip()[:200] for name in ("node", "check", "since", "verdict", "run")))
+
+
+def name_of(given: t.Any) -> str | None:
+    if given is None or given == "":
+        return None
+    if not isinstance(given, str) or not actions.NAME.match(given):
+        expected = "small letters, digits and dashes, at most 63, a letter or digit at both ends"
+        raise requests.RequestError([requests.Problem("metadata.name", ascii(given)[:80], expected)])
+    return given
+
+
+def _list(ask: Ask) -> Response:
+    page = ask.console.actions.list(filters(ask, limit(ask)))
+    return answer({"actions": [shown(one) for one in page.actions], "more": page.more})
+
+
+def _create(ask: Ask) -> Response:
+    given = sent(ask, ("name", "spec"))
+    who = ask.who.name if ask.who else ""
+    spec = given.get("spec")
+    requests.read(spec, ask.console.limits(), ask.namespace)
+    made = ask.console.actions.create(name_of(given.get("name")), t.cast("Record", spec), who, ask.namespace)
+    return answer(shown(made), 201, {"location": f"/api/v1/actions/{made.name}", "x-about": made.name})
+
+
+def _get(ask: Ask) -> Response:
+    return answer(shown(ask.console.actions.get(ask.request.path_params["name"], ask.namespace)))
+
+
+def _set(ask: Ask) -> Response:
+    given = sent(ask, ("suspend", "cancel"))
+    wrong = [requests.Problem(name, ascii(value)[:80], "true or false") for name, value in given.items() if not isinstance(value, bool)]
+    if wrong or not given:
+        raise requests.RequestError(wrong or [requests.Problem("body", "nothing", "suspend or cancel")])
+    name = ask.request.path_params["name"]
+    of = ask.console.actions.set(name, suspend=given.get("suspend"), cancel=given.get("cancel"), namespace=ask.namespace)
+    return answer(shown(of))
+
+
+def _delete(ask: Ask) -> Response:
+    ask.console.actions.delete(ask.request.path_params["name"], ask.namespace)
+    return answer({})
+
+
+def preview(ask: Ask, spec: t.Any) -> Record:
+    """What a request comes to. RequestError names what is wrong with it."""
+    limits = ask.console.limits()
+    request = requests.read(spec, limits, ask.namespace)
+    nodes = list(request.chosen(limits.nodes or {}))
+    if nodes:
+        request = request.on(nodes)
+    return {"command": request.command_shown(), "seconds": request.estimate(), "nodes": nodes}
+
+
+def _preview(ask: Ask) -> Response:
+    return answer(preview(ask, sent(ask, ("spec",)).get("spec")))
+
+
+def _nodes(ask: Ask) -> Response:
+    text, most = ask.one("text"), limit(ask)
+    found = [one for one in ask.console.actions.nodes() if text in one.name]
+    # Not dataclasses.asdict, which copies deeply: it took most of the time of this answer.
+    listed = [{**vars(one), "labels": dict(one.labels), "used_by": list(one.used_by)} for one in found[:most]]
+    return answer({"nodes": listed, "count": len(found)})
+
+
+def _runs(ask: Ask) -> Response:
+    return answer({"runs": ask.console.past.runs(ask.one("before"), limit(ask))})
+
+
+def _run(ask: Ask) -> Response:
+    name = ask.request.path_params["run"]
+    found, head = ask.console.past.run(name), ask.console.past.head(name)
+    if found is None and head is None:
+        raise Refused(404, "error_no_run")
+    return answer({"run": found or {"run": name}, "report": {key: value for key, value in (head or {}).items() if key != "raw"}})
+
+
+def _verdicts(ask: Ask) -> Response:
+    found = ask.console.past.search(asked(ask), ask.one("regressed") == "true", limit(ask))
+    return answer({"verdicts": found.rows, "more": found.cut})
+
+
+def _compare(ask: Ask) -> Response:
+    return answer(ask.console.past.compared(ask.one("before"), ask.one("after")))
+
+
+def _document(ask: Ask) -> Response:
+    return answer(openapi.document(DOORS))
+
+
+ACTIONS = "/api/v1/actions"
+ONE = f"{ACTIONS}/{{name}}"
+_LIMIT = ("limit", "at most so many, up to 500")
+DOORS = (
+    Door("GET", ACTIONS, _list, about=openapi.about(
+        "Actions, the newest first.", openapi.LISTED,
+        ("phase", "verdict", "kind", "text", _LIMIT, ("sort", f"by {', '.join(actions.SORTS)}; with a dash from the last to the first"),
+         ("after", "what `more` of the answer before said, of the same sort")))),
+    Door("POST", ACTIONS, _create, "create", "create", openapi.about(
+        "Ask for a measurement. Without a name it gets one.", openapi.ACTION, body=openapi.WANTED, status=201)),
+    Door("GET", ONE, _get, "get", about=openapi.about("One action.", openapi.ACTION)),
+    Door("PATCH", ONE, _set, "patch", "set", openapi.about("Suspend, go on, or cancel.", openapi.ACTION, body=openapi.SET)),
+    Door("DELETE", ONE, _delete, "delete", "delete", openapi.about(
+        "Delete; a running one is cancelled first, and the history stays.", openapi.NOTHING)),
+    Door("POST", "/api/v1/preview", _preview, "create", about=openapi.about(
+        "What a request comes to: the command, about how long, on which nodes. Nothing is begun.", openapi.PREVIEW,
+        body=openapi.SPEC_ONLY)),
+    Door("GET", "/api/v1/nodes", _nodes, about=openapi.about(
+        "Nodes that requests may name.", openapi.NODES, (("text", "a part of the name"), _LIMIT))),
+    Door("GET", "/api/v1/runs", _runs, about=openapi.about(
+        "Runs of the history, the newest first.", openapi.RUNS, (("before", "those before this run"), _LIMIT))),
+    Door("GET", "/api/v1/runs/{run}", _run, about=openapi.about("A run and the head of its report.", openapi.RUN)),
+    Door("GET", "/api/v1/verdicts", _verdicts, about=openapi.about(
+        "Verdicts with their numbers.", openapi.VERDICTS,
+        ("node", "check", ("since", "2026-08-01, or 30d, 8w, 6m, 1y ago"), ("verdict", "some of FAIL,WARN,..."), "run",
+         ("regressed", "true"), _LIMIT))),
+    Door("GET", "/api/v1/compare", _compare, about=openapi.about(
+        "Two runs side by side.", openapi.COMPARED, (("before", "the last accepted one where it is not said"), "after"))),
+    Door("GET", "/api/v1/openapi.json", _document, "", about=openapi.about("This document.", openapi.ANY)),
+)  # fmt: skip

@@ -1,0 +1,222 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The console as one ASGI application. Every request comes the same way: who asks, may they, is it from our own page; then one handler.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import logging
+import typing as t
+import urllib.parse
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import (
+    ActionError,
+    Actions,
+    Conflict,
+    Denied,
+    NotFound,
+    Unavailable,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, lib, pages, streams
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Ask, Console, Door, Refused
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.audit import Audit
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import Auth, Away, bearer
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.guard import CHANGING, App, Guard
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hub import Hub
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Session, Sessions, same
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import Words, chosen
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+if t.TYPE_CHECKING:
+    import starlette.requests
+    import starlette.responses
+
+FORM = "application/x-www-form-urlencoded"
+FIELDS = 10_000
+LOG = logging.getLogger("gpufleet.acceptance.console")
+STATUS: tuple[tuple[type[Exception], int], ...] = ((NotFound, 404), (Conflict, 409), (Denied, 403), (Unavailable, 503), (ActionError, 400))
+
+
+def create_app(
+    actions: Actions,
+    past: Past,
+    settings: Settings,
+    auth: Auth,
+    key: bytes,
+    limits: t.Callable[[], requests.Limits] = requests.Limits,
+    audit: Audit | None = None,
+) -> App:
+    """`key`: that of the sessions; `limits`: what requests may ask for here, as of now."""
+    lib.need()
+    metrics = Metrics()
+    sessions = Sessions(key, settings.session_s, settings.session_whole_s, settings.secure)
+    hub = Hub(actions, settings.limits)
+    console = Console(actions, past, settings, auth, sessions, audit or Audit(), metrics, hub, limits)
+    metrics.streams.set_function(lambda: hub.open)
+    doors = [*api.DOORS, *pages.DOORS]
+    by_path: dict[str, list[Door]] = {}
+    for door in doors:
+        by_path.setdefault(door.path, []).append(door)
+    routes = [
+        starlette.routing.Route(path, _endpoint(console, {door.method: door for door in of}), methods=[door.method for door in of])
+        for path, of in by_path.items()
+    ]
+    routes.append(starlette.routing.Route("/api/v1/changes", _stream(console), methods=["GET"]))
+    made = starlette.applications.Starlette(routes=routes, exception_handlers={404: _no_such(console), 405: _no_such(console)})
+    return Guard(made, settings, metrics, auth.origin)
+
+
+def _endpoint(console: Console, doors: t.Mapping[str, Door]) -> t.Any:
+    async def endpoint(request: starlette.requests.Request) -> starlette.responses.Response:
+        door = doors["GET" if request.method == "HEAD" else request.method]
+        request.scope["way"] = door.path
+        body = await request.body()
+        return t.cast("starlette.responses.Response", await starlette.concurrency.run_in_threadpool(_answer, console, request, door, body))
+
+    return endpoint
+
+
+def _stream(console: Console) -> t.Any:
+    async def endpoint(request: starlette.requests.Request) -> starlette.responses.Response:
+        request.scope["way"] = "/api/v1/changes"
+        door = Door("GET", "/api/v1/changes", streams.refuse)
+        try:
+            ask = await starlette.concurrency.run_in_threadpool(_asked, console, request, door, b"")
+        except Refused as refused:
+            return _refusal(console, request, door, None, refused)
+        return streams.changes(ask)
+
+    return endpoint
+
+
+def _no_such(console: Console) -> t.Any:
+    async def handler(request: starlette.requests.Request, error: Exception) -> starlette.responses.Response:
+        door = Door(request.method, request.url.path, streams.refuse, right="")
+        return _refusal(console, request, door, None, Refused(getattr(error, "status_code", 404), "error_no_page"))
+
+    return handler
+
+
+def _answer(console: Console, request: starlette.requests.Request, door: Door, body: bytes) -> starlette.responses.Response:
+    ask: Ask | None = None
+    try:
+        ask = _asked(console, request, door, body)
+        response = door.handler(ask)
+    except Refused as refused:
+        response = _refusal(console, request, door, ask, refused)
+    except requests.RequestError as error:
+        response = api.problems(error.problems)
+    except Away as error:
+        response = _refusal(console, request, door, ask, Refused(503, "error_said", said=str(error)))
+    except ActionError as error:
+        status = next(status for kind, status in STATUS if isinstance(error, kind))
+        response = _refusal(console, request, door, ask, Refused(status, "error_said", said=str(error)))
+    except RunError as error:
+        response = _refusal(console, request, door, ask, Refused(404, "error_said", said=str(error)))
+    except Exception:
+        LOG.exception("%s %s", door.method, door.path)
+        response = _refusal(console, request, door, ask, Refused(500, "error_ours"))
+    if door.changes:
+        name = request.path_params.get("name", "") or response.headers.get("x-about", "")
+        who = ask.who.name if ask and ask.who else ""
+        if "x-about" in response.headers:
+            del response.headers["x-about"]
+        outcome = "done" if response.status_code < 400 else "refused"
+        console.audit.note(who, door.changes, name, request.scope["origin"], outcome, str(response.status_code))
+    if ask is not None:
+        _keep(ask, response)
+    return response
+
+
+def _asked(console: Console, request: starlette.requests.Request, door: Door, body: bytes) -> Ask:
+    """The request with its caller; Refused where they are not known or may not."""
+    peer = request.client.host if request.client else ""
+    cookie = request.cookies.get(console.sessions.cookie, "")
+    session = console.sessions.opened(cookie) if cookie else None
+    who = console.auth.who(peer, request.headers, session)
+    if session is not None and (who is None or (who.name, who.groups) != (session.who.name, session.who.groups)):
+        session = None  # another one's, or of groups that have changed
+    if session is None and who is not None and not bearer(request.headers):
+        session = console.sessions.begin(who)
+    ask = Ask(console, request, who, session, _words(request), _fields(request, body), body)
+    if door.right and who is None:
+        raise Refused(401, "error_who")
+    if request.method in CHANGING:
+        _ours(ask, door)
+    if door.right and not ask.may(door.right, request.path_params.get("name", "")):
+        raise Refused(403, "error_right", verb=door.right)
+    return ask
+
+
+def _words(request: starlette.requests.Request) -> Words:
+    asked, kept = request.query_params.get("lang", ""), request.cookies.get("language", "")
+    return Words(chosen(asked, kept, request.headers.get("accept-language", "")))
+
+
+def _fields(request: starlette.requests.Request, body: bytes) -> list[tuple[str, str]]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    found = list(request.query_params.multi_items())
+    if body and kind == FORM:
+        try:
+            text = body.decode("utf-8")
+            found = urllib.parse.parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS, encoding="utf-8", errors="strict")
+        except ValueError:
+            raise Refused(400, "error_form") from None
+    return found
+
+
+def _ours(ask: Ask, door: Door) -> None:
+    """What changes something comes from our own page, or with a token that no other page has."""
+    headers = ask.request.headers
+    if bearer(headers):
+        return
+    origin = headers.get("origin")
+    if headers.get("sec-fetch-site", "same-origin") != "same-origin" or (
+        origin is not None and urllib.parse.urlsplit(origin).netloc != headers.get("host", "")
+    ):
+        raise Refused(403, "error_elsewhere")
+    if not door.right and ask.session is None:
+        if origin is None:
+            raise Refused(403, "error_elsewhere")
+        return
+    given = headers.get("x-csrf-token") or ask.one("csrf")
+    if ask.session is None or not same(given, ask.session.csrf):
+        raise Refused(403, "error_form_old")
+
+
+def _keep(ask: Ask, response: starlette.responses.Response) -> None:
+    """Cookies: a session that is new or getting old, and the language that was chosen."""
+    console, request = ask.console, ask.request
+    if ask.session is not None and "set-cookie" not in response.headers:
+        is_new = not request.cookies.get(console.sessions.cookie) or console.sessions.opened(
+            request.cookies[console.sessions.cookie]
+        ) != ask.session
+        if is_new or console.sessions.is_old(ask.session):
+            _sign_in(console, response, ask.session if is_new else console.sessions.begin(ask.session.who, ask.session))
+    if request.query_params.get("lang") == ask.words.language:
+        secure = "; Secure" if console.settings.secure else ""
+        response.headers.append("set-cookie", f"language={ask.words.language}; Path=/; SameSite=Lax; Max-Age=31536000{secure}")
+
+
+def _sign_in(console: Console, response: starlette.responses.Response, session: Session) -> None:
+    response.headers.append("set-cookie", console.sessions.header(console.sessions.sealed(session)))
+
+
+def _refusal(
+    console: Console, request: starlette.requests.Request, door: Door, ask: Ask | None, refused: Refused
+) -> starlette.responses.Response:
+    words = ask.words if ask else _words(request)
+    console.metrics.refused.labels(refused.text).inc()
+    if door.is_api:
+        said = refused.values.get("said") or Words("en")(refused.text, **refused.values)
+        return api.error(refused.status, said)
+    asked = ask or Ask(console, request, None, None, words, list(request.query_params.multi_items()), b"")
+    return pages.refused(asked, refused)

@@ -1,0 +1,201 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who asks, and what they may do. With a cluster both are the cluster's to say; without one there is one person, at this machine.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import ipaddress
+import secrets
+import threading
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Session, Who, same
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+GROUP, RESOURCE = "acceptance.gpufleet.dev", "syncactions"
+REVIEW = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+# What only looks: a right to it may be remembered for a while.
+LOOKING = ("get", "list", "watch")
+REMEMBERED = 10_000
+Headers = t.Mapping[str, str]
+
+
+class Away(RunError):
+    """Nobody can say now who this is or what they may do."""
+
+
+class Auth(t.Protocol):
+    """`enters_by`: how somebody without a session gets one, `link`, `token`, or nothing."""
+
+    enters_by: str
+
+    def origin(self, peer: str, headers: Headers) -> str:
+        """Where a request comes from."""
+
+    def who(self, peer: str, headers: Headers, session: Session | None) -> Who | None: ...
+
+    def enter(self, given: str) -> Who | None:
+        """Who proves with a link's code or a token who they are."""
+
+    def may(self, who: Who, verb: str, name: str = "") -> bool: ...
+
+
+def bearer(headers: Headers) -> str:
+    kind, _blank, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+class Local:
+    """One person, at this machine, who has read a link in the terminal that holds once."""
+
+    enters_by = "link"
+
+    def __init__(self, name: str, show: t.Callable[[str], None]) -> None:
+        self._who, self._show = Who(name), show
+        self._lock = threading.Lock()
+        self._code, self._shown = "", float("-inf")
+
+    def new_link(self, every_s: float = 5.0) -> None:
+        """Another link in the terminal; the one before holds no longer."""
+        with self._lock:
+            if time.monotonic() - self._shown < every_s:
+                return
+            self._code, self._shown = secrets.token_urlsafe(24), time.monotonic()
+            self._show(self._code)
+
+    def origin(self, peer: str, headers: Headers) -> str:
+        return peer
+
+    def who(self, peer: str, headers: Headers, session: Session | None) -> Who | None:
+        return session.who if session else None
+
+    def enter(self, given: str) -> Who | None:
+        with self._lock:
+            if not same(given, self._code):
+                return None
+            self._code = ""
+        return self._who
+
+    def may(self, who: Who, verb: str, name: str = "") -> bool:
+        return True
+
+
+class Reviews:
+    """What the API server says of tokens and of rights, remembered for a moment where somebody only looks."""
+
+    def __init__(self, client: Client, namespace: str, remembered_s: float = 10.0, audiences: t.Sequence[str] = ()) -> None:
+        self._client, self._namespace, self._for = client, namespace, remembered_s
+        self._audiences = list(audiences)
+        self._known: dict[tuple[t.Any, ...], tuple[float, t.Any]] = {}
+        self._lock = threading.Lock()
+
+    def token(self, token: str) -> Who | None:
+        def ask() -> Who | None:
+            spec: dict[str, t.Any] = {"token": token, **({"audiences": self._audiences} if self._audiences else {})}
+            said = self._post(REVIEW, "TokenReview", "authentication.k8s.io/v1", spec)
+            user = said.get("user") or {}
+            if not said.get("authenticated") or not user.get("username"):
+                return None
+            if self._audiences and not set(self._audiences) & set(said.get("audiences") or ()):
+                return None
+            return Who(str(user["username"]), tuple(map(str, user.get("groups") or ())), token)
+
+        return t.cast("Who | None", self._remembered(("token", hashlib.sha256(token.encode()).digest()), ask))
+
+    def may(self, who: Who, verb: str, name: str) -> bool:
+        def ask() -> bool:
+            about = {"namespace": self._namespace, "verb": verb, "group": GROUP, "resource": RESOURCE, **({"name": name} if name else {})}
+            spec = {"user": who.name, "groups": list(who.groups), "resourceAttributes": about}
+            return self._post(ACCESS, "SubjectAccessReview", "authorization.k8s.io/v1", spec).get("allowed") is True
+
+        return bool(self._remembered(("may", who.name, who.groups, verb, name), ask) if verb in LOOKING else ask())
+
+    def _post(self, path: str, kind: str, version: str, spec: dict[str, t.Any]) -> dict[str, t.Any]:
+        try:
+            answer = self._client.post(path, {"apiVersion": version, "kind": kind, "spec": spec})
+        except KubeError as error:
+            raise Away(f"the API server does not say who may do what: {error.reason_code}") from None
+        return answer.get("status") or {}
+
+    def _remembered(self, key: tuple[t.Any, ...], ask: t.Callable[[], t.Any]) -> t.Any:
+        now = time.monotonic()
+        with self._lock:
+            found = self._known.get(key)
+        if found and found[0] > now:
+            return found[1]
+        value = ask()
+        with self._lock:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[key] = (now + self._for, value)
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Proxies:
+    """Who may say by headers who asks: from these addresses only, and only with the secret."""
+
+    addresses: tuple[str, ...]
+    secret: str = dataclasses.field(repr=False)
+    user: str = "x-forwarded-user"
+    groups: str = "x-forwarded-groups"
+    proof: str = "x-console-proxy-secret"
+
+    def __post_init__(self) -> None:
+        if len(self.secret) < 16:
+            raise RunError("console_proxy_secret: found less than 16 characters, expected a secret that the proxy sends with each request")
+        for address in self.addresses:
+            try:
+                ipaddress.ip_network(address, strict=False)
+            except ValueError:
+                expected = "expected an address or network, as 10.0.0.7 or 10.0.0.0/24"
+                raise RunError(f"console_proxy_addresses: found {address!r}, {expected}") from None
+
+    def sent(self, peer: str, headers: Headers) -> bool:
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        networks = (ipaddress.ip_network(one, strict=False) for one in self.addresses)
+        return any(address in network for network in networks) and same(headers.get(self.proof, ""), self.secret)
+
+    def who(self, headers: Headers) -> Who | None:
+        name = headers.get(self.user, "").strip()
+        groups = (one.strip() for one in headers.get(self.groups, "").split(","))
+        return Who(name, tuple(sorted({one for one in groups if one}))) if name else None
+
+
+class Cluster:
+    """The cluster's people: by a token of theirs, or by what a proxy says that is believed."""
+
+    def __init__(self, reviews: Reviews, proxies: Proxies | None = None) -> None:
+        self._reviews, self._proxies = reviews, proxies
+        self.enters_by = "token"
+
+    def origin(self, peer: str, headers: Headers) -> str:
+        if self._proxies and self._proxies.sent(peer, headers):
+            return headers.get("x-forwarded-for", "").rpartition(",")[2].strip() or peer
+        return peer
+
+    def who(self, peer: str, headers: Headers, session: Session | None) -> Who | None:
+        token = bearer(headers)
+        if token:
+            return self._reviews.token(token)
+        if self._proxies and self._proxies.sent(peer, headers):
+            return self._proxies.who(headers)
+        return self._reviews.token(session.who.token) if session and session.who.token else None
+
+    def enter(self, given: str) -> Who | None:
+        return self._reviews.token(given) if given else None
+
+    def may(self, who: Who, verb: str, name: str = "") -> bool:
+        return self._reviews.may(who, verb, name)

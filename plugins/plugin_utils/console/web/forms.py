@@ -1,0 +1,138 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The form that asks for a measurement: its fields as the spec of a request, and a spec's problems at their fields.
+
+What is wrong is never corrected here: it goes into the spec as it was typed, and the request says what it expects.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+
+Record = dict[str, t.Any]
+Fields = t.Sequence[tuple[str, str]]
+
+# {field of a spec's kind: field of the form}
+RDMA = {"device": "device", "port": "port", "operation": "rdma_operation", "measure": "measure", "scope": "scope"}
+COLLECTIVE = {"library": "library", "operation": "collective_operation", "gpusPerNode": "gpus", "sizes": "sizes"}
+STAGES = {"names": "stage", "variables": "variables"}
+OTHER = {"ttlSecondsAfterFinished": "ttl", "image": "image", "schedule.cron": "cron", "schedule.timeZone": "zone"}
+OF_KIND = {"rdma": RDMA, "collective": COLLECTIVE, "stages": STAGES}
+DEFAULTS = {
+    "kind": "rdma", "where": "nodes", "rdma_operation": "write", "measure": "bandwidth", "scope": "all_pairs", "library": "NCCL",
+    "collective_operation": "all_reduce", "zone": "UTC",
+}  # fmt: skip
+# All that have one value; `stage` and `found` may have several.
+FIELDS = (
+    *("kind", "where", "nodes", "labels", "q", "name", "device", "port", "rdma_operation", "measure", "scope", "library"),
+    *("collective_operation", "gpus", "sizes", "variables", "ttl", "image", "cron", "zone", "suspend"),
+)
+MOST_NODES_SHOWN = 50
+
+
+def _one(fields: Fields, name: str) -> str:
+    return next((value for key, value in fields if key == name), DEFAULTS.get(name, "")).strip()
+
+
+def words(text: str) -> list[str]:
+    """Names with blanks, commas or lines between them."""
+    return [word for word in re.split(r"[\s,]+", text) if word]
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text
+
+
+def spec_of(fields: Fields) -> Record:
+    kind = _one(fields, "kind")
+    asked: Record = {}
+    if _one(fields, "where") == "pool":
+        pairs = [word.partition("=")[::2] for word in words(_one(fields, "labels"))]
+        asked["pool"] = {"matchLabels": dict(pairs)}
+    else:
+        asked["nodes"] = words(_one(fields, "nodes"))
+    if kind == "rdma":
+        for name in ("operation", "measure", "scope"):
+            asked[name] = _one(fields, RDMA[name])
+        if _one(fields, "device"):
+            asked["device"] = _one(fields, "device")
+        if _one(fields, "port"):
+            asked["port"] = _number(_one(fields, "port"))
+    elif kind == "collective":
+        for name in ("library", "operation"):
+            asked[name] = _one(fields, COLLECTIVE[name])
+        if _one(fields, "gpus"):
+            asked["gpusPerNode"] = _number(_one(fields, "gpus"))
+        if _one(fields, "sizes"):
+            asked["sizes"] = words(_one(fields, "sizes"))
+    elif kind == "stages":
+        asked["names"] = [value for key, value in fields if key == "stage"]
+        lines = [line.strip() for line in _one(fields, "variables").splitlines() if line.strip()]
+        if lines:
+            pairs = [(name.strip(), value.strip()) for name, _colon, value in (line.partition(":") for line in lines)]
+            asked["variables"] = dict(pairs)
+    spec: Record = {kind: asked}
+    if _one(fields, "ttl"):
+        spec["ttlSecondsAfterFinished"] = _number(_one(fields, "ttl"))
+    if _one(fields, "image"):
+        spec["image"] = _one(fields, "image")
+    if _one(fields, "suspend"):
+        spec["suspend"] = True
+    if _one(fields, "cron"):
+        spec["schedule"] = {"cron": _one(fields, "cron"), "timeZone": _one(fields, "zone")}
+    return spec
+
+
+def fields_of(spec: t.Mapping[str, t.Any]) -> list[tuple[str, str]]:
+    """A spec as the form shows it: to ask for the same once more."""
+    kind = next((name for name in requests.KINDS if spec.get(name)), "rdma")
+    asked = spec.get(kind) or {}
+    found: list[tuple[str, str]] = [("kind", kind)]
+    if asked.get("pool") is not None:
+        labels = (asked["pool"].get("matchLabels") or {}).items()
+        found += [("where", "pool"), ("labels", ", ".join(f"{name}={value}" for name, value in labels))]
+    else:
+        found += [("where", "nodes"), ("nodes", "\n".join(map(str, asked.get("nodes") or ())))]
+    for name, field in OF_KIND[kind].items():
+        value = asked.get(name)
+        if name == "names":
+            found += [(field, str(one)) for one in value or ()]
+        elif name == "variables":
+            found.append((field, "\n".join(f"{one}: {_typed(of)}" for one, of in (value or {}).items())))
+        elif value is not None:
+            found.append((field, _typed(value)))
+    if spec.get("ttlSecondsAfterFinished") is not None:
+        found.append(("ttl", str(spec["ttlSecondsAfterFinished"])))
+    return found
+
+
+def _typed(value: t.Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def at_fields(problems: t.Iterable[requests.Problem]) -> dict[str, list[requests.Problem]]:
+    """{field of the form: what is wrong with it}; what belongs to none is at ``."""
+    found: dict[str, list[requests.Problem]] = {}
+    for problem in problems:
+        found.setdefault(field_of(problem.field), []).append(problem)
+    return found
+
+
+def field_of(path: str) -> str:
+    plain = re.sub(r"\[.*\]", "", path)
+    if plain in OTHER:
+        return OTHER[plain]
+    kind, _dot, name = plain.partition(".")
+    if name == "nodes":
+        return "nodes"
+    if name.startswith("pool"):
+        return "labels"
+    if plain in ("spec", "metadata.name"):
+        return "kind" if plain == "spec" else "name"
+    return OF_KIND.get(kind, {}).get(name, "")

@@ -1,0 +1,161 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What stands before every request: under which name the console is asked for, how often, with how much, how slowly; and what every answer
+forbids the browser.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
+
+Scope = t.MutableMapping[str, t.Any]
+Message = t.MutableMapping[str, t.Any]
+Receive = t.Callable[[], t.Awaitable[Message]]
+Send = t.Callable[[Message], t.Awaitable[None]]
+App = t.Callable[[Scope, Receive, Send], t.Awaitable[None]]
+
+# Nothing from elsewhere, and no script but our file.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; frame-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "content-security-policy": POLICY,
+    "x-frame-options": "DENY",
+    "cache-control": "private, no-cache",
+}
+CHANGING = ("POST", "PUT", "PATCH", "DELETE")
+
+
+class _TooMuch(Exception):
+    pass
+
+
+class Rates:
+    """How often each may ask: so many at once, and so many a second after that."""
+
+    def __init__(self, rate: float, burst: int, most: int) -> None:
+        self._rate, self._burst, self._most = rate, burst, most
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def takes(self, who: str) -> bool:
+        now = time.monotonic()
+        left, at = self._left.get(who, (float(self._burst), now))
+        left = min(self._burst, left + (now - at) * self._rate)
+        if len(self._left) >= self._most and who not in self._left:
+            self._left.clear()
+        self._left[who] = (left - 1 if left >= 1 else left, now)
+        return left >= 1
+
+
+class Guard:
+    """`origin` says of a peer and its headers where a request comes from."""
+
+    def __init__(self, app: App, settings: Settings, metrics: Metrics, origin: t.Callable[[str, t.Mapping[str, str]], str]) -> None:
+        self._app, self._settings, self._metrics, self._origin = app, settings, metrics, origin
+        limits = settings.limits
+        self._all = Rates(limits.rate, limits.burst, limits.callers)
+        self._changes = Rates(limits.changes, limits.changes_burst, limits.callers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        peer = scope["client"][0] if scope.get("client") else ""
+        scope["origin"] = self._origin(peer, headers)
+        began = time.monotonic()
+        state = {"status": 0}
+        method = scope["method"]
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                state["status"] = message["status"]
+                self._metrics.seconds.labels(scope.get("way", "other")).observe(time.monotonic() - began)
+                given = {name for name, _value in message.get("headers", [])}
+                more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given]
+                if self._settings.secure:
+                    more.append((b"strict-transport-security", b"max-age=31536000"))
+                message = {**message, "headers": [*message.get("headers", []), *more]}
+            await send(message)
+
+        try:
+            why = self._refused(scope["origin"], method, headers)
+            if why:
+                await self._refuse(told, *why)
+                return
+            try:
+                whole = await self._body(headers, receive)
+            except _TooMuch:
+                await self._refuse(told, 413, "body")
+            except TimeoutError:
+                await self._refuse(told, 408, "slow")
+            else:
+                await self._app(scope, whole, told)
+        finally:
+            known = method if method in (*CHANGING, "GET", "HEAD") else "other"
+            self._metrics.requests.labels(known, scope.get("way", "other"), str(state["status"])).inc()
+
+    def _refused(self, origin: str, method: str, headers: t.Mapping[str, str]) -> tuple[int, str] | None:
+        limits = self._settings.limits
+        if self._settings.hosts and headers.get("host", "").lower() not in self._settings.hosts:
+            return 421, "host"
+        if not self._all.takes(origin) or (method in CHANGING and not self._changes.takes(origin)):
+            return 429, "rate"
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or int(length) > limits.body:
+            return 413, "body"
+        return None
+
+    async def _refuse(self, send: Send, status: int, why: str) -> None:
+        self._metrics.refused.labels(why).inc()
+        said = {
+            "host": "This console is not known by that name.", "rate": "Too many requests; wait a moment.",
+            "body": f"Expected at most {self._settings.limits.body} bytes.", "slow": "The request took too long to arrive.",
+        }  # fmt: skip
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        if why == "rate":
+            headers.append((b"retry-after", b"2"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": said[why].encode() + b"\n"})
+
+    async def _body(self, headers: t.Mapping[str, str], receive: Receive) -> Receive:
+        """The whole body before anybody is asked for an answer: what never ends holds nothing else."""
+        if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+            return receive
+        limits = self._settings.limits
+        pieces, size, more = [], 0, True
+        async with asyncio.timeout(limits.body_s):
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return _first(message, receive)
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                more = message.get("more_body", False)
+                if size > limits.body:
+                    raise _TooMuch
+        return _first({"type": "http.request", "body": b"".join(pieces), "more_body": False}, receive)
+
+
+def _first(message: Message, then: Receive) -> Receive:
+    waiting = [message]
+
+    async def receive() -> Message:
+        return waiting.pop() if waiting else await then()
+
+    return receive

@@ -1,0 +1,137 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenAPI of the REST interface, made of the same table that answers it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+
+if t.TYPE_CHECKING:
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Door
+
+Schema = dict[str, t.Any]
+ANY: Schema = {"type": "object"}
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": ["number", "null"]}
+
+
+def _object(needed: t.Sequence[str] = (), closed: bool = True, **properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(needed), "additionalProperties": not closed}
+
+
+def _whole(closed: bool = True, **properties: Schema) -> Schema:
+    return _object(tuple(properties), closed, **properties)
+
+
+def _list(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+_NODES, _POOL = _list(TEXT), _object(matchLabels={"type": "object", "additionalProperties": TEXT})
+SPEC = _object(
+    rdma=_object(
+        device=TEXT, port={"type": "integer"}, operation={"enum": list(requests.RDMA_OPERATIONS)},
+        measure={"enum": list(requests.MEASURES)}, scope={"enum": list(requests.SCOPES)}, nodes=_NODES, pool=_POOL,
+    ),
+    collective=_object(
+        operation=TEXT, gpusPerNode={"type": "integer"}, sizes=_list(TEXT), library={"enum": list(requests.LIBRARIES)},
+        nodes=_NODES, pool=_POOL,
+    ),
+    stages=_object(names=_list(TEXT), variables=ANY, nodes=_NODES, pool=_POOL),
+    image=TEXT, suspend={"type": "boolean"}, cancel={"type": "boolean"}, ttlSecondsAfterFinished={"type": "integer"},
+    schedule=_object(cron=TEXT, timeZone=TEXT, acceptedHistoryLimit={"type": "integer"}, refusedHistoryLimit={"type": "integer"}),
+)  # fmt: skip
+ACTION = _whole(
+    name=TEXT, namespace=TEXT, created=TEXT, who=TEXT, schedule=TEXT, spec=ANY,
+    status=_whole(
+        phase={"enum": list(actions.PHASES)}, verdict=TEXT, runID=TEXT, progress=TEXT, message=TEXT, command=_list(TEXT),
+        nodes={"type": "integer"}, counts={"type": "object", "additionalProperties": {"type": "integer"}}, link=TEXT,
+        queuePosition={"type": "integer"}, waitingFor=TEXT, started=TEXT, ended=TEXT, lastScheduled=TEXT, nextScheduled=TEXT,
+        conditions=_list(ANY),
+    ),
+)  # fmt: skip
+LISTED = _whole(actions=_list({"$ref": "#/components/schemas/Action"}), more=TEXT)
+WANTED = _object(("spec",), name=TEXT, spec={"$ref": "#/components/schemas/Spec"})
+SET = _object(suspend={"type": "boolean"}, cancel={"type": "boolean"})
+SPEC_ONLY = _object(("spec",), spec={"$ref": "#/components/schemas/Spec"})
+NOTHING = _object()
+PREVIEW = _whole(command=_list(TEXT), seconds={"type": "number"}, nodes=_list(TEXT))
+_NODE = _whole(
+    name=TEXT, gpus={"type": ["integer", "null"]}, free={"type": ["integer", "null"]},
+    labels={"type": "object", "additionalProperties": TEXT}, used_by=_list(TEXT), problem=TEXT,
+)  # fmt: skip
+NODES = _whole(nodes=_list(_NODE), count={"type": "integer"})
+_RUN = _object(("run",), run=TEXT, planned_at=TEXT, inventory=TEXT, accepted={"type": "boolean"}, word=TEXT,
+               why=TEXT, partial={"type": "boolean"}, simulated={"type": "boolean"}, counts=ANY, journal_sha256=TEXT)  # fmt: skip
+RUNS = _whole(runs=_list(_RUN))
+RUN = _whole(run=_RUN, report=ANY)
+VERDICTS = _whole(verdicts=_list(_object(("run", "subject", "verdict"), False, run=TEXT, subject=TEXT, verdict=TEXT, value=NUMBER)),
+                  more={"type": "boolean"})  # fmt: skip
+COMPARED = _object(("before", "after", "values", "verdicts"), False, before=TEXT, after=TEXT, values=_list(ANY), verdicts=_list(ANY))
+PROBLEMS = _whole(error=TEXT, problems=_list(_whole(field=TEXT, found=TEXT, expected=TEXT)))
+
+
+def about(
+    summary: str, answer: Schema, query: t.Sequence[str | tuple[str, str]] = (), body: Schema | None = None, status: int = 200
+) -> Schema:
+    return {"summary": summary, "answer": answer, "query": query, "body": body, "status": status}
+
+
+def document(doors: t.Iterable[Door]) -> Schema:
+    paths: dict[str, Schema] = {
+        "/api/v1/changes": {
+            "get": {
+                "summary": "Server-sent events: `change`, of whatever action.",
+                "responses": {"200": {"description": "events", "content": {"text/event-stream": {}}}},
+            }
+        }
+    }
+    for door in doors:
+        of = door.about or {}
+        operation: Schema = {
+            "summary": of["summary"],
+            "parameters": [
+                *({"name": name, "in": "path", "required": True, "schema": TEXT} for name in re.findall(r"\{(\w+)\}", door.path)),
+                *(_query(one) for one in of["query"]),
+            ],
+            "responses": {
+                str(of["status"]): {"description": "done", "content": _content(of["answer"])},
+                "default": {"description": "why not", "content": _content({"$ref": "#/components/schemas/Problems"})},
+            },
+        }
+        if of["body"] is not None:
+            operation["requestBody"] = {"required": True, "content": _content(of["body"])}
+        if not door.right:
+            operation["security"] = []
+        paths.setdefault(door.path, {})[door.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Console of gpufleet.acceptance", "version": collection.version()},
+        "paths": paths,
+        "security": [{"token": []}, {"session": []}],
+        "components": {
+            "schemas": {"Action": ACTION, "Spec": SPEC, "Problems": PROBLEMS},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "console"},
+            },
+        },
+    }
+
+
+def _query(one: str | tuple[str, str]) -> Schema:
+    name, what = one if isinstance(one, tuple) else (one, "")
+    return {"name": name, "in": "query", "schema": TEXT, **({"description": what} if what else {})}
+
+
+def _content(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}

@@ -1,0 +1,446 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pages. All of them work without the script: it only shows sooner what a reload would.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import time
+import typing as t
+import urllib.parse
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Ask, Door, Refused
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import Local
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.drawing import KINDS, draw, files, url
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import prometheus_client, starlette
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import TooLong
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, exporting, machine
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Asked
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, RunError
+
+if t.TYPE_CHECKING:
+    from starlette.responses import Response
+
+Record = dict[str, t.Any]
+ON_A_PAGE = 50
+NODES_ON_A_PAGE = 100
+FILES_ON_A_PAGE = 200
+# A page that a run wrote has a script of its own in it: it may do nothing here but draw itself, in a frame of this console's or alone.
+OF_A_RUN = {
+    "content-security-policy": "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "img-src data: blob:; frame-ancestors 'self'",
+    "x-frame-options": "SAMEORIGIN",
+}
+# What a tool printed is text, whatever it says of itself.
+RAW = {"content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'"}
+TYPES = {".html": "text/html", ".json": "application/json", ".jsonl": "application/json", ".xml": "text/plain"}
+
+
+# Starting -----------------------------------------------------------------------------------------------------------------------------
+
+
+def _start(ask: Ask) -> Response:
+    fields = [(name, value) for name, value in ask.fields if name not in ("lang", "csrf")]
+    do = ask.one("do")
+    if do == "add":
+        names = dict.fromkeys([*forms.words(ask.one("nodes")), *ask.all("found")])
+        fields = [(name, value) for name, value in fields if name not in ("nodes", "found", "do")] + [("nodes", "\n".join(names))]
+        return starlette.responses.RedirectResponse(url("/start", fields), 303)
+    return _form(ask, fields, shown=do in ("show", "find") or bool(ask.one("nodes") or ask.one("labels")))
+
+
+def _begin(ask: Ask) -> Response:
+    fields = [(name, value) for name, value in ask.fields if name not in ("lang", "csrf", "do")]
+    who = ask.who.name if ask.who else ""
+    try:
+        spec = forms.spec_of(fields)
+        name = api.name_of(ask.one("name"))
+        requests.read(spec, ask.console.limits(), ask.namespace)
+        made = ask.console.actions.create(name, spec, who, ask.namespace)
+    except requests.RequestError as error:
+        return _form(ask, fields, 422, error.problems)
+    except actions.Conflict:
+        # The same form once more: what it asked for is there.
+        made = ask.console.actions.get(ask.one("name"), ask.namespace)
+        if made.who != who or made.spec != spec:
+            return _form(ask, fields, 409, [requests.Problem("metadata.name", ask.one("name"), "a name that is not taken")])
+    except actions.ActionError as error:
+        return _form(ask, fields, 503 if isinstance(error, actions.Unavailable) else 400, said=str(error))
+    response = starlette.responses.RedirectResponse(f"/runs/{made.name}", 303)
+    response.headers["x-about"] = made.name
+    return response
+
+
+def _form(
+    ask: Ask,
+    fields: list[tuple[str, str]],
+    status: int = 200,
+    wrong: t.Sequence[requests.Problem] = (),
+    said: str = "",
+    shown: bool = False,
+) -> Response:
+    filled = {**dict.fromkeys(forms.FIELDS, ""), **forms.DEFAULTS, **dict(reversed(fields))}
+    preview: Record | None = None
+    if shown:
+        try:
+            preview = api.preview(ask, forms.spec_of(fields))
+        except requests.RequestError as error:
+            wrong = error.problems
+    text = filled["q"].strip()
+    nodes = sorted(ask.console.actions.nodes(), key=lambda one: one.name)
+    found = [one for one in nodes if text in one.name] if text else nodes
+    chosen = set(forms.words(filled["nodes"]))
+    labels = sorted({f"{name}={value}" for one in nodes for name, value in one.labels.items()})
+    return draw(
+        ask, "start", status, filled=filled, stages_chosen=[value for name, value in fields if name == "stage"], preview=preview,
+        problems=forms.at_fields(wrong), said=said, sought=text, found=found[: forms.MOST_NODES_SHOWN], found_all=len(found),
+        count=len(nodes), chosen=chosen, labels=labels[:200], stages=allowed.NAMES, requests=requests,
+        operations=requests.operations(""), name=filled["name"] or f"test-{secrets.token_hex(4)}",
+        free=None if any(one.free is None for one in nodes) else sum(one.free or 0 for one in nodes),
+        may=ask.may("create"), images=ask.console.limits().images,
+    )  # fmt: skip
+
+
+# Runs ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def _home(_ask: Ask) -> Response:
+    return starlette.responses.RedirectResponse("/runs", 303)
+
+
+def _runs(ask: Ask) -> Response:
+    wrong = ""
+    try:
+        page = ask.console.actions.list(api.filters(ask, ON_A_PAGE))
+    except requests.RequestError as error:
+        wrong, page = str(error), actions.Page(())
+    except actions.ActionError as error:
+        wrong, page = str(error), actions.Page(())
+    rows = [api.shown(one) for one in page.actions]
+    return draw(ask, "runs", rows=rows, more=page.more, wrong=wrong, sort=ask.one("sort"))
+
+
+def _action(ask: Ask) -> Response:
+    name = ask.request.path_params["name"]
+    if RUN_ID.fullmatch(name):  # no action is called so: a run of an action
+        return starlette.responses.RedirectResponse(f"/results/{name}", 303)
+    of = api.shown(ask.console.actions.get(name, ask.namespace))
+    again = url("/start", forms.fields_of(of["spec"]))
+    spec = json.dumps(of["spec"], indent=1, sort_keys=True)
+    return draw(ask, "action", of=of, spec=spec, again=again, may=ask.may("patch", name), may_delete=ask.may("delete", name))
+
+
+def _act(ask: Ask) -> Response:
+    name, do = ask.request.path_params["name"], ask.one("do")
+    if do == "cancel":
+        ask.console.actions.set(name, cancel=True, namespace=ask.namespace)
+    elif do in ("suspend", "resume"):
+        ask.console.actions.set(name, suspend=do == "suspend", namespace=ask.namespace)
+    else:
+        raise Refused(400, "error_form")
+    return starlette.responses.RedirectResponse(f"/runs/{name}", 303)
+
+
+def _remove(ask: Ask) -> Response:
+    ask.console.actions.delete(ask.request.path_params["name"], ask.namespace)
+    return starlette.responses.RedirectResponse("/runs", 303)
+
+
+# Results ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _run_id(ask: Ask) -> str:
+    run = str(ask.request.path_params["run"])
+    if not RUN_ID.fullmatch(run):
+        raise Refused(404, "error_no_run")
+    return run
+
+
+def _result(ask: Ask) -> Response:
+    run = _run_id(ask)
+    past = ask.console.past
+    of, head = past.run(run), past.head(run)
+    if of is None and head is None:
+        raise Refused(404, "error_no_run")
+    text = ask.one("q").strip()
+    raw = [one for one in (head or {}).get("raw", ()) if text in one["path"]]
+    found = past.search(Asked(run=run), most=ON_A_PAGE * 4) if head is None else None
+    return draw(
+        ask, "result", run=run, of=of, head_of=head, raw=raw[:FILES_ON_A_PAGE], raw_all=len(raw), sought=text,
+        rows=_sorted(found.rows, ask.one("sort"), ROWS_BY) if found else [], cut=bool(found and found.cut), sort=ask.one("sort"),
+        earlier=past.runs(before=run, most=ON_A_PAGE),
+    )  # fmt: skip
+
+
+def _result_file(ask: Ask) -> Response:
+    run, name = _run_id(ask), str(ask.request.path_params["file"])
+    path = ask.console.past.file(run, name)
+    if path is None:
+        raise Refused(404, "error_no_file")
+    if not ask.console.past.is_whole(run, name, path):
+        raise Refused(409, "error_changed")
+    kind = "text/plain" if name.startswith("raw/") else TYPES.get(path.suffix, "text/plain")
+    headers = dict(OF_A_RUN if kind == "text/html" else RAW)
+    if kind != "text/html":
+        shown = urllib.parse.quote(f"{run}-{path.name}", safe="")
+        headers["content-disposition"] = f"inline; filename*=UTF-8''{shown}"
+    return starlette.responses.FileResponse(path, headers=headers, media_type=f"{kind}; charset=utf-8")
+
+
+def _digest(ask: Ask) -> Response:
+    run = ask.console.past.of_digest(str(ask.request.path_params["sha256"]))
+    if run is None:
+        raise Refused(404, "error_no_run")
+    return starlette.responses.RedirectResponse(f"/results/{run}", 303)
+
+
+def _compare(ask: Ask) -> Response:
+    before, after = ask.one("before").strip(), ask.one("after").strip()
+    found, wrong = None, ""
+    if after:
+        try:
+            found = ask.console.past.compared(before, after)
+        except RunError as error:
+            wrong = str(error)
+    told = comparing.told(found) if found else []
+    return draw(
+        ask, "compare", 404 if wrong else 200, before=before, after=after, found=found, told=told, wrong=wrong,
+        runs=ask.console.past.runs(most=ON_A_PAGE), numbers=found["values"][: ON_A_PAGE * 4] if found else [],
+    )  # fmt: skip
+
+
+# The history --------------------------------------------------------------------------------------------------------------------------
+
+ROWS_BY: dict[str, t.Callable[[Record], t.Any]] = {
+    "run": lambda row: row["run"], "subject": lambda row: row["subject"], "check": lambda row: (row["stage"], row["check"], row["variant"]),
+    "verdict": lambda row: WORST_FIRST.index(row["verdict"]), "value": lambda row: (row["value"] is None, row["value"] or 0.0),
+}  # fmt: skip
+
+
+def _history(ask: Ask) -> Response:
+    asked, regressed, order = api.asked(ask), ask.one("regressed") == "true", ask.one("sort")
+    found, wrong, field = None, "", ""
+    if any(asked) or regressed:
+        try:
+            found = ask.console.past.search(asked, regressed)
+        except HistoryError as error:
+            wrong = str(error)
+            field = next((name for name in asked._fields if wrong.startswith((f"{name}:", f"{name} "))), "")
+    rows = _sorted(found.rows, order, ROWS_BY) if found else []
+    try:
+        runs = ask.console.past.runs(before=ask.one("before"), most=ON_A_PAGE)
+    except HistoryError as error:
+        runs, wrong = [], wrong or str(error)
+    curves = url("/history/curves", asked._asdict()) if found and found.rows and (asked.node or asked.check) else ""
+    return draw(
+        ask, "past", 404 if wrong else 200, asked=asked, regressed=regressed, rows=rows, searched=found is not None, wrong=wrong,
+        field=field, runs=runs, curves=curves, cut=bool(found and found.cut), sort=order,
+        table=url("/history.csv", {**asked._asdict(), "regressed": "true" if regressed else ""}),
+        older=runs[-1]["run"] if len(runs) == ON_A_PAGE else "",
+    )  # fmt: skip
+
+
+def _curves(ask: Ask) -> Response:
+    asked = api.asked(ask)
+    if not (asked.node or asked.check or asked.run):
+        raise Refused(400, "error_curves")
+    return starlette.responses.HTMLResponse(ask.console.past.curves(asked), headers=OF_A_RUN)
+
+
+def _csv(ask: Ask) -> Response:
+    found = ask.console.past.search(api.asked(ask), ask.one("regressed") == "true", 20_000)
+    headers = {"content-disposition": 'attachment; filename="history.csv"', **RAW}
+    return starlette.responses.Response(exporting.as_csv(found.rows), headers=headers, media_type="text/csv; charset=utf-8")
+
+
+# Nodes --------------------------------------------------------------------------------------------------------------------------------
+
+
+def _nodes(ask: Ask) -> Response:
+    wrong = ""
+    try:
+        nodes = list(ask.console.actions.nodes())
+    except actions.ActionError as error:
+        nodes, wrong = [], str(error)
+    text, state, order = ask.one("q").strip(), ask.one("state"), ask.one("sort") or "name"
+    label = ask.one("label").strip()
+    found = [
+        one for one in nodes
+        if text in one.name and (not label or label in {f"{name}={value}" for name, value in one.labels.items()})
+        and (state != "free" or (one.free or 0) > 0) and (state != "used" or one.used_by) and (state != "problem" or one.problem)
+    ]  # fmt: skip
+    found = _sorted(found, order, {
+        "name": lambda one: one.name, "gpus": lambda one: (one.gpus or 0, one.name), "free": lambda one: (one.free or 0, one.name),
+    })  # fmt: skip
+    given = ask.one("page", "1")
+    page = max(1, int(given)) if given.isascii() and given.isdigit() and len(given) < 7 else 1
+    first = (page - 1) * NODES_ON_A_PAGE
+    return draw(
+        ask, "nodes", rows=found[first : first + NODES_ON_A_PAGE], count=len(found), all=len(nodes), first=first, page=page,
+        last=first + NODES_ON_A_PAGE >= len(found), wrong=wrong, sought=text, label=label, state=state, sort=order,
+    )  # fmt: skip
+
+
+def _node(ask: Ask) -> Response:
+    name = ask.one("name")
+    past = ask.console.past
+    try:
+        info = next((one for one in ask.console.actions.nodes() if one.name == name), None)
+    except actions.ActionError:
+        info = None
+    facts = past.facts(name)
+    try:
+        found = past.search(Asked(node=_literally(name)), most=ON_A_PAGE * 4)
+    except HistoryError:
+        found = None
+    if info is None and not facts and (found is None or not found.rows):
+        raise Refused(404, "error_no_node")
+    rows = found.rows if found else []
+    latest = rows[0]["run"] if rows else ""
+    broken = [row for row in rows if row["run"] == latest and row["verdict"] not in ("PASS", "SKIPPED")]
+    return draw(
+        ask, "node", name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"),
+        rows=_sorted(rows, ask.one("sort"), ROWS_BY), cut=bool(found and found.cut), broken=broken, latest=latest,
+        curves=url("/history/curves", {"node": _literally(name)}) if rows else "",
+        start=url("/start", {"nodes": name}), history=url("/history", {"node": _literally(name)}),
+    )  # fmt: skip
+
+
+def _changes(facts: t.Sequence[machine.Facts]) -> list[Record]:
+    """What became another fact, and from which run on."""
+    found = []
+    for new, old in itertools.pairwise(facts):
+        names = sorted(name for name in {*new.facts, *old.facts} if new.facts.get(name) != old.facts.get(name))
+        changed = [(name, old.facts.get(name), new.facts.get(name)) for name in names]
+        found.append({"run": new.run, "planned_at": new.planned_at, "changed": changed})
+    return found
+
+
+def _literally(name: str) -> str:
+    """A name that a search does not take for a pattern."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+
+
+def _sorted(rows: t.Sequence[t.Any], order: str, by: t.Mapping[str, t.Callable[[t.Any], t.Any]]) -> list[t.Any]:
+    key = by.get(order.removeprefix("-"))
+    return sorted(rows, key=key, reverse=order.startswith("-")) if key else list(rows)
+
+
+# Coming and going ---------------------------------------------------------------------------------------------------------------------
+
+
+def _enter_page(ask: Ask) -> Response:
+    code = ask.one("code")
+    if code and ask.console.auth.enters_by == "link":
+        return _entered(ask, code)
+    return draw(ask, "enter", by=ask.console.auth.enters_by, wrong=False, again=False)
+
+
+def _enter(ask: Ask) -> Response:
+    auth = ask.console.auth
+    if isinstance(auth, Local):
+        auth.new_link()
+        return draw(ask, "enter", by="link", wrong=False, again=True)
+    return _entered(ask, ask.one("token").strip())
+
+
+def _entered(ask: Ask, given: str) -> Response:
+    who = ask.console.auth.enter(given)
+    ask.console.audit.note(who.name if who else "", "enter", "", ask.request.scope["origin"], "done" if who else "refused")
+    if who is None:
+        ask.console.metrics.refused.labels("enter").inc()
+        time.sleep(0.2)  # who guesses takes his time
+        return draw(ask, "enter", 401, by=ask.console.auth.enters_by, wrong=True, again=False)
+    session = ask.console.sessions.begin(who)
+    ask.who = who
+    response = starlette.responses.RedirectResponse("/runs", 303)
+    try:
+        response.headers.append("set-cookie", ask.console.sessions.header(ask.console.sessions.sealed(session)))
+    except TooLong:
+        raise Refused(400, "error_token_long") from None
+    return response
+
+
+def _leave(ask: Ask) -> Response:
+    if ask.session:
+        ask.console.sessions.end(ask.session)
+    response = starlette.responses.RedirectResponse("/enter", 303)
+    response.headers.append("set-cookie", ask.console.sessions.header("", 0))
+    return response
+
+
+def refused(ask: Ask, why: Refused) -> Response:
+    if why.status == 401:
+        return draw(ask, "enter", 401, by=ask.console.auth.enters_by, wrong=False, again=False)
+    return draw(ask, "refused", why.status, status=why.status, said=why.values.get("said") or ask.words(why.text, **why.values))
+
+
+# For machines -------------------------------------------------------------------------------------------------------------------------
+
+
+def _static(ask: Ask) -> Response:
+    name = ask.request.path_params["name"]
+    text = files().get(name)
+    if text is None:
+        raise Refused(404, "error_no_page")
+    headers = {"cache-control": "public, max-age=31536000, immutable"}
+    return starlette.responses.Response(text, headers=headers, media_type=f"{KINDS['.' + name.rpartition('.')[2]]}; charset=utf-8")
+
+
+def _healthz(_ask: Ask) -> Response:
+    return starlette.responses.PlainTextResponse("ok\n")
+
+
+def _readyz(ask: Ask) -> Response:
+    """Ready: the actions can be listed. A history that is away is said, and keeps nobody from starting or cancelling."""
+    try:
+        ask.console.actions.list(actions.Filters(namespace=ask.namespace, limit=1))
+    except actions.ActionError:
+        return starlette.responses.PlainTextResponse("actions: not answering\n", 503)
+    try:
+        ask.console.past.runs(most=1)
+    except RunError:
+        return starlette.responses.PlainTextResponse("ok; history: not answering\n")
+    return starlette.responses.PlainTextResponse("ok\n")
+
+
+def _metrics(ask: Ask) -> Response:
+    return starlette.responses.Response(ask.console.metrics.text(), media_type=prometheus_client.CONTENT_TYPE_LATEST)
+
+
+DOORS = (
+    Door("GET", "/", _home, ""),
+    Door("GET", "/start", _start, "list"),
+    Door("POST", "/start", _begin, "create", "create"),
+    Door("GET", "/runs", _runs),
+    Door("GET", "/runs/{name}", _action, "get"),
+    Door("POST", "/runs/{name}", _act, "patch", "set"),
+    Door("POST", "/runs/{name}/delete", _remove, "delete", "delete"),
+    Door("GET", "/results/{run}", _result),
+    Door("GET", "/results/{run}/{file:path}", _result_file),
+    Door("GET", "/digest/{sha256}", _digest),
+    Door("GET", "/compare", _compare),
+    Door("GET", "/history", _history),
+    Door("GET", "/history/curves", _curves),
+    Door("GET", "/history.csv", _csv),
+    Door("GET", "/nodes", _nodes),
+    Door("GET", "/node", _node),
+    Door("GET", "/enter", _enter_page, ""),
+    Door("POST", "/enter", _enter, ""),
+    Door("POST", "/leave", _leave, "", "leave"),
+    Door("GET", "/static/{name}", _static, ""),
+    Door("GET", "/healthz", _healthz, ""),
+    Door("GET", "/readyz", _readyz, ""),
+    Door("GET", "/metrics", _metrics, ""),
+)

@@ -1,0 +1,151 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What was measured, for the pages: the history as it searches, compares and shows, and the folders of the runs as far as they are there.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import threading
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, machine, searching, showing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
+
+Record = dict[str, t.Any]
+# Who reads a page does not wait for a writer as long as a run does.
+LOCKED_S = 5.0
+ROWS = 200
+DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+HEAD = (
+    *("run_id", "planned_at", "created_at", "accepted", "word", "why", "partial", "simulated", "counts", "coverage", "commands"),
+    *("fingerprint", "raw", "files", "blamed", "counted"),
+)
+# Of a run's folder, beside what lies in raw/.
+FORMS = ("report.html", "report.json", "report.md", "report.junit.xml", "report.prom", "report.sha256", "verdicts.jsonl")
+
+
+class Found(t.NamedTuple):
+    """Verdicts that somebody asked for; `cut`: there is more."""
+
+    rows: list[Record]
+    cut: bool
+
+
+class Past:
+    """The history of a results folder, opened when it is first asked for, and again after trouble."""
+
+    def __init__(self, results_dir: str, url: str = "") -> None:
+        self._results = pathlib.Path(results_dir)
+        self._url = url
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+
+    def store(self) -> Store | None:
+        """None where nothing was measured yet."""
+        if not is_there(self._results, self._url):
+            return None
+        with self._lock:
+            if self._store is None:
+                self._store = Store(url_of(self._results, self._url), locked_s=LOCKED_S)
+            return self._store
+
+    def close(self) -> None:
+        with self._lock:
+            if self._store:
+                self._store.close()
+            self._store = None
+
+    # The history ---------------------------------------------------------------------------------------------------------------------
+
+    def runs(self, before: str = "", most: int = 50) -> list[Record]:
+        store = self.store()
+        return searching.runs(store, before=before, most=most) if store else []
+
+    def run(self, name: str) -> Record | None:
+        store = self.store()
+        return next(iter(searching.runs(store, name=name)), None) if store else None
+
+    def of_digest(self, sha256: str) -> str | None:
+        store = self.store()
+        return searching.run_of_digest(store, sha256) if store and DIGEST.match(sha256) else None
+
+    def search(self, asked: searching.Asked, regressed: bool = False, most: int = ROWS) -> Found:
+        """HistoryError says what is not there, or cannot be asked so."""
+        store = self.store()
+        rows: list[Record] = []
+        if store is None:
+            return Found(rows, False)
+        for _run, found in searching.found_in_runs(store, asked, most + 1, regressed):
+            rows += found
+            if len(rows) > most:
+                return Found(rows[:most], True)
+        return Found(rows, False)
+
+    def curves(self, asked: searching.Asked) -> str:
+        """The history's own page."""
+        store = self.store()
+        if store is None:
+            raise HistoryError("there is no history yet")
+        return showing.html(asked, searching.search(store, asked, 20_000))
+
+    def compared(self, before: str, after: str) -> Record:
+        """What is different in `after`; without `before`, against the last accepted run of the same subjects."""
+        store = self.store()
+        if store is None:
+            raise HistoryError("there is no history yet")
+        new = comparing.of_run(store, after)
+        before = before or comparing.last_accepted(store, new) or ""
+        if not before:
+            raise HistoryError(f"no accepted run before {after} has any of its nodes")
+        return comparing.compare(store, comparing.of_run(store, before), new)
+
+    def facts(self, node: str) -> list[machine.Facts]:
+        store = self.store()
+        return machine.facts(store, node) if store else []
+
+    # The folders ---------------------------------------------------------------------------------------------------------------------
+
+    def folder(self, run: str) -> pathlib.Path | None:
+        """Where a run's reports are: by its last judgement."""
+        if not RUN_ID.fullmatch(run):
+            return None
+        of = self._results / run
+        folders = [path.parent for path in (of / "report.json", *sorted(of.glob("judged/*/report.json"))) if path.is_file()]
+        return folders[-1] if folders else None
+
+    def head(self, run: str) -> Record | None:
+        """What a run's report says first; None where its folder is gone or was never judged."""
+        folder = self.folder(run)
+        if folder is None:
+            return None
+        try:
+            return formats.head(folder / "report.json", HEAD)
+        except (OSError, ValueError) as error:
+            raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
+
+    def file(self, run: str, name: str) -> pathlib.Path | None:
+        """A file that a run's report lists, by its path as it stands there. Nothing else is ever given out: no way leads elsewhere."""
+        folder = self.folder(run)
+        if folder is None:
+            return None
+        if name in FORMS:
+            path = folder / name
+        elif name.startswith("raw/") and any(one["path"] == name for one in (self.head(run) or {}).get("raw", ())):
+            path = self._results / run / name
+        else:
+            return None
+        inside = self._results.resolve() / run
+        return path if path.is_file() and path.resolve().is_relative_to(inside) else None
+
+    def is_whole(self, run: str, name: str, path: pathlib.Path) -> bool:
+        """Whether a raw file is what the report lists by its digest."""
+        listed = {one["path"]: one["sha256"] for one in (self.head(run) or {}).get("raw", ())}
+        return name not in listed or integrity.digest(path.parent, path.name) == listed[name]

@@ -1,0 +1,120 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who has signed in: a cookie that only the console can read or make, so that it outlives a restart and serves every replica.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+import json
+import os
+import pathlib
+import secrets
+import time
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import cryptography
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+
+# What a browser keeps of one cookie.
+MOST = 4000
+
+
+@dataclasses.dataclass(frozen=True)
+class Who:
+    """A caller; `token` is what the cluster knows them by, and stands in no text."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    token: str = dataclasses.field(default="", repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    id: str
+    csrf: str = dataclasses.field(repr=False)
+    who: Who
+    begun: float
+    until: float
+
+
+class TooLong(RunError):
+    """A token that no cookie can hold."""
+
+
+class Sessions:
+    def __init__(self, key: bytes, lasts_s: float, whole_s: float, secure: bool) -> None:
+        self._box = cryptography.fernet.Fernet(key)
+        self._lasts, self._whole, self._secure = lasts_s, whole_s, secure
+        self.cookie = "__Host-console" if secure else "console"
+        self._ended: dict[str, float] = {}
+
+    def begin(self, who: Who, of: Session | None = None) -> Session:
+        """A new session, or one that goes on as long as it may."""
+        now = time.time()
+        if of is None:
+            return Session(secrets.token_hex(16), secrets.token_urlsafe(24), who, now, now + min(self._lasts, self._whole))
+        return dataclasses.replace(of, until=min(now + self._lasts, of.begun + self._whole))
+
+    def is_old(self, session: Session) -> bool:
+        """Whether it is time for a new cookie."""
+        return session.until - time.time() < self._lasts / 2 and session.until < session.begun + self._whole
+
+    def sealed(self, session: Session) -> str:
+        text = self._box.encrypt(json.dumps(dataclasses.asdict(session)).encode()).decode()
+        if len(text) > MOST:
+            raise TooLong(f"token: found {len(session.who.token)} characters, expected at most about {MOST // 2}")
+        return text
+
+    def opened(self, cookie: str) -> Session | None:
+        """What a cookie says; nothing of one that is not ours, has run out or was ended."""
+        try:
+            found = json.loads(self._box.decrypt(cookie.encode()))
+            who = found.pop("who")
+            session = Session(who=Who(who["name"], tuple(who["groups"]), who["token"]), **found)
+        except (cryptography.fernet.InvalidToken, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return session if time.time() < session.until and session.id not in self._ended else None
+
+    def end(self, session: Session) -> None:
+        now = time.time()
+        self._ended = {one: until for one, until in self._ended.items() if until > now}
+        self._ended[session.id] = session.begun + self._whole
+
+    def header(self, value: str, lasts: float | None = None) -> str:
+        """Set-Cookie."""
+        kept = f"; Max-Age={int(self._lasts if lasts is None else lasts)}"
+        return f"{self.cookie}={value}; Path=/; HttpOnly; SameSite=Strict{kept}{'; Secure' if self._secure else ''}"
+
+
+def same(given: str, expected: str) -> bool:
+    """Whether two secrets are one, in the same time whatever they are."""
+    return bool(expected) and hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+
+
+def key_in(folder: pathlib.Path) -> bytes:
+    """The key of a console without a cluster, made when it is first asked for; nobody else can read it."""
+    path = folder / "session.key"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return usable_key(path.read_bytes().strip(), str(path))
+        with os.fdopen(handle, "wb") as target:
+            key = cryptography.fernet.Fernet.generate_key()
+            target.write(key)
+        return key
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}; expected a folder that can be written") from error
+
+
+def usable_key(key: bytes, where: str) -> bytes:
+    try:
+        cryptography.fernet.Fernet(key)
+    except ValueError:
+        raise RunError(f"{where}: found {len(key)} characters, expected the key of sessions: 32 bytes as URL-safe base64") from None
+    return key

@@ -1,0 +1,209 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The console in a real browser, over simulated nodes and real runs: from the form to the verdict, cancelled in the middle, opened again.
+
+Pictures of the pages are kept in the folder that CONSOLE_PICTURES names."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import typing as t
+
+import pytest
+import yaml
+from rigs import axe
+from rigs.browser import Browser, executable
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(not executable(), reason="no chromium here: apt-get install chromium")]
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOOR = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.door"
+NODES = ("h200-01", "h200-03")
+TEXT = "document.body.innerText"
+
+
+class Console:
+    """A console of its own, as `make console` opens one."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder, self.port = folder, "0"
+        demo = yaml.safe_load((ROOT / "inventories/demo/hosts.yml").read_text())["all"]["vars"]
+        variables = {
+            **demo, "acceptance_state_dir": f"{folder}/state/{{{{ inventory_hostname }}}}",
+            "demo_node": f"{ROOT}/tests/rigs/simulated/demo/nodes/{{{{ inventory_hostname }}}}",
+        }  # fmt: skip
+        self.inventory = folder / "hosts.yml"
+        self.inventory.write_text(yaml.safe_dump({"all": {"hosts": dict.fromkeys(NODES), "vars": variables}}))
+        self.process: subprocess.Popen[str] | None = None
+
+    def open(self) -> str:
+        """The link that it prints."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", DOOR, "--inventory", str(self.inventory), "--results-dir", str(self.folder / "results"),
+             "--port", self.port],
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / ".collections")}, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        said = ""
+        for line in t.cast("t.IO[str]", self.process.stdout):
+            said += line
+            found = re.search(r"(http://127\.0\.0\.1:(\d+))/enter\?code=\S+", line)
+            if found:
+                self.url, self.port = found[1], found[2]
+                return found[0]
+        raise AssertionError(f"no link: {said}")
+
+    def end(self, how: int = signal.SIGTERM) -> None:
+        if self.process:
+            self.process.send_signal(how)
+            self.process.wait(60)
+            t.cast("t.IO[str]", self.process.stdout).close()
+            self.process = None
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Console]:
+    found = Console(tmp_path_factory.mktemp("console"))
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+@pytest.fixture(scope="module")
+def browser(console: Console) -> t.Iterator[Browser]:
+    with Browser() as found:
+        found.size(1280, 900)
+        found.open(console.open(), "location.pathname === '/runs'")
+        yield found
+
+
+def fill(browser: Browser, **fields: str) -> None:
+    for name, value in fields.items():
+        browser.value(f"""(() => {{ const e = document.querySelector('#start [name="{name}"][value="{value}"]');
+          if (e && e.type === "radio") e.click();
+          else {{ const of = document.querySelector('#start [name="{name}"]'); of.value = {value!r};
+            of.dispatchEvent(new Event("input", {{bubbles: true}})); }} }})()""")
+
+
+def ask(browser: Browser, console: Console, nodes: str) -> str:
+    """Fill in the form and send it; the name of what came of it."""
+    browser.open(f"{console.url}/start")
+    fill(browser, kind="collective", nodes=nodes, collective_operation="all_reduce")
+    browser.wait("document.getElementById('preview').innerText.includes('all_reduce_perf')")
+    browser.value("document.querySelector('button.main').click()")
+    browser.wait("location.pathname.startsWith('/runs/')")
+    return str(browser.value("location.pathname.slice(6)"))
+
+
+def test_from_the_form_to_the_verdict_and_found_again_in_the_history(console: Console, browser: Browser, pictures: pathlib.Path) -> None:
+    name = ask(browser, console, NODES[0])
+    browser.value("window.same = true")
+    browser.wait(f"{TEXT}.includes('running')", 90)
+    browser.picture(pictures / "running.png")
+    # The page follows by itself; nobody reloads it.
+    browser.wait("document.querySelector('a.main')", 180)
+    assert browser.value("window.same") is True
+    assert browser.console == []
+    browser.picture(pictures / "finished.png")
+    browser.value("document.querySelector('a.main').click()")
+    browser.wait("location.pathname.startsWith('/results/') && document.querySelector('iframe.report')")
+    assert "ACCEPTED" in browser.value(TEXT) and "all_reduce_perf" in browser.value(TEXT)
+    run = browser.value("location.pathname.slice(9)")
+    browser.picture(pictures / "result.png", full=True)
+    # The report draws itself in its frame, and reaches nothing of the console from there.
+    browser.open(f"{console.url}/results/{run}/report.html", "document.documentElement.dataset.drawn")
+    assert browser.value("location.origin !== 'null' && self.origin === 'null'")
+    assert browser.value("(() => { try { return document.cookie } catch (e) { return 'none' } })()") == "none"
+    browser.open(f"{console.url}/history?node={NODES[0]}", "document.querySelector('#verdicts')")
+    assert run in browser.value(TEXT) and "simulated" in browser.value(TEXT)
+    browser.open(f"{console.url}/runs")
+    assert name in browser.value(TEXT)
+
+
+def test_cancelled_in_the_middle_and_open_while_the_console_begins_again(
+    console: Console, browser: Browser, pictures: pathlib.Path
+) -> None:
+    ask(browser, console, NODES[0])
+    browser.wait(f"{TEXT}.includes('running')", 90)
+    browser.value("window.same = true; document.querySelector('button.danger[value=cancel]').click()")
+    browser.wait(f"{TEXT}.includes('cancelled')", 120)
+    browser.open(f"{console.url}/runs", "document.querySelector('.live').innerText === 'live'")
+    browser.value("window.same = true")
+    # However it goes, its worker goes with it, and the session of the page outlives both.
+    console.end(signal.SIGKILL)
+    browser.wait("document.querySelector('.live').classList.contains('off')", 60)
+    browser.picture(pictures / "away.png")
+    console.open()
+    browser.wait("document.querySelector('.live').innerText === 'live'", 60)
+    token = browser.value("""fetch('/start').then((r) => r.text()).then((x) =>
+      new DOMParser().parseFromString(x, 'text/html').querySelector('button.main').value)""")
+    assert token
+    made = browser.value(f"""fetch('/api/v1/actions', {{method: 'POST',
+      headers: {{'content-type': 'application/json', 'x-csrf-token': {token!r}}},
+      body: JSON.stringify({{name: 'later', spec: {{suspend: true, stages: {{names: ['gemm'], nodes: ['{NODES[1]}']}}}}}})
+      }}).then((r) => r.status)""")
+    assert made == 201
+    browser.wait(f"{TEXT}.includes('later') && {TEXT}.includes('suspended')", 60)
+    assert browser.value("window.same") is True
+
+
+@pytest.mark.skipif(not axe.here(), reason="no npm here, which fetches axe-core")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(
+    console: Console, browser: Browser, pictures: pathlib.Path, scheme: str
+) -> None:
+    browser.media(scheme)
+    runs = browser.value("fetch('/api/v1/runs').then((r) => r.json()).then((r) => r.runs.map((x) => x.run))")
+    ways = {
+        "start": "/start?kind=rdma&nodes=nobody&port=x&do=show", "stages": "/start?kind=stages", "runs": "/runs", "action": "/runs/later",
+        "result": f"/results/{runs[0]}", "history": f"/history?node={NODES[0]}", "wrong": "/history?verdict=X", "nodes": "/nodes",
+        "node": f"/node?name={NODES[0]}", "compare": f"/compare?after={runs[0]}", "refused": "/nothing", "chinese": "/start?lang=zh",
+        "russian": "/runs?lang=ru", "english": "/runs?lang=en",
+    }  # fmt: skip
+    for name, way in ways.items():
+        browser.size(1280, 900)
+        browser.open(f"{console.url}{way}")
+        browser.value("document.querySelectorAll('details').forEach((d) => { d.open = true })")
+        assert axe.violations(browser) == [], name
+        browser.picture(pictures / f"{name}-{scheme}.png", full=True)
+        browser.size(375, 800)
+        assert axe.violations(browser) == [], name
+        assert browser.value("document.documentElement.scrollWidth") <= 375, name
+        browser.picture(pictures / f"{name}-{scheme}-phone.png", full=True)
+    browser.size(1280, 900)
+    browser.media("light")
+
+
+def test_everything_on_the_form_is_reached_with_the_tab_key(console: Console, browser: Browser) -> None:
+    browser.open(f"{console.url}/start?kind=rdma")
+    stops = "a[href], button, input:not([type=hidden]), select, textarea, summary, .scroll"
+    browser.value(f"window.stops = [...document.querySelectorAll('{stops}')].filter((e) => e.checkVisibility()); true")
+    reached = set()
+    for _stop in range(browser.value("stops.length") + 5):
+        browser.press("Tab")
+        reached.add(browser.value("stops.indexOf(document.activeElement)"))
+    missed = [number for number in range(browser.value("stops.length")) if number not in reached]
+    # Of radio buttons of one name the chosen one is reached, and the others from there by arrows.
+    assert browser.value(f"{missed}.map((n) => stops[n].type)") == ["radio"] * len(missed)
+
+
+def test_nothing_comes_from_elsewhere(console: Console, browser: Browser) -> None:
+    for way in ("/start", "/runs", "/history", "/nodes"):
+        browser.open(f"{console.url}{way}")
+        assert all(one.startswith(console.url) for one in browser.requests)
+        assert browser.console == [] and browser.dialogs == []
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    kept = pathlib.Path(os.environ.get("CONSOLE_PICTURES") or tmp_path_factory.mktemp("pictures"))
+    kept.mkdir(parents=True, exist_ok=True)
+    return kept

@@ -1,0 +1,265 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The console's pages and its API over actions in memory: what people and programs do with it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import string
+import typing as t
+
+import jsonschema
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, openapi, words
+from harness import console_memory as memory
+from harness import history_runs as runs
+
+RDMA = {"rdma": {"nodes": ["n0001", "n0002"], "operation": "write"}}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Three runs of two machines, of which one becomes slow."""
+    folder = tmp_path_factory.mktemp("console") / "results"
+    for day, slow in enumerate((670.0, 671.0, 400.0), 1):
+        runs.judged(folder, day, runs.fleet(a=672.0, b=slow), acceptance_history=True)
+    return folder
+
+
+@pytest.fixture
+def console(results: pathlib.Path) -> memory.Opened:
+    return memory.opened(results)
+
+
+def csrf(text: str) -> str:
+    found = re.search(r'name="csrf" value="([^"]+)"', text)
+    assert found
+    return found[1]
+
+
+def test_an_action_goes_from_the_form_to_its_page(console: memory.Opened) -> None:
+    client = console.signed_in()
+    asked = {"kind": "rdma", "where": "nodes", "nodes": "n0001, n0002", "device": "mlx5_0", "port": "1", "rdma_operation": "send"}
+    page = client.get("/start", params={**asked, "do": "show"}).text
+    assert "ib_send_bw -d mlx5_0 -i 1" in page
+    made = client.post("/start", data={**asked, "csrf": csrf(page), "name": "mine"})
+    assert (made.status_code, made.headers["location"]) == (303, "/runs/mine")
+    shown = client.get("/runs/mine").text
+    assert "b, which has its nodes" in shown
+    assert "/runs/mine" in client.get("/runs").text
+    assert console.actions.get("mine").spec == {
+        "rdma": {
+            "nodes": ["n0001", "n0002"], "device": "mlx5_0", "port": 1, "operation": "send", "measure": "bandwidth", "scope": "all_pairs",
+        }
+    }  # fmt: skip
+    # The same form, sent twice, is one action.
+    again = client.post("/start", data={**asked, "csrf": csrf(page), "name": "mine"})
+    assert (again.status_code, again.headers["location"]) == (303, "/runs/mine")
+    assert len(console.actions.of) == 1
+    cancelled = client.post("/runs/mine", data={"csrf": csrf(shown), "do": "cancel"})
+    assert cancelled.headers["location"] == "/runs/mine"
+    assert console.actions.get("mine").status.phase == actions.CANCELLED
+    assert client.post("/runs/mine/delete", data={"csrf": csrf(shown)}).headers["location"] == "/runs"
+    assert not console.actions.of
+    told = [json.loads(line) for line in console.audit.getvalue().splitlines()]
+    assert [(one["who"], one["what"], one["about"], one["from"], one["outcome"]) for one in told] == [
+        ("tester", "enter", "", "192.0.2.1", "done"), ("tester", "create", "mine", "192.0.2.1", "done"),
+        ("tester", "create", "mine", "192.0.2.1", "done"), ("tester", "set", "mine", "192.0.2.1", "done"),
+        ("tester", "delete", "mine", "192.0.2.1", "done"),
+    ]  # fmt: skip
+
+
+def test_a_form_that_is_wrong_keeps_what_was_typed_and_says_it_at_the_field(console: memory.Opened) -> None:
+    client = console.signed_in()
+    typed = {"kind": "rdma", "where": "nodes", "nodes": "n0001\nnobody", "device": "mlx5 <0>", "port": "one", "rdma_operation": "read"}
+    answer = client.post("/start", data={**typed, "csrf": csrf(client.get("/start").text)})
+    assert answer.status_code == 422
+    assert "n0001\nnobody</textarea>" in answer.text
+    assert 'value="mlx5 &lt;0&gt;"' in answer.text
+    assert '<option value="read" selected>' in answer.text
+    for field, said in (("nodes", "rdma.nodes[1]"), ("device", "rdma.device"), ("port", "rdma.port")):
+        assert re.search(rf'name="{field}"[^>]*aria-invalid="true" aria-describedby="wrong-{field}"', answer.text)
+        found = re.search(rf'id="wrong-{field}"><li>([^<]+)', answer.text)
+        assert found and found[1].startswith(said)
+    assert not console.actions.of
+
+
+def test_nodes_are_found_by_a_part_of_their_name_and_added_to_those_chosen(console: memory.Opened) -> None:
+    client = console.signed_in()
+    page = client.get("/start", params={"q": "n000", "nodes": "n0011", "do": "find"}).text
+    assert page.count('name="found"') == 10
+    added = client.get("/start", params=[("nodes", "n0011"), ("found", "n0001"), ("found", "n0002"), ("do", "add")])
+    assert added.status_code == 303
+    assert "n0011\nn0001\nn0002</textarea>" in client.get(added.headers["location"]).text
+    pool = client.get("/start", params={"kind": "collective", "where": "pool", "labels": "pool=p1", "do": "show"}).text
+    assert "mpirun -np RANKS" in pool or "mpirun" in pool
+    assert "Nodes: 4." in pool
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"rdma": {"nodes": ["a", "b"], "device": "mlx5_0", "port": 2, "operation": "send", "measure": "latency", "scope": "ring"}},
+        {"collective": {"pool": {"matchLabels": {"x/y": "z"}}, "library": "HCCL", "operation": "all_gather", "gpusPerNode": 4,
+                        "sizes": ["8M:1G", "1:2"]}},
+        {"stages": {"names": ["stack", "gemm"], "nodes": ["a"], "variables": {"gemm_seconds": "10"}}, "ttlSecondsAfterFinished": 60},
+    ],
+)  # fmt: skip
+def test_what_was_asked_for_can_be_asked_for_again(spec: dict[str, t.Any]) -> None:
+    assert forms.spec_of(forms.fields_of(spec)) == spec
+
+
+def test_every_problem_of_a_request_has_its_field(console: memory.Opened) -> None:
+    wrong = {
+        "rdma": {"nodes": ["n0001", "x y"], "device": "-", "port": 0, "operation": "o", "measure": "m", "scope": "s"},
+        "ttlSecondsAfterFinished": -1, "schedule": {"cron": "x", "timeZone": "y"}, "image": "i",
+    }  # fmt: skip
+    with pytest.raises(requests.RequestError) as found:
+        requests.read(wrong, requests.Limits())
+    fields = set(forms.at_fields(found.value.problems))
+    assert fields == {"nodes", "device", "port", "rdma_operation", "measure", "scope", "ttl", "cron", "zone", "image"}
+
+
+def test_the_api_does_what_its_document_says(console: memory.Opened) -> None:
+    client = console.signed_in()
+    document = client.get("/api/v1/openapi.json").json()
+    token = csrf(client.get("/start").text)
+    head = {"x-csrf-token": token}
+
+    def ask(method: str, path: str, way: str = "", **given: t.Any) -> t.Any:
+        answer = client.request(method, path, headers=head, **given)
+        told = document["paths"][way or path.partition("?")[0]][method.lower()]["responses"]
+        schema = told.get(str(answer.status_code), told["default"])["content"]["application/json"]["schema"]
+        jsonschema.validate(answer.json(), {**schema, "components": document["components"]})
+        return answer.json()
+
+    one = "/api/v1/actions/{name}"
+    made = ask("POST", "/api/v1/actions", json={"name": "x", "spec": RDMA})
+    assert made["status"]["phase"] == "Queued" and made["who"] == "tester"
+    assert ask("GET", "/api/v1/actions")["actions"] == [made]
+    assert ask("GET", "/api/v1/actions/x", one) == made
+    assert ask("PATCH", "/api/v1/actions/x", one, json={"cancel": True})["status"]["phase"] == "Cancelled"
+    assert ask("POST", "/api/v1/actions", json={"name": "x", "spec": RDMA})["error"] == "action x is there already"
+    assert ask("DELETE", "/api/v1/actions/x", one) == {}
+    assert ask("GET", "/api/v1/actions/x", one)["error"] == "action x is not there"
+    wrong = ask("POST", "/api/v1/actions", json={"spec": {"rdma": {"nodes": ["nobody", "n0001"]}}})
+    assert wrong["problems"] == [{"field": "rdma.nodes[0]", "found": "'nobody'", "expected": "a node that is there"}]
+    assert ask("POST", "/api/v1/actions", json={"spec": RDMA, "vars": {}})["problems"][0]["field"] == "vars"
+    assert ask("POST", "/api/v1/preview", json={"spec": RDMA})["command"][0] == "ib_write_bw"
+    assert ask("GET", "/api/v1/nodes?text=n0003")["count"] == 1
+    listed = ask("GET", "/api/v1/runs")["runs"]
+    assert [one["run"] for one in listed] == [runs.run_id(day) for day in (3, 2, 1)]
+    assert ask("GET", f"/api/v1/runs/{runs.run_id(3)}", "/api/v1/runs/{run}")["report"]["accepted"] is False
+    bad = ask("GET", "/api/v1/verdicts?verdict=FAIL")["verdicts"]
+    assert {(one["run"], one["subject"].split("/")[0]) for one in bad} == {(runs.run_id(3), "b")}
+    compared = ask("GET", f"/api/v1/compare?after={runs.run_id(3)}")
+    assert compared["before"] == runs.run_id(2) and compared["compared"] > 1
+    assert ask("GET", "/api/v1/runs?limit=0")["problems"][0]["field"] == "limit"
+    # Every way in is in the document, and every one that looks was tried here.
+    ways = {(door.path, door.method.lower()) for door in api.DOORS} | {("/api/v1/changes", "get")}
+    assert ways == {(path, method) for path, methods in document["paths"].items() for method in methods}
+
+
+def test_the_documents_schema_of_a_spec_takes_what_the_request_takes() -> None:
+    jsonschema.Draft202012Validator.check_schema(openapi.SPEC)
+    pool = {"collective": {"pool": {"matchLabels": {"a": "b"}}, "sizes": ["1:2"]}}
+    for spec in (RDMA, pool, {"stages": {"names": ["gemm"], "nodes": ["a"]}}):
+        requests.read(spec, requests.Limits())
+        jsonschema.validate(spec, openapi.SPEC)
+
+
+def test_a_result_shows_its_report_its_raw_files_and_stays_when_the_folder_goes(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "results"
+    for day in (1, 2):
+        runs.judged(folder, day, runs.fleet(a=670.0), acceptance_history=True)
+    client = memory.opened(folder).signed_in()
+    run = runs.run_id(1)
+    page = client.get(f"/results/{run}").text
+    assert "ACCEPTED" in page and f'src="/results/{run}/report.html"' in page
+    report = client.get(f"/results/{run}/report.html")
+    assert report.status_code == 200 and "sandbox allow-scripts;" in report.headers["content-security-policy"]
+    digest = re.search(r"/digest/([0-9a-f]{64})", page)
+    assert digest and client.get(digest[0]).headers["location"] == f"/results/{run}"
+    (folder / run).rename(tmp_path / "away")
+    later = client.get(f"/results/{run}")
+    assert later.status_code == 200
+    assert "The folder of this run is not here any more" in later.text and "bf16" in later.text
+
+
+def test_a_quick_test_that_passed_is_accepted_on_no_page(tmp_path: pathlib.Path) -> None:
+    quick = runs.measured(tmp_path, 1, runs.fleet(a=670.0), mode="quick", partial=True, not_proven=["the plateau"])
+    runs.judge(quick, acceptance_history=True)
+    client = memory.opened(tmp_path).signed_in()
+    for path in ("/history", f"/results/{quick.id}"):
+        text = client.get(path).text
+        assert "✓ QUICK TEST PASSED" in text and "ACCEPTED" not in text
+    (told,) = client.get("/api/v1/runs").json()["runs"]
+    assert (told["accepted"], told["word"]) == (False, "QUICK TEST PASSED")
+
+
+def test_history_nodes_and_compare_say_what_there_is(console: memory.Opened) -> None:
+    client = console.signed_in()
+    page = client.get("/history", params={"verdict": "FAIL"}).text
+    assert runs.run_id(3) in page and "400" in page
+    assert "expected some of" in client.get("/history", params={"verdict": "BAD"}).text
+    assert 'aria-describedby="wrong-search"' in client.get("/history", params={"since": "long ago"}).text
+    node = client.get("/node", params={"name": "b"}).text
+    assert "580.1" in node and "400" in node and "This node is not there now" in node
+    assert "n0001" in client.get("/node", params={"name": "n0001"}).text
+    assert client.get("/node", params={"name": "nobody"}).status_code == 404
+    curves = client.get("/history/curves", params={"node": "b"})
+    assert "sandbox allow-scripts;" in curves.headers["content-security-policy"] and "Plotly" in curves.text
+    assert "before, 400 now" not in client.get("/compare", params={"after": runs.run_id(3)}).text
+    assert runs.run_id(2) in client.get("/compare", params={"after": runs.run_id(3)}).text
+    assert client.get("/compare", params={"after": "20990101T000000Z-000000"}).status_code == 404
+    free = client.get("/nodes", params={"state": "free", "sort": "-free"}).text
+    assert re.findall(r'/node\?name=(n\d+)', free)[:2] == ["n0008", "n0007"]
+    assert "n0000" not in free
+
+
+def test_a_console_without_any_run_says_so(tmp_path: pathlib.Path) -> None:
+    client = memory.opened(tmp_path / "results").signed_in()
+    assert "Nothing was measured yet." in client.get("/history").text
+    assert client.get("/readyz").text == "ok\n"
+    assert client.get("/results/20260101T000000Z-0a1b2c").status_code == 404
+
+
+def test_every_page_is_there_in_every_language(console: memory.Opened) -> None:
+    client = console.signed_in()
+    def places(texts: dict[str, str]) -> dict[str, set[str]]:
+        return {name: {field for _text, field, *_ in string.Formatter().parse(text) if field} for name, text in texts.items()}
+
+    for language, texts in words.languages().items():
+        assert places(texts) == places(words.languages()["en"]), language
+        for path in ("/start", "/runs", "/history", "/nodes", "/compare", f"/results/{runs.run_id(3)}", "/node?name=b"):
+            answer = client.get(path, headers={"accept-language": language})
+            assert answer.status_code == 200 and f'<html lang="{language}">' in answer.text
+    assert 'language=ru' in client.get("/runs?lang=ru").headers["set-cookie"]
+    assert '<html lang="ru">' in client.get("/runs", headers={"accept-language": "zh"}).text
+    assert words.chosen("xx", "", "de-DE, zh-CN;q=0.8, en;q=0.5") == "zh"
+
+
+def test_who_keeps_the_actions_is_away(console: memory.Opened) -> None:
+    client = console.signed_in()
+    console.actions.away = True
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/api/v1/actions").status_code == 503
+    assert "nobody answers" in client.get("/runs").text
+    assert client.get("/node?name=b").status_code == 200
+    assert client.get("/history").status_code == 200
+
+
+def test_metrics_count_ways_and_name_nobody(console: memory.Opened) -> None:
+    client = console.signed_in()
+    client.get("/node?name=b")
+    client.get("/api/v1/actions/nothing")
+    text = client.get("/metrics").text
+    assert 'console_requests_total{method="GET",status="200",way="/node"} 1.0' in text
+    assert 'way="/api/v1/actions/{name}"' in text
+    assert "tester" not in text and "nothing" not in text
