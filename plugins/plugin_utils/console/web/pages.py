@@ -34,6 +34,8 @@ if t.TYPE_CHECKING:
 
 Record = dict[str, t.Any]
 ON_A_PAGE = 50
+# Runs of the history that stand below those asked for here.
+LATELY = 5
 NODES_ON_A_PAGE = 100
 FILES_ON_A_PAGE = 200
 # A page that a run wrote has a script of its own in it: it may do nothing here but draw itself, in a frame of this console's or alone.
@@ -128,7 +130,17 @@ def _runs(ask: Ask) -> Response:
     except actions.ActionError as error:
         wrong, page = str(error), actions.Page(())
     rows = [api.shown(one) for one in page.actions]
-    return draw(ask, "runs", rows=rows, more=page.more, wrong=wrong, sort=ask.one("sort"))
+    return draw(ask, "runs", rows=rows, more=page.more, wrong=wrong, sort=ask.one("sort"), runs=_lately(ask))
+
+
+def _lately(ask: Ask) -> list[Record]:
+    """The last runs of the history, those from a terminal among them; none where others are sought, or where it cannot be asked now."""
+    if any(ask.one(name) for name in ("text", "phase", "kind", "after")):
+        return []
+    try:
+        return ask.console.past.runs(most=LATELY)
+    except HistoryError:
+        return []
 
 
 def _action(ask: Ask) -> Response:

@@ -74,6 +74,13 @@ def test_an_action_goes_from_the_form_to_its_page(console: memory.Opened) -> Non
     ]  # fmt: skip
 
 
+def test_who_opens_the_console_sees_what_was_measured_from_a_terminal(console: memory.Opened) -> None:
+    client = console.signed_in()
+    first = client.get("/runs").text
+    assert [f"/results/{runs.run_id(day)}" in first for day in (1, 2, 3)] == [True] * 3
+    assert runs.run_id(3) not in client.get("/runs", params={"phase": "Running"}).text
+
+
 def test_a_form_that_is_wrong_keeps_what_was_typed_and_says_it_at_the_field(console: memory.Opened) -> None:
     client = console.signed_in()
     typed = {"kind": "rdma", "where": "nodes", "nodes": "n0001\nnobody", "device": "mlx5 <0>", "port": "one", "rdma_operation": "read"}
