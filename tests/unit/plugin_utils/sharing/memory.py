@@ -129,9 +129,11 @@ class Memory:
             took = self.clock - pod.made - START_S
             self.say(pod.log, "PASS")
             self.say(pod.log, f"--- {took:.2f} seconds ---")
-            pod.phase = "Succeeded"
+            pod.phase = "Failed" if "limited_fails" in self.defects and pod.quotas.get("core", 100.0) < 100 else "Succeeded"
 
     def apply(self, pod: Running, kind: str, value: float) -> None:
+        if "update_kills" in self.defects:
+            pod.phase = "Failed"
         before = pod.quotas.get(kind, 0.0 if kind == "memory" else 100.0)
         pod.quotas[kind] = value
         name = pod.wanted.name

@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 BOTH, C1, C2 = ("c1", "c2"), ("c1",), ("c2",)
 OOM = "failed(main) >= 1 or logged(main, oom) >= 1 or succeeded(main) < 1"
 MEMORY, CORE = "scheduler_logged(memory_signal) >= 1", "scheduler_logged(core_signal) >= 1"
-FALLING = "runtime(q25) > runtime(q50) > runtime(q75)"
+FALLING = "succeeded(all) == 3 and runtime(q25) > runtime(q50) > runtime(q75)"
 REFERENCE: dict[str, tuple[tuple[str, ...], set[str], str]] = {
     "FUNC-001": (BOTH, {"w2"}, "succeeded(main) == 1"),
     "FUNC-002": (BOTH, {"w2"}, "succeeded(main) == 2"),
@@ -34,7 +34,7 @@ REFERENCE: dict[str, tuple[tuple[str, ...], set[str], str]] = {
     "FUNC-006": (BOTH, {"w2"}, OOM),
     "FUNC-007": (BOTH, {"w2"}, "succeeded(main) == 1"),
     "FUNC-008": (BOTH, {"w2"}, FALLING),
-    "FUNC-009": (BOTH, {"w2"}, "runtime(low) > runtime(high)"),
+    "FUNC-009": (BOTH, {"w2"}, "succeeded(all) == 2 and runtime(low) > runtime(high)"),
     "FUNC-010": (BOTH, {"w5"}, MEMORY),
     "FUNC-011": (BOTH, {"w5"}, MEMORY),
     "FUNC-012": (BOTH, {"w5"}, CORE),

@@ -86,6 +86,8 @@ SEEN = [
     ("leak", "c1", ["LEAK-001", "LEAK-002"], ["LEAK-003", "LEAK-004"]),
     ("drain_hangs", "c1", ["FAIL-003"], ["FAIL-001"]),
     ("utilization_wrong", "c1", ["MET-006"], ["MET-002"]),
+    ("limited_fails", "c1", ["FUNC-008", "FUNC-009", "PERF-003", "PERF-004", "PERF-008"], ["FUNC-001", "PERF-002", "MET-005"]),
+    ("update_kills", "c1", ["FUNC-012", "PERF-007", "MET-005", "COMBO-006"], ["FUNC-001", "FUNC-008", "MET-004"]),
     ("pending", "c1", ["FUNC-001", "MET-004", "PERF-004"], ["MET-001"]),
 ]
 
