@@ -237,6 +237,7 @@ class Head:
         if self.chose_gid:  # for the ports of an earlier check, which may have been those of another rail
             del self.env["NCCL_IB_GID_INDEX"]
             self.chose_gid = False
+            self.warnings = [said for said in self.warnings if not said.startswith("NCCL_IB_GID_INDEX=")]
         ports = {seat.name: group.left_by(self._env_of(keys).get("NCCL_IB_HCA", ""), seat.ports) for seat in seats}
         tables = {f"{name} {p['device']}/{p['port']}": p["gids"] for name, of in ports.items() for p in of if p["link_layer"] == "Ethernet"}
         if not tables or self.env.get("NCCL_IB_DISABLE") == "1":
@@ -256,8 +257,7 @@ class Head:
             shown = "; ".join(f"{where}: {of or 'none'}" for where, of in list(good.items())[:4])
             return "no_gid", f"NCCL {'.'.join(map(str, version))} needs one GID index for all nodes and they have none in common: {shown}"
         self.env["NCCL_IB_GID_INDEX"], self.chose_gid = str(common[0]), True
-        said = f"NCCL_IB_GID_INDEX={common[0]} was set: NCCL before 2.21.5 does not find it"
-        self.warnings = [*dict.fromkeys([*self.warnings, said])]
+        self.warnings.append(f"NCCL_IB_GID_INDEX={common[0]} was set: NCCL before 2.21.5 does not find it")
         return None
 
     def _version(self, seats: list[group.Seat], op: str) -> tuple[int, ...] | None:

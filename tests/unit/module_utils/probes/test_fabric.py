@@ -125,7 +125,9 @@ def test_each_rail_has_a_gid_index_of_its_own(tmp_path: pathlib.Path) -> None:
     for rail in ("mlx5_0", "mlx5_1", "mlx5_0"):
         assert made._choose_gids(made.group.seats, "all_reduce", {"rail": rail}) is None
         found.append(made._env_of({"rail": rail})["NCCL_IB_GID_INDEX"])
-    assert found == ["3", "0", "3"] and len(made.warnings) == 2
+        assert [said.split(" was")[0] for said in made.warnings] == [f"NCCL_IB_GID_INDEX={found[-1]}"]
+    assert found == ["3", "0", "3"]
+    assert made._choose_gids(made.group.seats[:0], "all_reduce", {}) is None and not made.warnings, "none is set any more"
 
 
 def test_a_number_counts_for_a_rail_only_where_nccl_says_that_it_is_its(tmp_path: pathlib.Path) -> None:
