@@ -17,6 +17,7 @@ import urllib.parse
 
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
 
@@ -42,7 +43,7 @@ class Pushgateway(Sink):
         return None if fine else "expected the address of a Pushgateway, like http://pushgateway.example:9091"
 
     def judged(self, of: Judged, options: Options) -> None:
-        push(options["url"], str(of.plan.get("inventory") or "default"), formats.prometheus(dict(of.report)))
+        push(options["url"], inventory.of_plan(of.plan), formats.prometheus(dict(of.report)))
 
 
 def push(url: str, group: str, text: str) -> None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import platform
 import random
 import typing as t
 
-from ansible import context
 from ansible.errors import AnsibleError
 from ansible.module_utils.ansible_release import __version__ as ansible_version
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -32,6 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
     refusal,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.layers import Layers
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
@@ -211,7 +210,7 @@ class Planner:
             "schema": "plan/v1",
             "run_id": run_id,
             "created_at": utc(),
-            "inventory": inventory(),
+            "inventory": inventory.of_today(),
             "mode": "quick" if self.quick else "run",
             "chained": True,
             "collection_version": collection.version(),
@@ -237,12 +236,6 @@ class Planner:
         if reason:
             self.notes.append(f"stage {one.name}: not for {target}: {reason}")
         return reason is None
-
-
-def inventory() -> str:
-    """The inventories of this process by their last names, as `cluster` or `cluster,lab`."""
-    given = context.CLIARGS.get("inventory") or ()
-    return ",".join(os.path.basename(os.path.normpath(str(path).strip(","))) for path in given) or "default"
 
 
 def misspelt(name: str, role: Interface) -> str:

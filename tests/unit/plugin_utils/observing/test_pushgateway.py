@@ -5,11 +5,17 @@
 from __future__ import annotations
 
 import http.server
+import pathlib
 import threading
 import typing as t
 
 import pytest
+from ansible import context
+from ansible.module_utils.common.collections import ImmutableDict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing import pushgateway
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
+from harness import report_samples as samples
 
 Asked = list[tuple[str, str, bytes]]
 
@@ -47,3 +53,23 @@ def test_a_path_and_a_password_of_the_address_are_used(gateway: tuple[int, Asked
 def test_a_refusal_is_one_line(gateway: tuple[int, Asked]) -> None:
     with pytest.raises(pushgateway.PushError, match=f"the Pushgateway at 127.0.0.1:{gateway[0]} refuses the metrics: 401 who are you"):
         pushgateway.push(f"http://127.0.0.1:{gateway[0]}", "lab", "m 1\n")
+
+
+@pytest.mark.parametrize(
+    ("of_the_plan", "given", "label"),
+    [
+        ({"inventory": "lab"}, ["inventories/cluster"], "lab"),
+        ({}, ["inventories/cluster/", "more.yml,"], "cluster%2Cmore.yml"),  # an older version did not keep which
+        ({}, [], "default"),
+    ],
+)
+def test_the_series_are_those_of_the_run_s_inventory(
+    gateway: tuple[int, Asked], monkeypatch: pytest.MonkeyPatch, of_the_plan: dict[str, str], given: list[str], label: str
+) -> None:
+    port, asked = gateway
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict(inventory=tuple(given)))
+    plan, judged = samples.fleet(1, 1)
+    plan = {**{key: value for key, value in plan.items() if key != "inventory"}, **of_the_plan}
+    done = Judged(samples.RUN, pathlib.Path(), plan, t.cast(t.Any, judged), model.build(plan, t.cast(t.Any, judged)))
+    pushgateway.SINK.judged(done, {"url": f"http://me:x@127.0.0.1:{port}"})
+    assert asked[0][0] == f"/metrics/job/gpufleet_acceptance/inventory/{label}"

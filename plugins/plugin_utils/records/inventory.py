@@ -1,0 +1,25 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Of which inventory a run is, by its last name.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ansible import context
+
+
+def of_today() -> str:
+    """The inventories of this process by their last names, as `cluster` or `cluster,lab`."""
+    given = context.CLIARGS.get("inventory") or ()
+    return ",".join(os.path.basename(os.path.normpath(str(path).strip(","))) for path in given) or "default"
+
+
+def of_plan(plan: t.Mapping[str, t.Any]) -> str:
+    """That of a run's plan. A plan of an older version does not say it: whoever judges it does so with the run's own inventory."""
+    return str(plan.get("inventory") or of_today())
