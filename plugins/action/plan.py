@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import os
 import typing as t
 
 from ansible.errors import AnsiblePromptNoninteractive
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.needed import prepare as planning
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 
@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         try:
             planned, lines = planning.prepare(
-                self._task.args, self._task.play, self._loader, task_vars, controller=os.getppid(), check=self._task.check_mode
+                self._task.args, self._task.play, self._loader, task_vars, controller=driver.parent(), check=self._task.check_mode
             )
         except RunError as error:
             return {"failed": True, "msg": str(error)}

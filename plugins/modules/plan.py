@@ -25,7 +25,8 @@ options:
     type: str
     default: ""
   take_over:
-    description: Whether to go on with a run that was driven from another machine or container, where it may still live.
+    description: Whether to go on with a run that was driven from another machine or container, where it may still live. One that
+      lives on this machine is waited for a short while, and is never taken over.
     type: bool
     default: false
   stages:

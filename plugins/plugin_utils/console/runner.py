@@ -23,15 +23,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Request, written
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, write_atomically
 
 Record = t.Dict[str, t.Any]
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}\Z")
 # A run whose controller dies again and again is not begun for ever.
 MOST_BEGINS = 20
+# How long one is waited for that somebody else drives.
+DRIVEN_S = 12 * 3600.0
 # Of what a run has printed.
 TAIL_BYTES, TAIL_CHARACTERS = 65536, 600
 # What Ansible prints before the reason why it goes no further.
@@ -109,8 +112,10 @@ class Work:
             resume = (self.runner.results / run_id / "plan.json").is_file()
             if not resume:  # nothing was measured before there was a plan
                 shutil.rmtree(self.runner.results / run_id, ignore_errors=True)
+            if resume and self._run(run_id).driven() == "alive":  # by a playbook that somebody else has begun
+                return False
             self._tell(request, run_id, resume and take_over)
-            self._note(begins=self._noted().get("begins", 0) + 1, rc=None, pid=None, asked=False)
+            self._note(begins=self._noted().get("begins", 0) + 1, rc=None, pid=None, asked=False, driven_since=None)
             words = (request or _NOBODYS).argv(self.runner.inventory, str(self.folder / "variables.yml"), resume)
             with open(self.folder / "log", "ab") as log:
                 child = subprocess.Popen(
@@ -212,13 +217,27 @@ class Work:
                 report = json.loads(path.read_text(encoding="utf-8"))
                 counts = {str(name): int(count) for name, count in report["counts"].items()}
                 return Outcome(True, report["accepted"] is True, counts, str(report.get("why") or ""))
+        if self._run(run_id).driven() == "alive":
+            return self._driven(run_id)
         noted = self._noted()
         rc, begins = noted.get("rc"), noted.get("begins", 0)
-        if rc is None or rc < 0 or rc > 128 or noted.get("asked"):
+        if rc is None or rc < 0 or rc > 128 or noted.get("asked") or noted.get("driven_since"):
             if begins < MOST_BEGINS:
                 return Outcome(cut_off=True)
             return Outcome(why=f"it was begun {begins} times, and something ended it each time; see its log")
         return Outcome(why=self.tail() or f"ansible-playbook ended with status {rc} without a verdict")
+
+    def _driven(self, run_id: str) -> Outcome:
+        """Nothing of ours lives, and somebody drives the run: he is waited for, not for ever, and never is it driven twice."""
+        since = self._noted().get("driven_since")
+        if since is None:
+            self._note(driven_since=time.time())
+        elif time.time() > since + DRIVEN_S:
+            return Outcome(why=f"run {run_id} is driven by another process than the console's, since more than {DRIVEN_S / 3600:g} h")
+        return Outcome(cut_off=True)
+
+    def _run(self, run_id: str) -> Run:
+        return Run(self.runner.results, run_id)
 
     def tail(self) -> str:
         """Why it went no further, as far as its log says, in one line."""

@@ -23,7 +23,7 @@ from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, withheld
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, readable, write_atomically
@@ -93,7 +93,7 @@ class StageOnTarget:
     def __init__(self, action: t.Any, planned: dict[str, t.Any], task_vars: dict[str, t.Any], plane: str) -> None:
         self.action = action
         self.vars = task_vars
-        self.controller = os.getppid()
+        self.controller = driver.parent()
         self.acting = Run(planned["results_dir"], planned["run_id"])
         self.host = str(task_vars["inventory_hostname"])
         self.stage = str(task_vars["acceptance_stage"]["name"])

@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import typing as t
 
@@ -19,9 +20,17 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import
 OF_THE_MACHINE = "pid:[4026531836]"
 
 
+def parent() -> int:
+    """The process that began us, whether it still lives or not. Who has outlived it has another parent by then, init or what is process 1
+    of a container: that one drives nothing, and lives for ever."""
+    began = multiprocessing.parent_process()  # Ansible's workers are begun by this
+    return began.pid if began and began.pid else os.getppid()
+
+
 def of(pid: int = 0) -> str:
-    """The identity of a process, our parent's where none is given: MACHINE/BOOT/PID-NAMESPACE/PID/START."""
-    pid = pid or os.getppid()
+    """The identity of a process, our parent's where none is given: MACHINE/BOOT/PID-NAMESPACE/PID/START. That of one that is gone is
+    nobody's, and is gone for whoever asks."""
+    pid = pid or parent()
     return f"{here()}/{pid}/{process.start_time(pid) or 0}"
 
 

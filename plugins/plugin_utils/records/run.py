@@ -29,6 +29,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.lines 
 RUN_ID = re.compile(r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$")
 
 
+# How long whoever takes a run over waits for a controller that still lives.
+ENDING_S = 20.0
+
+
 class RunError(Exception):
     """A run cannot be made, opened or written; one sentence for the user."""
 
@@ -152,9 +156,15 @@ class Run:
 
     def claim(self, pid: int, take_over: bool = False) -> None:
         """Make `pid` this run's one controller. A second one is refused while it lives, and where nobody can tell, unless it is to be
-        taken over."""
+        taken over: then one that is just ending is waited for, too."""
+        mine = driver.of(pid)
+        if driver.state(mine) != "alive":
+            raise RunError(f"run {self.id}: process {pid}, which was to drive it, has ended")
+        end = time.monotonic() + (ENDING_S if take_over else 0)
+        while self.driven() == "alive" and self._driver() != mine and time.monotonic() < end:
+            time.sleep(0.2)
         held = self._driver()
-        if held and held != driver.of(pid):
+        if held and held != mine:
             how = driver.state(held)
             if how == "alive":
                 raise RunError(f"run {self.id} is still being driven by process {held.split('/')[-2]}; wait for it or end it")
@@ -164,7 +174,12 @@ class Run:
                     "where it is gone for sure, resume with -e acceptance_take_over=true"
                 )
         (self.dir / "todo").mkdir(exist_ok=True)
-        write_atomically(self.dir / "controller.json", json.dumps({"driver": driver.of(pid)}))
+        write_atomically(self.dir / "controller.json", json.dumps({"driver": mine}))
+
+    def driven(self) -> str:
+        """Whether somebody drives it, as driver.state() says it; empty where nobody ever did, or the last one was through."""
+        held = self._driver()
+        return driver.state(held) if held else ""
 
     def is_mine(self, pid: int) -> bool:
         """Whether `pid` still is the controller: a worker that outlived its own must not write into a resumed run."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import typing as t
 
@@ -12,6 +13,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Filters
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import Controller
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import Local
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 NOW = calendar.moment("2026-11-22T00:00:00Z")
 STACK = {"stages": {"names": ["stack"], "nodes": ["gpu-01"]}}
@@ -219,6 +221,26 @@ def test_the_key_of_a_run_is_no_path(tmp_path: pathlib.Path) -> None:
     for run_id in ("..", "20261122T000000Z-0a1b2c\n", "../20261122T000000Z-0a1b2c"):
         with pytest.raises(ValueError, match="id of a run"):
             runs.work("a").begin(None, run_id)
+
+
+def test_a_run_that_somebody_else_drives_is_waited_for_and_not_called_failed(tmp_path: pathlib.Path, monkeypatch: t.Any) -> None:
+    runs = runner.Runner(tmp_path / "actions", "inventory", tmp_path / "results")
+    work, run = runs.work("a"), Run(tmp_path / "results", "20261122T000000Z-0a1b2c")
+    run.make()
+    (run.dir / "plan.json").write_text("{}")
+    work.folder.mkdir()
+    (work.folder / "variables.json").write_text("{}")
+    work._note(begins=1, rc=2)  # its playbook was refused, as there was a controller
+    run.claim(os.getppid())
+    assert work.outcome(run.id).cut_off and not work.begin(None, run.id, take_over=True) and not work.alive()
+    monkeypatch.setattr(runner, "DRIVEN_S", -1.0)
+    assert not work.outcome(run.id).cut_off and "another process" in work.outcome(run.id).why, "not for ever"
+    run.release()
+    assert work.outcome(run.id).cut_off, "now its turn has come"
+    monkeypatch.setattr(runner, "program", lambda: "false")
+    assert work.begin(None, run.id, take_over=True)
+    runs.children["a"].wait()
+    assert not work.alive() and not work.outcome(run.id).cut_off, "whoever was refused for another reason has failed"
 
 
 # Whose turn it is ------------------------------------------------------------------------------------------------------------

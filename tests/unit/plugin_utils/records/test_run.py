@@ -11,9 +11,13 @@ import json
 import multiprocessing
 import os
 import pathlib
+import signal
+import subprocess
+import threading
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal, Run, RunError, file_name, readable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,6 +168,52 @@ def test_one_controller_at_a_time(run: Run) -> None:
     (run.dir / "controller.json").write_text(json.dumps({"pid": os.getpid(), "started": -1}))  # dead, its pid reused
     run.claim(1)
     assert run.is_mine(1) and not run.is_mine(os.getpid())
+
+
+def _claims(run: Run, said: t.Any, go_on: t.Any) -> None:
+    """A worker: makes the run its controller's, when that one is gone."""
+    said.send(os.getpid())
+    go_on.recv()
+    try:
+        run.claim(driver.parent())
+    except RunError as error:
+        said.send(str(error))
+    said.send((driver.parent(), os.getppid(), run.driven(), driver.state(driver.of())))
+
+
+def _controls(run: Run, said: t.Any, go_on: t.Any) -> None:
+    multiprocessing.get_context("fork").Process(target=_claims, args=(run, said, go_on)).start()
+    signal.pause()
+
+
+def test_a_worker_that_outlived_its_controller_does_not_make_the_run_init_s(run: Run) -> None:
+    fork = multiprocessing.get_context("fork")
+    (hear, said), (go_on, tell) = fork.Pipe(False), fork.Pipe(False)
+    controller = fork.Process(target=_controls, args=(run, said, go_on))
+    controller.start()
+    hear.recv()
+    controller.kill()
+    controller.join()
+    tell.send(True)
+    assert "has ended" in hear.recv()
+    parent, now, driven, state = hear.recv()
+    assert parent == controller.pid != now and driven == "" and state == "gone"
+    run.claim(os.getpid(), take_over=True)
+
+
+def test_who_takes_over_waits_for_one_that_is_ending_and_for_no_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run.ENDING_S", 5)
+    ending = subprocess.Popen(["sleep", "1"])
+    run.claim(ending.pid)
+    with pytest.raises(RunError, match="still being driven"):
+        run.claim(os.getpid())
+    threading.Thread(target=ending.wait).start()
+    run.claim(os.getpid(), take_over=True)
+    assert run.is_mine(os.getpid())
+    monkeypatch.setattr("ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run.ENDING_S", 0.3)
+    with pytest.raises(RunError, match="still being driven"):
+        run.claim(os.getppid(), take_over=True)
+    assert run.is_mine(os.getpid())
 
 
 def test_lost_hosts_and_todo_survive_odd_names(run: Run) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 import re
 import typing as t
 
@@ -23,6 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer, Group, launched, short_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
 
 OPTIONS: Object = {
@@ -119,7 +119,7 @@ class GroupAction(door.KubeAction):
             return Group(client, pods, dataclasses.replace(shape, kind=kind), new_run_id(), stage, timeout, payload.archive(), {}, head)
 
         try:
-            return launched(choice.kinds, make, os.getppid(), client.name, choice.why.append)
+            return launched(choice.kinds, make, driver.parent(), client.name, choice.why.append)
         except KubeError as error:
             if error.reason_code == "bad_spec":  # it was asked for what the API does not take
                 raise
