@@ -13,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import time
 import typing as t
 
 import pytest
 import test_kube_groups as groups
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, discovery
 from harness.namespace import roles
 from rigs import common, pytorch
 from rigs.kubernetes import build
@@ -29,6 +30,7 @@ from test_kube_ddp import CHECKS, accepted
 pytestmark = [pytest.mark.kubernetes, pytest.mark.long]
 KIND = "pytorchjob"
 ROLES = ("group", "group-job", "group-pytorchjob")
+JOBS = "/apis/kubeflow.org/v1/{}/pytorchjobs"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # As the operator's own, by a program that our image has.
 WAITS = """\
@@ -121,6 +123,18 @@ def test_a_group_of_its_pods_trains(lab: groups.Lab, operator: None, tmp_path: p
     assert {m["check"]: (m["outcome"], m["reason"]) for m in journal} == dict.fromkeys((*CHECKS, "member"), ("measured", None)) and good
     assert {m["context"].get("kube_launcher") for m in journal if m["check"] in CHECKS} == {KIND}
     lab.nothing_left()
+
+
+def test_after_kill_9_of_everything_the_next_start_removes_it(lab: groups.Lab, operator: None, tmp_path: pathlib.Path) -> None:
+    running = groups._playing(lab, tmp_path, KIND)
+    (made,) = lab.items(JOBS)
+    assert made["spec"]["runPolicy"]["activeDeadlineSeconds"] and made["spec"]["runPolicy"]["ttlSecondsAfterFinished"]
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait(60)
+    assert lab.items(JOBS)
+    assert any("of run " in said for said in cleanup.janitor(lab.api))
+    lab.nothing_left()
+    assert not lab.items(JOBS)
 
 
 def test_an_image_of_its_operators_that_nodes_cannot_have_is_no_fault_of_theirs(lab: groups.Lab, tmp_path: pathlib.Path) -> None:

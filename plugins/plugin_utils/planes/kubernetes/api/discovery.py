@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 MPIJOB, VOLCANO, PYTORCHJOB, JOB, STATEFULSET = "mpijob", "volcano", "pytorchjob", "job", "statefulset"
 AUTO = "auto"
 # The first that is there and allowed. Volcano starts all of a group or none of it; a Job ends by itself, a StatefulSet does not.
+# A PyTorchJob's rights hold those of a Job: behind that it would never be taken (docs/launchers.md says what speaks for it).
 ORDER = (MPIJOB, VOLCANO, PYTORCHJOB, JOB, STATEFULSET)
 # Launchers that the API may lack: (group, version, resource).
 SERVED = {

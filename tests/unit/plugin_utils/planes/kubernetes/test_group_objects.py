@@ -110,6 +110,23 @@ def test_workers_are_ready_when_they_can_be_entered_and_stand_apart(kind: str) -
     assert head["metadata"]["labels"]["component"] == "launcher" and worker["metadata"]["labels"]["component"] == "worker"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_killed_controller_leaves_may_be_removed_by_who_may_make_it(kind: str) -> None:
+    """By the next start, which looks for every kind; and by the cluster itself, at the deadline of the object that makes the pods."""
+    rights = {*discovery.COMMON, *discovery.RIGHTS[kind]}
+    for api, resource in group_objects.CLEANED[kind]:
+        group = api.split("/")[2] if api.startswith("/apis/") else ""
+        assert (api, resource) in cleanup.KINDS
+        assert {(verb, group, resource, "") for verb in ("create", "get", "list", "deletecollection")} <= rights, (kind, resource)
+    resources = [resource for _api, resource in cleanup.KINDS]
+    assert resources.index(group_objects.LED_BY[kind][1]) < resources.index("pods") < resources.index("configmaps"), "owners last"
+
+
+def test_a_job_behind_which_no_pytorchjob_would_ever_be_taken_comes_after_it() -> None:
+    assert set(discovery.RIGHTS["job"]) < set(discovery.RIGHTS["pytorchjob"])
+    assert discovery.ORDER.index("pytorchjob") < discovery.ORDER.index("job")
+
+
 @pytest.mark.parametrize("kind", ["job", "statefulset", "pytorchjob"])
 def test_names_and_key_of_our_own(kind: str) -> None:
     found = made(kind)
