@@ -25,7 +25,7 @@ Record = dict[str, t.Any]
 # What a judgement refuses since it is not what was written (records/integrity.py).
 CHANGED = ("tampered", "raw_changed")
 VERDICTS = "verdicts.jsonl"
-HEAD = ("accepted", "word", "why", "counts", "coverage", "created_at", "files")
+HEAD = ("accepted", "passed", "word", "why", "counts", "coverage", "created_at", "files")
 
 
 def of_judged(of: Judged) -> importing.Content:
@@ -73,9 +73,7 @@ def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.
     if f"{integrity.digest(folder, 'report.json')}  report.json\n" not in listed:
         raise HistoryError(f"{where}/report.json is not what was written".lstrip("/"))
     head = formats.head(folder / "report.json", HEAD)
-    # Older versions said of a quick test that passed that it was accepted, and the oldest had no word for it.
-    accepted = bool(head["accepted"]) and mode != "quick"
-    word = head.get("word") or model.word(mode, head["accepted"])
+    accepted, word = model.outcome(mode, head)
     digest = next(file["sha256"] for file in head["files"] if file["path"] == VERDICTS)
     if integrity.digest(folder, VERDICTS) != digest:
         raise HistoryError(f"{where}/{VERDICTS} is not what was written".lstrip("/"))

@@ -20,7 +20,7 @@ except ImportError:
 __all__ = ["sa"]  # the others of this room have it from here
 
 # The migrations in their order; a new database is made whole, by the tables below.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 
 if sa is not None:
     METADATA = sa.MetaData()
@@ -57,7 +57,7 @@ if sa is not None:
     )  # fmt: skip
 
     # `folder` is where it lies in the run's, empty for the first; the last by that name holds. `word` is what it comes to, for people:
-    # a quick test that passed is not `accepted`, and no yardstick.
+    # a quick test that passed is not `accepted`, and no yardstick, nor is a run that proved nothing of what had to be.
     judgement = _table(
         "judgement", _key("id"), _int("run_id", "run.id"), _text("folder"), _text("digest"), _text("judged_at"), _bool("accepted"),
         _text("why"), _text("counts"), _int("planned"), _int("measured"), _text("word"),

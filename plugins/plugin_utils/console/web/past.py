@@ -16,8 +16,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, machine, searching, showing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 
 Record = dict[str, t.Any]
 # Who reads a page does not wait for a writer as long as a run does.
@@ -25,9 +25,14 @@ LOCKED_S = 5.0
 ROWS = 200
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 HEAD = (
-    *("run_id", "planned_at", "created_at", "accepted", "word", "why", "partial", "simulated", "counts", "coverage", "commands"),
-    *("fingerprint", "raw", "files", "blamed", "counted"),
+    *("run_id", "planned_at", "created_at", "mode", "accepted", "passed", "word", "why", "partial", "simulated", "counts"),
+    *("coverage", "commands", "fingerprint", "raw", "files", "blamed", "counted"),
 )
+# What a report of an older version may lack.
+OF_OLDER: Record = {
+    "mode": "", "planned_at": "", "created_at": "", "why": "", "partial": False, "simulated": False, "counts": {}, "commands": [],
+    "fingerprint": "", "raw": [],
+}  # fmt: skip
 # Of a run's folder, beside what lies in raw/.
 FORMS = ("report.html", "report.json", "report.md", "report.junit.xml", "report.prom", "report.sha256", "verdicts.jsonl")
 
@@ -122,13 +127,16 @@ class Past:
         return folders[-1] if folders else None
 
     def head(self, run: str) -> Record | None:
-        """What a run's report says first; None where its folder is gone or was never judged."""
+        """What a run's report says first, whatever version wrote it; None where its folder is gone or was never judged."""
         folder = self.folder(run)
         if folder is None:
             return None
         try:
-            return formats.head(folder / "report.json", HEAD)
-        except (OSError, ValueError) as error:
+            found = {**OF_OLDER, **formats.head(folder / "report.json", HEAD)}
+            mode = found["mode"] or str(Run(self._results, run).plan().get("mode"))
+            found["accepted"], found["word"] = model.outcome(mode, found)
+            return {**found, "mode": mode}
+        except (OSError, ValueError, KeyError, RunError) as error:
             raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
 
     def file(self, run: str, name: str) -> pathlib.Path | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import shutil
 import string
 import typing as t
 
@@ -79,6 +80,31 @@ def test_who_opens_the_console_sees_what_was_measured_from_a_terminal(console: m
     first = client.get("/runs").text
     assert [f"/results/{runs.run_id(day)}" in first for day in (1, 2, 3)] == [True] * 3
     assert runs.run_id(3) not in client.get("/runs", params={"phase": "Running"}).text
+
+
+@pytest.mark.parametrize(
+    ("mode", "why", "word", "accepted", "said"),
+    [
+        ("run", "because", None, True, "ACCEPTED"),
+        ("quick", "because", None, False, "QUICK TEST PASSED"),
+        ("quick", "because", "ACCEPTED", False, "QUICK TEST PASSED"),
+        ("run", "all is fine; gates of GPU sharing: P0 not proven", "ACCEPTED", False, "PASSED, NOT PROVEN"),
+    ],
+)
+def test_a_report_of_an_older_version_is_readable_and_accepts_no_more_than_one_of_today(
+    results: pathlib.Path, tmp_path: pathlib.Path, mode: str, why: str, word: str | None, accepted: bool, said: str
+) -> None:
+    run = runs.run_id(1)
+    shutil.copytree(results / run, tmp_path / run)
+    report, plan = json.loads((tmp_path / run / "report.json").read_text()), json.loads((tmp_path / run / "plan.json").read_text())
+    old = {"run_id": run, "accepted": True, "why": why, "counts": report["counts"], **({"word": word} if word else {})}
+    (tmp_path / run / "report.json").write_text("{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in old.items()) + "\n}\n")
+    (tmp_path / run / "plan.json").write_text(json.dumps({**plan, "mode": mode}))
+    client = memory.opened(tmp_path).signed_in()
+    told = client.get(f"/api/v1/runs/{run}").json()["report"]
+    assert (told["accepted"], told["word"]) == (accepted, said)
+    page = client.get(f"/results/{run}")
+    assert page.status_code == 200 and said in page.text
 
 
 def test_a_form_that_is_wrong_keeps_what_was_typed_and_says_it_at_the_field(console: memory.Opened) -> None:

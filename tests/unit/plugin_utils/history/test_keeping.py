@@ -59,6 +59,24 @@ def test_an_older_history_is_brought_up_to_date_and_is_then_as_a_new_one(results
             assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == schema.REVISIONS[-1]
 
 
+def test_what_passed_and_was_not_proven_is_not_accepted_after_an_upgrade(results: pathlib.Path) -> None:
+    fine, gates = "all 49 planned checks on 2 nodes are acceptable", "; gates of GPU sharing: P0 not proven, P1 proven"
+    kept = [(True, fine + gates), (False, fine + gates), (False, "1 FAIL" + gates), (True, fine)]
+    with Store(url_of(results)) as store, store.writing() as connection:
+        connection.exec_driver_sql("ALTER TABLE judgement DROP COLUMN word")
+        connection.exec_driver_sql("ALTER TABLE run DROP COLUMN inventory")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
+        for day, (accepted, why) in enumerate(kept, 1):
+            connection.exec_driver_sql(
+                "UPDATE judgement SET accepted = ?, why = ? WHERE run_id = (SELECT id FROM run WHERE name = ?)",
+                (accepted, why, runs.run_id(day)),
+            )
+    with Store(url_of(results)) as store:
+        found = {run["run"]: (run["accepted"], run["word"]) for run in searching.runs(store)}
+    unproven = (False, "PASSED, NOT PROVEN")
+    assert [found[runs.run_id(day)] for day in (1, 2, 3, 4)] == [unproven, unproven, (False, "NOT ACCEPTED"), (True, "ACCEPTED")]
+
+
 def test_every_migration_is_known_in_its_order() -> None:
     from alembic.script import ScriptDirectory
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import MIGRATIONS
