@@ -68,20 +68,26 @@ def offers(system: Sharing, wanted: int) -> None:
 def test_a_system_that_is_not_installed_as_expected_is_refused_before_anything_is_made(
     rig_sharing: Clusters, tmp_path: pathlib.Path
 ) -> None:
-    changes = {"gpu_sharing_system_changes": {"devices_per_gpu": 7}, "gpu_sharing_drain_node": "kube-09"}
+    changes = {
+        "gpu_sharing_system_changes": {"devices_per_gpu": 7}, "gpu_sharing_drain_node": "kube-09", "gpu_sharing_destructive": True,
+        "gpu_sharing_guardian": "nobody",
+    }  # fmt: skip
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps(rig_sharing.inventory(**changes)))
-    extra = {"acceptance_results_dir": str(tmp_path / "results"), "cases": ["MET-001"], "scale": 0.01}
+    extra = {"acceptance_results_dir": str(tmp_path / "results"), "cases": ["MET-001", "FAIL-003"], "scale": 0.01}
     command = [*PLAYBOOK, "-i", str(inventory), "-e", json.dumps(extra)]
     foreseen = subprocess.run([*command, "--check"], cwd=ROOT, capture_output=True, text=True, timeout=RUN_LIMIT_S).stdout
     assert "REFUSED: parts of GPUs (nvshare.com/gpu): found kube-01 offers 20 with 2 GPUs" in foreseen, foreseen
     assert "gpu_sharing_drain_node: found kube-09, expected a node of the plan with shared GPUs" in foreseen
+    assert f"gpu_sharing_guardian: found service account {rig_sharing.namespace}/nobody: its pod is refused" in foreseen
+    (without,) = [line for line in foreseen.splitlines() if "REFUSED" in line and "lab-c1" in line]
+    assert "serviceaccount \"nobody\" not found" in without and "make it as files/rbac/README.md says" in without, without
     for row in ("schedulers (nvshare-scheduler)", "NVSHARE_METRICS_ENABLE", "NVSHARE_DEFAULT_GPU_MEMORY_GB", "hostPID", "NVSHARE_DEBUG"):
         assert row in foreseen
     assert not list((tmp_path / "results").glob("*"))
     folder = ran(command, tmp_path / "results")
     found = latest(folder)
-    assert [(v["verdict"], v["reason_code"]) for v in found] == [("UNKNOWN", "preflight")] * 2
+    assert [(v["verdict"], v["reason_code"]) for v in found] == [("UNKNOWN", "preflight")] * 4
     assert all("expected 7 of each GPU" in v["reason"] for v in found)
     table = (folder / "raw" / "gpu_sharing" / "lab-c2" / "preflight.txt").read_text()
     assert "NVIDIA-A800" in table and "refuses the run" in table

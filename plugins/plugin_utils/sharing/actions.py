@@ -19,6 +19,8 @@ _OF_RUNNING = ("together", "restart", "drain")
 
 _NAMED = re.compile(r"\{(\w+)\}")
 _LOOPS = ("each", "repeat")
+# What disturbs others than the case's own pods, and what takes a node.
+DISTURBING, OF_NODE = ("restart", "drain", "uncordon"), ("drain", "uncordon")
 # What a step inside of repeat may name besides parameters: the number of the round.
 ROUND = "round"
 
@@ -77,6 +79,11 @@ def beside(steps: t.Iterable[Step]) -> bool:
         looked = (verb == "sample" and "of" in taken) or (verb == "watch" and "until_ended" in taken)
         found = found or verb in _OF_RUNNING or looked or (verb in _LOOPS and beside(taken["do"]))
     return found
+
+
+def does(steps: t.Iterable[Step], verbs: t.Collection[str]) -> bool:
+    """Whether one of these is among them, in whatever loop."""
+    return any(verb in verbs or (verb in _LOOPS and does(taken["do"], verbs)) for verb, taken in map(kind_of, steps))
 
 
 def parameters(steps: t.Iterable[Step]) -> set[str]:

@@ -143,6 +143,10 @@ def _check(case: Case, where: str) -> None:
             wrong = vocabulary.problem(call) or _unmade(call, made)
             if wrong:
                 raise RunError(f"{where}: {text}: {wrong}")
+    if actions.does(case.steps, actions.DISTURBING) and not case.destructive:
+        raise RunError(f"{where}: it disturbs the cluster; expected destructive: true")
+    if actions.does(case.steps, actions.OF_NODE) and not case.node:
+        raise RunError(f"{where}: it drains a node and does not say which; expected node: drain_node or stress_node")
     for rule, _when in case.skips:
         if rule not in reasons.SKIP_RULES:
             raise RunError(f"{where}: skip: found rule {rule!r}, expected one of {', '.join(sorted(reasons.SKIP_RULES))}")

@@ -44,9 +44,21 @@ class Daemon:
 
 
 @dataclasses.dataclass(frozen=True)
+class Draining:
+    """A node that a case will cordon and drain. `lacking`: what of it we may not. `account`: as whom a pod gives the node back, namespace
+    and name, or nothing where nobody shall; `refused`: why that pod could not be, or what it might not, `unknown`: why nobody knows."""
+
+    node: str
+    lacking: t.Sequence[str] = ()
+    account: str = ""
+    refused: str = ""
+    unknown: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Facts:
     """`memory_gib`: {node: of its largest GPU, as the schedulers read it from the driver}; `answering`: the schedulers whose metrics came;
-    `asked`: {variable: the node that it names}."""
+    `asked`: {variable: the node that it names}; `draining`: what chosen cases will drain."""
 
     nodes: t.Sequence[Place]
     schedulers: t.Sequence[Daemon]
@@ -54,6 +66,7 @@ class Facts:
     memory_gib: t.Mapping[str, float]
     answering: t.Collection[str]
     asked: t.Mapping[str, str]
+    draining: t.Sequence[Draining] = ()
 
     @property
     def products(self) -> list[str]:
@@ -92,6 +105,8 @@ def rows(system: System, facts: Facts) -> list[Row]:
     if "metrics" in system.has:
         found.append(_answering(facts))
     found += [_named(name, node, facts) for name, node in facts.asked.items() if node]
+    for one in facts.draining:
+        found += [_drains(one), _guardian(one)]
     images = sorted({image for one in (*facts.schedulers, *facts.plugins) for image in one.images})
     found.append(Row("images", _some(images) or "none", "", NOTED))
     return found
@@ -199,3 +214,19 @@ def _answering(facts: Facts) -> Row:
 def _named(variable: str, node: str, facts: Facts) -> Row:
     there = {place.name for place in facts.nodes if place.offered}
     return Row(variable, node, "a node of the plan with shared GPUs", OK if node in there else WRONG)
+
+
+def _drains(of: Draining) -> Row:
+    found = f"we may not {', '.join(of.lacking)}" if of.lacking else "we may"
+    return Row(f"draining {of.node}", found, "the rights of files/rbac/sharing.yaml and sharing-drain.yaml", WRONG if of.lacking else OK)
+
+
+def _guardian(of: Draining) -> Row:
+    """Who gives the node back where we are killed."""
+    what = "gpu_sharing_guardian"
+    if not of.account:
+        return Row(what, f"none: whoever kills the run leaves {of.node} cordoned until playbooks/cleanup.yml or the next run", "", NOTED)
+    expected = f"one that may get and patch {of.node}: make it as files/rbac/README.md says, or set {what} to '' and do without"
+    if of.refused or of.unknown:
+        return Row(what, f"service account {of.account}: {of.refused or of.unknown}", expected, WRONG if of.refused else NOT_KNOWN)
+    return Row(what, f"service account {of.account}", expected, OK)

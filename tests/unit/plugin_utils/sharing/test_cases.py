@@ -223,6 +223,15 @@ def test_what_is_no_case_is_refused_in_one_sentence(tmp_path: pathlib.Path, chan
     assert words in str(caught.value) and "own.yml" in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_case_that_disturbs_says_so_and_names_its_node(tmp_path: pathlib.Path) -> None:
+    drain = [{"repeat": {"rounds": 2, "do": [{"drain": {"as": "d"}}, {"uncordon": {"as": "u"}}]}}]
+    with pytest.raises(RunError, match="it disturbs the cluster; expected destructive: true"):
+        own(tmp_path, steps=[*GOOD["cases"][0]["steps"], {"restart": {"as": "r", "what": "plugin"}}])
+    with pytest.raises(RunError, match="expected node: drain_node or stress_node"):
+        own(tmp_path, steps=[*GOOD["cases"][0]["steps"], *drain], destructive=True)
+    assert own(tmp_path, steps=[*GOOD["cases"][0]["steps"], *drain], destructive=True, node="drain_node")
+
+
 def test_cases_are_chosen_by_name_suite_and_smoke() -> None:
     all_ = cases.shipped(cases.STRICT)
     smoke = parameters.settle("c1", 1, {}).smoke

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import preflight, system
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.preflight import Daemon, Facts, Place
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.preflight import Daemon, Draining, Facts, Place
 
 NVSHARE, SLICED = system.load("nvshare"), system.load("time_slicing")
 ENV = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_DEFAULT_GPU_MEMORY_GB": "40", "NVSHARE_DEBUG": "1"}
@@ -57,6 +57,12 @@ WRONG: list[tuple[str, dict[str, t.Any], str]] = [
         "NVSHARE_DEFAULT_GPU_MEMORY_GB", {"schedulers": [daemon("a", env={"NVSHARE_METRICS_ENABLE": "1"}), daemon("b")]},
         "16 on a, whose GPU has 39.6 GiB (not set)",
     ),
+    ("draining a", {"draining": [Draining("a", ["create pods/eviction", "patch a"])]}, "we may not create pods/eviction, patch a"),
+    (
+        "gpu_sharing_guardian", {"draining": [Draining("a", (), "x/keeper", refused="it may not patch nodes")]},
+        "found service account x/keeper: it may not patch nodes, expected one that may get and patch a: make it as files/rbac/README.md "
+        "says, or set gpu_sharing_guardian to '' and do without",
+    ),
     ("gpu_sharing_drain_node", {"asked": {"gpu_sharing_drain_node": "c"}}, "found c, expected a node of the plan"),
 ]  # fmt: skip
 
@@ -73,12 +79,20 @@ def test_what_is_known_to_be_otherwise_refuses_the_run_with_its_cause(row: str, 
         ("parts of GPUs", {"nodes": [Place("a", 40, 4), Place("b", 40, None)]}),
         ("NVSHARE_METRICS_ENABLE", {"schedulers": [daemon("a"), daemon("b", env={**ENV, "NVSHARE_METRICS_ENABLE": None})]}),
         ("NVSHARE_DEFAULT_GPU_MEMORY_GB", {"memory_gib": {"a": 39.6}}),
+        ("gpu_sharing_guardian", {"draining": [Draining("a", (), "x/keeper", unknown="its rights we may not ask for")]}),
         ("NVSHARE_DEFAULT_GPU_MEMORY_GB", {"schedulers": [daemon("a"), daemon("b", env={**ENV, "NVSHARE_DEFAULT_GPU_MEMORY_GB": None})]}),
     ],
 )
 def test_what_nobody_knows_is_said_and_refuses_nothing(row: str, changes: dict[str, t.Any]) -> None:
     assert means(facts(**changes))[row] == preflight.NOT_KNOWN
     assert preflight.refusal(preflight.rows(NVSHARE, facts(**changes))) == ""
+
+
+def test_who_gives_a_drained_node_back_is_said_of_every_node_that_a_case_drains() -> None:
+    assert "gpu_sharing_guardian" not in means(facts())
+    assert means(facts(draining=[Draining("a", (), "x/keeper")]))["gpu_sharing_guardian"] == preflight.OK
+    alone = facts(draining=[Draining("a")])
+    assert means(alone)["gpu_sharing_guardian"] == preflight.NOTED and not preflight.refusal(preflight.rows(NVSHARE, alone))
 
 
 def test_of_a_system_without_schedulers_nothing_of_them_is_expected() -> None:

@@ -76,17 +76,21 @@ def _nothing_there(client: Client) -> KubeError:
 
 
 def _allowed(client: Client, namespace: str, right: Right) -> bool:
+    return may(client, namespace, right, namespace if right[2] == "namespaces" else "")
+
+
+def may(client: Client, namespace: str, right: Right, name: str = "", account: str = "") -> bool:
+    """Whether we have a right, on an object of this name where one is given, or a service account of our namespace has it. Who may ask
+    that of others is told so by a role: KubeError with status 403 where we may not."""
     verb, group, resource, sub = right
     attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
-    if namespace:
-        attributes["namespace"] = namespace
-    if resource == "namespaces":
-        attributes["name"] = namespace
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "metadata": {},
-        "spec": {"resourceAttributes": attributes},
-    }
-    answer = client.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    attributes.update({key: value for key, value in (("namespace", namespace), ("name", name)) if value})
+    asked: t.Dict[str, t.Any] = {"resourceAttributes": attributes}
+    kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
+    if account:
+        every = "system:serviceaccounts"
+        asked["user"] = f"system:serviceaccount:{client.namespace}:{account}"
+        asked["groups"] = [every, f"{every}:{client.namespace}", "system:authenticated"]
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "metadata": {}, "spec": asked}
+    answer = client.post(f"/apis/authorization.k8s.io/v1/{kind.lower()}s", review)
     return bool(answer["status"].get("allowed"))

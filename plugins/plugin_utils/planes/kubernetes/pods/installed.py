@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import SharingCluster, is_ready
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import preflight, scraped
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PLUGIN, SCHEDULER
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, conclusion, preflight, scraped
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PLUGIN, SCHEDULER, ClusterError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.settled import PREFIX, Settled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
 GIB = float(1 << 30)
+# What a guardian needs of a node, and the status of the API's no.
+GET, PATCH = (("get", "", "nodes", ""), ("patch", "", "nodes", ""))
+FORBIDDEN = 403
 
 
 def facts(client: Client, cluster: SharingCluster, asked: Settled, wanted: inventory.Wanted) -> preflight.Facts:
@@ -43,7 +47,39 @@ def facts(client: Client, cluster: SharingCluster, asked: Settled, wanted: inven
     product = str(system.expects.get("product_label", ""))
     places = [preflight.Place(node.name, node.devices, _gpus(node, system, gpus), node.labels.get(product, "")) for node in nodes]
     named = {f"{PREFIX}{name}": node for name, node in asked.nodes.items()}
-    return preflight.Facts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named)
+    draining = [_draining(client, cluster, node) for node in _drained(asked)]
+    return preflight.Facts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named, draining)
+
+
+def _drained(asked: Settled) -> list[str]:
+    """The nodes that cases will drain, those left out that are skipped beforehand."""
+    of = (asked.system, asked.cluster, asked.destructive, asked.nodes)
+    taken = [case for case in asked.cases if actions.does(case.steps, actions.OF_NODE) and conclusion.beforehand(case, *of) is None]
+    return sorted({asked.nodes[case.node] for case in taken})
+
+
+def _draining(client: Client, cluster: SharingCluster, node: str) -> preflight.Draining:
+    lacking = access.missing(client, [("create", "", "pods", "eviction")], [("list", "", "pods", "")])
+    if not access.may(client, "", PATCH, node):
+        lacking.append(f"patch node {node}")
+    account = cluster.options.guardian
+    if not account:
+        return preflight.Draining(node, lacking)
+    refused, unknown = "", ""
+    try:  # a pod as it would be, of which nothing comes: an account that is not there is refused
+        made = cluster.guardian(node, cluster.options.deadline_s)
+        client.post(cleanup.path("/api/v1", client.namespace, "pods"), made, dryRun="All", **objects.STRICT)
+        not_allowed = [verb for verb in (GET, PATCH) if not access.may(client, "", verb, node, account)]
+        refused = f"it may not {' and '.join(verb for verb, *_of in not_allowed)} nodes" if not_allowed else ""
+    except ClusterError as error:
+        unknown = error.reason
+    except KubeError as error:
+        asking = error.status == FORBIDDEN and "subjectaccessreviews" in error.reason
+        if error.status == FORBIDDEN and not asking:
+            refused = f"its pod is refused: {error.reason}"
+        else:
+            unknown = "its rights we may not ask for, files/rbac/sharing-drain.yaml lets us" if asking else error.reason
+    return preflight.Draining(node, lacking, f"{client.namespace}/{account}", refused, unknown)
 
 
 def _gpus(node: inventory.Node, system: System, counted: t.Mapping[str, int]) -> int | None:

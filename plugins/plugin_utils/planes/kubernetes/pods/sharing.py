@@ -346,8 +346,8 @@ class SharingCluster:
                     let_go |= self._evict(item["metadata"])
             time.sleep(0.5)
 
-    def _guard(self, node: str, deadline_s: float) -> None:
-        """A pod that gives the cordon back at the deadline, whatever becomes of us; there, and allowed to, before there is a cordon."""
+    def guardian(self, node: str, deadline_s: float) -> Object:
+        """A pod that gives the cordon of a node back at the deadline, whatever becomes of us."""
         name = f"{self.launch.name}-guardian-{node}"[:253]
         told = {**leases.guarded(node, self.launch.run_id), "deadline_s": deadline_s, "every_s": GUARD_EVERY_S, "began": f"{WORK}/began"}
         environment = {"GPUFLEET_GUARDED": json.dumps(told), "NVIDIA_VISIBLE_DEVICES": "void"}
@@ -366,12 +366,16 @@ class SharingCluster:
         container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
         container["volumeMounts"].append({"name": "work", "mountPath": WORK})
         spec["volumes"].append({"name": "work", "emptyDir": {}})
-        metadata = self.launch.metadata(name, "guardian", self.options.pods)
-        where = cleanup.path("/api/v1", self.namespace, "pods")
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": self.launch.metadata(name, "guardian", self.options.pods), "spec": spec}
+
+    def _guard(self, node: str, deadline_s: float) -> None:
+        """Its guardian is there, and allowed to be one, before there is a cordon."""
+        made = self.guardian(node, deadline_s)
+        where, name = cleanup.path("/api/v1", self.namespace, "pods"), made["metadata"]["name"]
         problem = f"node {node} is not cordoned, for nobody would give it back if we were killed; gpu_sharing_guardian: '' allows that"
         problem += ". Its guardian"
         try:
-            self.client.post(where, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, **objects.STRICT)
+            self.client.post(where, made, **objects.STRICT)
         except KubeError as error:
             raise KubeError(error.reason_code, f"{problem} as service account {self.options.guardian}: {error.reason}") from None
         end = time.monotonic() + BEGIN_S

@@ -105,7 +105,8 @@ def foreseen(host: str, settings: dict[str, t.Any]) -> list[str]:
     try:
         asked = settled.of(settings)
         client = connect(of_variables.connection(host, settings))
-        options = Options(asked.image, of_variables.PodSettings(), asked.deadline_s)
+        pods = of_variables.pods({**settings, f"{of_variables.PREFIX}image": asked.image})
+        options = Options(asked.image, pods, asked.deadline_s, asked.guardian)
         cluster = SharingCluster(client, asked.system, "", "gpu_sharing", options)
         table = preflight.rows(asked.system, installed.facts(client, cluster, asked, inventory.wanted(host, settings)))
     except KubeError as error:

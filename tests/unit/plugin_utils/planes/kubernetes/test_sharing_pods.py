@@ -14,6 +14,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import installed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.sharing import keeper
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import engine, system
@@ -197,6 +198,60 @@ def test_no_cordon_without_its_guardian(monkeypatch: pytest.MonkeyPatch, api: Gu
     with pytest.raises(ClusterError, match="node node is not cordoned, for nobody would give it back") as caught:
         guarded(monkeypatch, api)
     assert words in caught.value.reason and api.order == ["guardian"]
+
+
+class Reviews(Api):
+    """Lets us make a guardian or not, and says who may what: `no` are verbs that the account has not, `ours` that we have not."""
+
+    def __init__(self, refusal: KubeError | None = None, no: t.Collection[str] = (), ours: t.Collection[str] = (), asking: int = 0) -> None:
+        super().__init__(0)
+        self.refusal, self.no, self.ours, self.asking = refusal, no, ours, asking
+        self.names: list[str] = []
+
+    def post(self, path: str, body: dict[str, t.Any], **query: t.Any) -> dict[str, t.Any]:  # type: ignore[override]
+        if body["kind"] == "Pod":
+            assert query["dryRun"] == "All" and body["spec"]["serviceAccountName"] == "keeper"
+            if self.refusal:
+                raise self.refusal
+            return body
+        asked = body["spec"]["resourceAttributes"]
+        self.names += [asked["name"]] if "name" in asked else []
+        assert path.endswith(f"/{body['kind'].lower()}s")
+        if body["kind"] == "SelfSubjectAccessReview":
+            return {"status": {"allowed": asked["verb"] not in self.ours}}
+        assert body["spec"]["user"] == "system:serviceaccount:cases:keeper"
+        if self.asking:
+            raise KubeError("no_permission", "lab: subjectaccessreviews.authorization.k8s.io is forbidden", self.asking)
+        return {"status": {"allowed": asked["verb"] not in self.no}}
+
+
+ABSENT = KubeError("no_permission", 'lab: pods "g" is forbidden: error looking up service account cases/keeper: not found', 403)
+
+
+@pytest.mark.parametrize(
+    ("api", "refused", "unknown"),
+    [
+        (Reviews(), "", ""),
+        (Reviews(no=["patch"]), "it may not patch nodes", ""),
+        (Reviews(ABSENT), "its pod is refused: lab: pods \"g\" is forbidden: error looking up service account cases/keeper", ""),
+        (Reviews(asking=403), "", "its rights we may not ask for, files/rbac/sharing-drain.yaml lets us"),
+        (Reviews(KubeError("bad_spec", "lab: a webhook does not know dry runs", 400)), "", "a webhook does not know dry runs"),
+    ],
+)
+def test_before_anything_is_made_it_is_known_whether_a_guardian_could_be(api: Reviews, refused: str, unknown: str) -> None:
+    pods = settings.pods({"acceptance_kube_image": "i"})
+    cluster = SharingCluster(t.cast("t.Any", api), system.load("nvshare"), "r", "gpu_sharing", Options("i", pods, 60, "keeper"))
+    found = installed._draining(t.cast("t.Any", api), cluster, "node")
+    assert (found.account, list(found.lacking)) == ("cases/keeper", [])
+    assert refused in found.refused and bool(refused) == bool(found.refused)
+    assert unknown in found.unknown and bool(unknown) == bool(found.unknown)
+    assert set(api.names) == {"node"}  # a role may name the node that it is for
+
+
+def test_what_of_a_drain_we_may_not_is_known_before() -> None:
+    api = Reviews(ours=["patch", "create"])
+    found = installed._draining(t.cast("t.Any", api), cluster_of(api), "node")
+    assert list(found.lacking) == ["create pods/eviction", "patch node node"] and not found.account
 
 
 def test_a_log_is_that_of_the_only_container_whatever_it_is_called() -> None:
