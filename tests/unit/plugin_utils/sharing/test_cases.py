@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 import typing as t
 
 import pytest
@@ -19,6 +20,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
     system,
     vocabulary,
 )
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "tests" / "tools"))
+import sharing_cases
 
 # Of the public plan and its test code: clusters, loads, skips, and what the faithful profile holds.
 BOTH, C1, C2 = ("c1", "c2"), ("c1",), ("c2",)
@@ -162,6 +166,15 @@ def test_what_is_asserted_of_metrics_is_not_asked_of_a_system_without(case: case
     for one in case.assertions:
         if OF_METRICS & {call.word for call in expressions.calls(expressions.parse(one.that))}:
             assert "metrics" in (*case.needs, *one.needs), one.that
+
+
+def test_the_page_says_what_each_case_asserts_as_its_file_does() -> None:
+    page = sharing_cases.PAGE.read_text(encoding="utf-8")
+    assert page == sharing_cases.text(page), "python tests/tools/sharing_cases.py"
+    section = page.partition(sharing_cases.TITLE)[2].partition(sharing_cases.NEXT)[0]
+    for case in cases.shipped(cases.STRICT):
+        assert f"| {case.id} | {case.title}" in section
+        assert all(f"`{one.that}`" in section for one in case.assertions)
 
 
 def test_operation_and_sampling_are_said() -> None:
