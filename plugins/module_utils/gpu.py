@@ -72,11 +72,11 @@ def refusal(
     if expected is not None and expected != len(seen["gpus"]):
         return "error", "gpu_count", f"{len(seen['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
     if kind is not None and seen.get("kind", "nvidia") != kind:
-        reason = f"{what} are those of {WORDS[kind]}, and this node has {len(seen['gpus'])} {model(seen)}"
+        reason = f"{what}: of {WORDS[kind]} only, and this node has {len(seen['gpus'])} {model(seen)}"
         return "not_applicable", "other_accelerator", reason
     parted = [name(g) for g in seen["gpus"] if (g["mig"] or "").lower() == "enabled"]
     if parted:
-        on = f"MIG is on for {', '.join(parted) if len(parted) < len(seen['gpus']) else 'all GPUs'}: {what} of whole GPUs do not apply"
+        on = f"MIG is on for {', '.join(parted) if len(parted) < len(seen['gpus']) else 'all GPUs'}: no {what} of whole GPUs"
         if mig == "allowed":
             return "not_applicable", "mig_enabled", on
         return "error", "mig_enabled", f"{on}; switch it off, or say acceptance_mig: allowed where it is meant"

@@ -54,7 +54,8 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding; on every node its own as a member."""
     # gloo trains on the CPUs of nodes with GPUs.
     kind = {"hccl": "ascend", "auto": None}.get(params["backend"], "nvidia")
-    yield from membership.take_part(params, node, lambda here, checks: Trainer(params, node, here).measure(checks), "training", kind)
+    what = f"training with ddp_backend {params['backend']}"
+    yield from membership.take_part(params, node, lambda here, checks: Trainer(params, node, here).measure(checks), what, kind)
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
@@ -195,8 +196,8 @@ class Trainer(ByTorch):
         keys = nccl.fields(checks[0]["variant"])
         seats, absent = self.group.present(), self.group.absent()
         if len(seats) < 2:
-            said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
-            refusal: tuple[str, str] | None = ("member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {said}")
+            said = f"{len(seats)} of {len(self.group.seats)} nodes take part: {self._without(absent)}"
+            refusal: tuple[str, str] | None = ("member", said)
         else:
             refusal = self._agree(seats, keys)
         trains = "rail" not in keys
@@ -239,9 +240,8 @@ class Trainer(ByTorch):
         common.update(more)
         if absent:
             there = len(self.group.seats) - len(absent)
-            without = "; ".join(f"{name}: {why}" for name, (_code, why) in absent.items())
             rest = f"; the other {there} were measured" if not code else ""
-            said = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{rest}: {without}"
+            said = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{rest}: {self._without(absent)}"
             return observation.failed(check["check"], "member", said[:2000], **common)
         if code:
             outcome = "timeout" if code in ("timeout", "rank_hung") else "error"

@@ -135,8 +135,7 @@ class Head:
         seats = self.group.present()
         absent = self.group.absent()
         if len(seats) < self.least:
-            said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
-            yield self._failed(check, "member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {said}")
+            yield self._failed(check, "member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {self._without(absent)}")
             return
         refusal = self._agree(seats, keys) or self._choose_gids(seats, op, keys)
         if refusal:
@@ -180,14 +179,20 @@ class Head:
             common.update(metrics=nccl.metrics(read), series=nccl.series(read))
         if absent:
             there = len(self.group.seats) - len(absent)
-            without = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
             rest = f"; the other {there} were measured" if launch.outcome == "measured" else ""
-            said = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{rest}: {without}"
+            said = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{rest}: {self._without(absent)}"
             return observation.failed(check["check"], "member", said[:2000], **common)
         if launch.outcome == "measured":
             return observation.measured(check["check"], **common)
         outcome = "timeout" if launch.outcome == "timeout" else "error"
         return observation.failed(check["check"], launch.code or "tool_failed", str(launch.reason)[:2000], outcome, **common)
+
+    def _without(self, absent: dict[str, tuple[str, str]]) -> str:
+        """Who does not take part, why, and what to do about it where the group is no group."""
+        said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
+        strangers = any(code == "other_accelerator" for code, _reason in absent.values())
+        do = f"nodes with other accelerators want {self.stage}_group: '' or a group of their own"
+        return f"{do}; {said}" if strangers else said
 
     def _failed(self, check: dict[str, str], code: str, reason: str) -> Observation:
         return observation.failed(

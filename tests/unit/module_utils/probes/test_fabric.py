@@ -243,6 +243,14 @@ def test_the_gid_index(
     assert refused is None if words is None else refused and refused[0] == "no_gid" and words in refused[1]
 
 
+def test_a_group_of_two_kinds_of_accelerators_is_told_how_to_become_two(tmp_path: pathlib.Path) -> None:
+    made = head(tmp_path, count=2)
+    made.group.seats[1].problem = ("other_accelerator", "NCCL numbers: of NVIDIA GPUs only, and this node has 8 Ascend 910B3")
+    (said,) = made._check({"check": "all_reduce", "variant": "gpus=all sizes=8M:8M type=float"})
+    words = "1 of 2 nodes take part: nodes with other accelerators want nccl_fabric_group: '' or a group of their own; gpu-02: NCCL"
+    assert said["reason_code"] == "member" and said["reason"].startswith(words)
+
+
 def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
     shipped = expectations.shipped()
     plan = {"judging": {"sets": [shipped.dump()], "of": {"gpu-01": 0}}}
