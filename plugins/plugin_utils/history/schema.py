@@ -20,7 +20,7 @@ except ImportError:
 __all__ = ["sa"]  # the others of this room have it from here
 
 # The migrations in their order; a new database is made whole, by the tables below.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 
 if sa is not None:
     METADATA = sa.MetaData()
@@ -115,6 +115,8 @@ if sa is not None:
     )  # fmt: skip
     _BAD = verdict.c.verdict != "PASS"
     sa.Index("verdict_bad", verdict.c.verdict, verdict.c.judgement_id, sqlite_where=_BAD, postgresql_where=_BAD)
+    _WORSE = sa.text("regressed")
+    sa.Index("verdict_worse", verdict.c.regressed, verdict.c.judgement_id, sqlite_where=_WORSE, postgresql_where=_WORSE)
 
     # The facts of a node as JSON, compressed: what many nodes and runs share is kept once.
     sheet = _table("sheet", _key("id"), _text("digest"), sa.Column("facts", sa.LargeBinary, nullable=False), sa.UniqueConstraint("digest"))

@@ -300,6 +300,29 @@ class Narrowed(t.NamedTuple):
     most: int
     regressed: bool
 
+    @property
+    def few(self) -> bool:
+        """Whether an index has all that is asked for."""
+        return self.regressed or bool(self.words and "PASS" not in self.words)
+
+
+def _seldom(connection: sqlalchemy.Connection, judgement: int, narrowed: Narrowed) -> list[int]:
+    """The subjects of a judgement that have something of what is seldom. Asked for first and alone: SQLite then reads an index, and else
+    every verdict of the judgement."""
+    verdict = schema.verdict
+    asked = sa.select(verdict.c.subject_id).where(verdict.c.judgement_id == judgement)
+    if narrowed.regressed:
+        asked = asked.where(verdict.c.regressed == sa.true(), sa.text("verdict.regressed"))  # in the words of the index
+    else:
+        asked = asked.where(verdict.c.verdict.in_(narrowed.words), sa.text("verdict.verdict <> 'PASS'"))
+    whole = not (narrowed.regressed and narrowed.words)
+    if narrowed.checks is not None:
+        whole = whole and len(narrowed.checks) <= importing.MANY
+        asked = asked.where(verdict.c.check_id.in_(narrowed.checks)) if len(narrowed.checks) <= importing.MANY else asked
+    if narrowed.most and whole:
+        asked = asked.limit(narrowed.most)
+    return list(connection.execute(asked).scalars())
+
 
 def _rows(
     connection: sqlalchemy.Connection,
@@ -311,6 +334,8 @@ def _rows(
 ) -> t.Iterator[Record]:
     """The verdicts of one run, of some subjects or of all."""
     verdict, basis, subject, placed, word = schema.verdict, schema.basis, schema.subject, schema.placement, schema.word
+    if subjects is None and narrowed.few:
+        subjects = _seldom(connection, run["judgement_id"], narrowed)
     parts: t.Iterable[list[int] | None] = [None] if subjects is None else chunks(sorted(set(subjects)), importing.MANY)
     for part in parts:
         asked = (
@@ -334,8 +359,6 @@ def _rows(
             asked = asked.where(verdict.c.regressed)
         if narrowed.most and not too_many:
             asked = asked.limit(narrowed.most)
-        if narrowed.words and "PASS" not in narrowed.words:
-            asked = asked.where(sa.text("verdict.verdict <> 'PASS'"))  # in these words, for the index of what is no PASS
         found = [dict(row) for row in connection.execute(asked).mappings() if row["check_id"] in checks]
         ids = sorted({row["subject_id"] for row in found})
         names: dict[int, str] = {}

@@ -97,6 +97,7 @@ class _Listening:
             self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.socket.bind((address, port))
+            self.socket.listen(128)  # who is faster than we are with the link that we print waits, and is not turned away
         except (OSError, OverflowError) as error:
             raise RunError(f"port {port} on {address} cannot be had: {error}; name another one") from None
         self.port = int(self.socket.getsockname()[1])

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import pathlib
 import typing as t
 
 import pytest
+import sqlalchemy as sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, folders, searching, showing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Asked, Quantity, Subject
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
@@ -71,6 +73,35 @@ def test_a_node_is_found_by_every_name_with_the_parts_that_it_had_then(store: St
     of_a = searching.search(store, Asked(node="a", check="gemm bf16"))
     assert f"c/gpu/{runs.uuid(97)}" not in {row["subject"] for row in of_a.rows} and len(of_a.runs) == 5
     assert len(searching.search(store, Asked(node="?")).runs) == 7
+
+
+def test_what_is_seldom_is_found_by_an_index_and_is_all_that_there_is(store: Store) -> None:
+    with store.writing() as connection:
+        connection.exec_driver_sql("UPDATE verdict SET regressed = 1 WHERE judgement_id IN (2, 4) AND subject_id % 2 = 0")
+    every = searching.search(store, Asked()).rows
+    plans: list[str] = []
+
+    @sa.event.listens_for(store.engine, "before_cursor_execute")
+    def planned(_connection: t.Any, cursor: t.Any, statement: str, parameters: t.Any, *_context: t.Any) -> None:
+        if "FROM verdict" in statement:
+            plans.extend(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall())
+
+    def key(row: dict[str, t.Any]) -> tuple[str, ...]:
+        return tuple(str(row[name]) for name in ("run", "subject", "simulated", "stage", "check", "verdict", "regressed"))
+
+    for words, regressed, check in itertools.product(("", "FAIL", "fail,PASS", "WARN,FAIL"), (False, True), ("", "gemm bf16")):
+        of_check = [row for row in every if row["stage"] == "gemm" or not check]
+        of_words = [row for row in of_check if not words or row["verdict"] in words.upper().split(",")]
+        wanted = [key(row) for row in of_words if row["regressed"] or not regressed]
+        for most in (0, 1000):
+            plans.clear()
+            found = searching.found_in_runs(store, Asked(verdict=words, check=check), most, regressed)
+            assert sorted(key(row) for _run, rows in found for row in rows) == sorted(wanted)
+            if regressed or words in ("FAIL", "WARN,FAIL"):
+                index = "verdict_worse" if regressed else "verdict_bad"
+                assert not [plan for plan in plans if "PRIMARY KEY (judgement_id=?)" in plan and "subject_id" not in plan], plans
+                assert [plan for plan in plans if f"COVERING INDEX {index}" in plan]
+    assert [row for row in every if row["regressed"]] and [row for row in every if row["verdict"] == "FAIL"]
 
 
 def test_what_is_asked_is_all_that_comes(store: Store) -> None:

@@ -37,6 +37,7 @@ def tables(store: Store) -> dict[str, t.Any]:
         name: (
             [(c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(name)],
             found.get_pk_constraint(name)["constrained_columns"],
+            sorted((str(index["name"]), str(index["column_names"])) for index in found.get_indexes(name)),
         )
         for name in sorted(found.get_table_names())
     }
@@ -45,6 +46,7 @@ def tables(store: Store) -> dict[str, t.Any]:
 def test_an_older_history_is_brought_up_to_date_and_is_then_as_a_new_one(results: pathlib.Path) -> None:
     with Store(url_of(results)) as store, store.writing() as connection:
         schema.month.drop(connection)
+        connection.exec_driver_sql("DROP INDEX verdict_worse")
         connection.exec_driver_sql("ALTER TABLE verdict DROP COLUMN regressed")
         connection.exec_driver_sql("ALTER TABLE judgement DROP COLUMN word")
         connection.exec_driver_sql("ALTER TABLE run DROP COLUMN inventory")
@@ -63,6 +65,7 @@ def test_what_passed_and_was_not_proven_is_not_accepted_after_an_upgrade(results
     fine, gates = "all 49 planned checks on 2 nodes are acceptable", "; gates of GPU sharing: P0 not proven, P1 proven"
     kept = [(True, fine + gates), (False, fine + gates), (False, "1 FAIL" + gates), (True, fine)]
     with Store(url_of(results)) as store, store.writing() as connection:
+        connection.exec_driver_sql("DROP INDEX verdict_worse")
         connection.exec_driver_sql("ALTER TABLE judgement DROP COLUMN word")
         connection.exec_driver_sql("ALTER TABLE run DROP COLUMN inventory")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
