@@ -125,11 +125,16 @@ def _rows_of(plan: Record, judgement: Judgement, method: str) -> dict[Stage, lis
     telling = {name: stage for name, stage in known.items() if getattr(type(stage), method) is not getattr(Stage, method)}
     if not telling:
         return {}
-    verdicts = {key_of(verdict): verdict for verdict in judgement.verdicts if verdict["stage"] in telling}
+    told: dict[str, list[Stage]] = {}
+    for name, stage in telling.items():
+        for shown in (name, *(stage.beside if method == "sections" else ())):
+            told.setdefault(shown, []).append(stage)
+    verdicts = {key_of(verdict): verdict for verdict in judgement.verdicts if verdict["stage"] in told}
     of: dict[Stage, list[tuple[Record, Record]]] = {}
-    for key in (key_of(item) for item in plan["items"] if item["stage"] in telling):
+    for key in (key_of(item) for item in plan["items"] if item["stage"] in told):
         if key in verdicts and key in judgement.deciding:
-            of.setdefault(telling[key.stage], []).append((verdicts[key], judgement.deciding[key]))
+            for stage in told[key.stage]:
+                of.setdefault(stage, []).append((verdicts[key], judgement.deciding[key]))
     return of
 
 

@@ -86,6 +86,8 @@ class Stage:
     not_proven: str = ""
     # Variables that it has besides those of its role, which may say them otherwise: {name behind NAME_: argument spec with a default}.
     variables: t.Mapping[str, Record] = {}
+    # Other stages whose numbers its `sections` show beside its own.
+    beside: tuple[str, ...] = ()
     # The code that runs on the nodes, where it is not a file of this collection's probes/: a path.
     probe: str = ""
 
@@ -149,9 +151,9 @@ class Stage:
 
     def sections(self, rows: list[tuple[Record, Record]]) -> list[Record]:
         """What the report says of it besides its checks, as tables {"title", "said" (lines), "columns", "rows"}; `rows` are its verdicts,
-        each with the measurement that decided. "charts", where a table has any: {"of" (whose it is), "verdict", "simulated", "title", "x",
-        "y" (what is along the axes), "curves" ({"name", "x", "y"}; "dots" without a line, "bars", or "expected", which was not measured),
-        "moments" ([x, words])}."""
+        each with the measurement that decided, and those of the stages `beside` it. "charts", where a table has any: {"of" (whose it is),
+        "verdict", "simulated", "title", "x", "y" (what is along the axes), "curves" ({"name", "x", "y"}; "dots" without a line, "bars", or
+        "expected", which was not measured), "moments" ([x, words])}."""
         return []
 
     def files(self, run_id: str, rows: list[tuple[Record, Record]]) -> dict[str, str]:
