@@ -187,7 +187,9 @@ class SharingCluster:
 
     def _job(self, wanted: Wanted) -> Object:
         template = {"metadata": self._metadata(wanted, named=False), "spec": self._spec(wanted)}
-        spec = {"backoffLimit": AGAIN, "podReplacementPolicy": "Failed", "template": template}
+        # At the deadline of a pod its Job would make another one.
+        ends = max(1, int(self.options.deadline_s))
+        spec = {"backoffLimit": AGAIN, "podReplacementPolicy": "Failed", "activeDeadlineSeconds": ends, "template": template}
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": self._metadata(wanted), "spec": spec}
 
     def _listed(self, resource: str) -> list[Object]:

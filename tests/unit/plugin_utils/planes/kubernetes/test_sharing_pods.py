@@ -101,6 +101,11 @@ def test_a_pod_is_pinned_by_the_name_of_its_node() -> None:
     assert spec["affinity"]["nodeAffinity"] == {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
 
 
+def test_a_job_ends_at_the_deadline_and_makes_no_pod_after_it() -> None:
+    spec = cluster_of(Api(0))._job(Wanted("a", "main", "w2", {}, {}, job=True))["spec"]
+    assert spec["activeDeadlineSeconds"] == spec["template"]["spec"]["activeDeadlineSeconds"] == 60
+
+
 def drained(monkeypatch: pytest.MonkeyPatch, api: Api, timeout: float = 30.0) -> bool | None:
     monkeypatch.setattr(leases, "cordon", lambda *_args: None)
     cluster = cluster_of(api)
