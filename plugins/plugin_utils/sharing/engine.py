@@ -61,6 +61,8 @@ DMON = dmon.command(10)
 TOOL_S = 30.0
 # Of fewer seconds no median is worth anything.
 LEAST_BUSY_S = 3
+# Of how many changes the schedulers may write when the next one is made, and how far clocks of nodes are off when a log is asked for.
+RECENT, LATE_S = 2, 15.0
 # Bytes of a number of the workloads' matrices.
 ELEMENT = 4
 
@@ -322,6 +324,7 @@ class Run:
         if kind not in self.system.annotations:
             raise Stopped(f"system {self.system.name} cannot change the {kind} quota of a pod that runs")
         value = quantities.number_of(taken[kind])
+        self._noted()
         pods = self._live(taken["group"])
         before = {getattr(pod, kind) for pod in pods}
         marks = {pod.name: self._mark(self.cluster.log(pod.known, 1)) for pod in pods}
@@ -335,6 +338,18 @@ class Run:
         self.evidence.changes[change.name] = change
         if taken.get("observe"):
             self._observed(change, taken)
+
+    def _noted(self) -> None:
+        """What the schedulers have written of the changes before: a kubelet keeps only the end of a log, and in the hours of a soak they
+        write more than that."""
+        late = [one for one in list(self.evidence.changes.values())[-RECENT:] if len(one.written) < len(self._live(one.group))]
+        if not late:
+            return
+        since = self._at() - min(one.at for one in late) + LATE_S
+        for daemon in self.cluster.daemons(SCHEDULER):
+            log = lines.lines_of(self.cluster.daemon_log(daemon.name, since_s=since) or [])
+            for one in late:
+                one.written |= vocabulary.written(self.evidence, one, daemon.name, log)
 
     @staticmethod
     def _mark(log: list[str] | None) -> str | None:
@@ -499,7 +514,8 @@ class Run:
             self.evidence.done[taken["as"]] = unknown if self.prometheus else nobody
             return
         ask, label, mine = self.prometheus, self.system.labels, self._live(taken["group"])
-        about = {(label["gpu"], gpu) for gpu in self._known(mine).values()} | {(label["pod"], pod.known) for pod in mine}
+        gpus = {(label["gpu"], gpu) for gpu in self._known(mine).values()}
+        clients = self._clients(mine)
         said: list[str] = []
 
         def raised() -> bool:
@@ -509,12 +525,19 @@ class Run:
                 said[:] = [str(error)]
                 return False
             said.clear()
-            # What holds for another pod on the same GPU is not about this one.
-            others = (one for one in held if label["pod"] not in one or (label["pod"], one[label["pod"]]) in about)
-            return any(about & set(one.items()) for one in others)
+            # What holds for another pod on the same GPU is not about this one, nor what held for one of the same name that is gone.
+            return any(
+                any(_alike(one, client) for client in clients) if label["pod"] in one else bool(gpus & set(one.items())) for one in held
+            )
 
         met = self._until(raised, self.parameters.numbers["alert_timeout_s"])
         self.evidence.done[taken["as"]] = met or (said[0] if said else False)
+
+    def _clients(self, mine: t.Sequence[Pod]) -> list[t.Mapping[str, str]]:
+        """The labels by which the schedulers know these pods now."""
+        label, names = self.system.labels["pod"], {pod.known for pod in mine}
+        seen = (scrape.exposition for scrape in self._scraped("", {"client_info"}).scrapes if scrape.exposition)
+        return [one.labels for exposition in seen for one in exposition.series if one.labels.get(label) in names]
 
     # The system ----------------------------------------------------------------------------------------------------
 
@@ -595,3 +618,8 @@ class Run:
             left = self.cluster.remove(names, self.parameters.numbers["delete_timeout_s"]) if names else []
         if left:
             raise ClusterError("timeout", f"pods of {self.case.id} are still being deleted: {', '.join(left[:5])}")
+
+
+def _alike(one: t.Mapping[str, str], other: t.Mapping[str, str]) -> bool:
+    """Whether what both have labels for is the same."""
+    return all(other.get(name, value) == value for name, value in one.items())

@@ -95,7 +95,7 @@ class Sample:
 class Change:
     """A quota that was changed while pods ran. `marks` has, of each log that could tell of it, the time of the last line before it;
     `seen_s` how long it took until the metrics of every pod said it, None where they never did; `settled` has, of each pod's log, the
-    time of the last line before they said it."""
+    time of the last line before they said it; `written` are the pods of which a scheduler had written it before the next change."""
 
     name: str
     group: str
@@ -106,6 +106,7 @@ class Change:
     marks: dict[str, str] = dataclasses.field(default_factory=dict)
     seen_s: float | None = None
     settled: dict[str, str] = dataclasses.field(default_factory=dict)
+    written: set[str] = dataclasses.field(default_factory=set)
 
     def since(self, pod: str) -> str | None:
         """From when on what this pod does is what the change came to; None where nobody knows."""

@@ -281,14 +281,24 @@ def _plain(number: float | None) -> str:
 def transitions(evidence: Evidence, change: str) -> Value:
     """For how many pods a scheduler wrote, after the change, that their quota went from the old value to the new one."""
     made = _change(evidence, change)
-    logs = _schedulers_logs(evidence)
-    found = 0
+    mine = {pod.name for pod in _pods(evidence, made.group)}
+    found = mine & made.written
+    if found != mine:
+        found = found.union(*(written(evidence, made, name, log) for name, log in _schedulers_logs(evidence).items()))
+    return float(len(found))
+
+
+def written(evidence: Evidence, made: Change, scheduler: str, log: t.Sequence[lines.Line]) -> set[str]:
+    """The pods of a change of which this scheduler's log says so behind what stood there before it."""
+    if scheduler not in made.marks:
+        return set()
+    behind = lines.after(log, made.marks[scheduler])
+    found = set()
     for pod in _pods(evidence, made.group):
         pattern = evidence.system.pattern(f"{made.kind}_changed", namespace=pod.namespace, pod=pod.known, value=_plain(made.value))
-        pattern = pattern.replace("{before}", _plain(made.before))
-        marked = [lines.after(log, made.marks[name]) for name, log in logs.items() if name in made.marks]
-        found += any(lines.matching(log, pattern) for log in marked)
-    return float(found)
+        if lines.matching(behind, pattern.replace("{before}", _plain(made.before))):
+            found.add(pod.name)
+    return found
 
 
 @word(CHANGE)
@@ -468,13 +478,15 @@ def driver_gap(evidence: Evidence, sample: str, name: str, group: str) -> Value:
     return max(abs(100 * statistics.median(seen) - statistics.median(busy[node][index])) for (node, index), seen in found.items())
 
 
-@word(SAMPLE, METRIC, METRIC)
-def peak_ratio(evidence: Evidence, sample: str, name: str, whole: str) -> Value:
-    """The highest ratio of two metrics on one GPU in a watch."""
+@word(SAMPLE, METRIC, METRIC, GROUP, optional=1)
+def peak_ratio(evidence: Evidence, sample: str, name: str, whole: str, group: str = "") -> Value:
+    """The highest ratio of two metrics on one GPU in a watch; where a group is named, among the GPUs that its pods have."""
     label = evidence.system.labels["gpu"]
     found = array.array("d")
-    for look in _samples(evidence, sample):
-        of = {one.labels.get(label): one.value for one in _some(evidence, look, whole)}
+    looks = _samples(evidence, sample)
+    mine = {gpu for look in looks for seen in (_gpus_of(evidence, look, group).values() if group else ()) for gpu in seen}
+    for look in looks:
+        of = {one.labels.get(label): one.value for one in _some(evidence, look, whole) if not group or one.labels.get(label) in mine}
         found.extend(one.value / of[one.labels.get(label)] for one in _some(evidence, look, name) if of.get(one.labels.get(label)))
     if not found:
         raise Absent(f"watch {sample}: {name} and {whole} are not there together for any GPU")

@@ -18,6 +18,8 @@ GIB = 1 << 30
 START_S, WATCH_S = 2.0, 4.0
 # Iterations of small matrices per second with a whole GPU.
 SPEED = 400.0
+# Lines of a log that a kubelet keeps where it keeps only the end.
+KEPT = 6
 EPOCH = datetime.datetime(2026, 2, 17, tzinfo=datetime.UTC)
 
 
@@ -121,6 +123,7 @@ class Memory:
                 asked = pod.env("ALLOCATE_BYTES", 0)
                 if asked:
                     refused = pod.bytes + asked > pod.quotas.get("memory", 1e18) and "lower_ignored" not in self.defects
+                    refused = refused or "new_refused" in self.defects
                     self.say(pod.log, f"[{tag}][ALLOCATION_PROBE] elapsed={since:.1f}s bytes=1 {'refused: oom' if refused else 'granted'}")
             over = self.clock - pod.made - START_S >= pod.env("DURATION_S", 300)
         else:
@@ -187,7 +190,8 @@ class Memory:
         return [Daemon(f"{what}-{node}", node, self.restarts) for node in self.nodes]
 
     def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
-        return self.logs[pod.partition("-")[2]][-tail if tail else 0 :]
+        log = self.logs[pod.partition("-")[2]][-KEPT if "logs_end" in self.defects else 0 :]
+        return log[-tail if tail else 0 :]
 
     def ask(self, scheduler: str, path: str) -> Answer:
         node = scheduler.partition("-")[2]
@@ -204,6 +208,8 @@ class Memory:
         for gpu in range(self.gpus):
             here = [pod for pod in mine if pod.gpu == gpu]
             used = 4e8 + sum(pod.bytes for pod in here)
+            if "full_elsewhere" in self.defects:
+                used = 4e8 if here else self.memory
             labels = f'{{gpu_uuid="GPU-{node}-{gpu}",gpu_index="{gpu}"}}'
             values = {
                 "info": 1, "memory_total_bytes": self.memory, "memory_used_bytes": min(used, self.memory),
@@ -216,7 +222,8 @@ class Memory:
             together = sum(other.quotas.get("core", 100.0) for other in mine if other.gpu == pod.gpu)
             values = {
                 "info": 1, "managed_allocated_bytes": pod.bytes, "nvml_used_bytes": pod.bytes, "memory_quota_bytes": memory,
-                "core_quota_config_percent": core, "core_quota_effective_percent": core * 100 / max(100.0, together),
+                "core_quota_config_percent": core,
+                "core_quota_effective_percent": 1.0 if "effective_wrong" in self.defects else core * 100 / max(100.0, together),
                 "core_window_usage_ms": 1, "core_window_limit_ms": 1, "throttled": 0.95 if core < 100 else 0.0,
                 "memory_quota_exceeded": float(bool(memory) and pod.bytes > memory),
             }  # fmt: skip

@@ -88,6 +88,9 @@ SEEN = [
     ("utilization_wrong", "c1", ["MET-006"], ["MET-002"]),
     ("limited_fails", "c1", ["FUNC-008", "FUNC-009", "PERF-003", "PERF-004", "PERF-008"], ["FUNC-001", "PERF-002", "MET-005"]),
     ("update_kills", "c1", ["FUNC-012", "PERF-007", "MET-005", "COMBO-006"], ["FUNC-001", "FUNC-008", "MET-004"]),
+    ("new_refused", "c1", ["FUNC-011"], ["FUNC-010"]),
+    ("effective_wrong", "c1", ["COMBO-003"], ["MET-004"]),
+    ("full_elsewhere", "c1", ["MET-008"], ["MET-004"]),
     ("pending", "c1", ["FUNC-001", "MET-004", "PERF-004"], ["MET-001"]),
 ]
 
@@ -221,11 +224,14 @@ def test_a_prometheus_is_asked_whether_alerts_would_be_raised_of_these_pods() ->
 
     def ask(expression: str) -> alerts.Held:
         held.append(expression)
-        return of
+        return of[:1] if "throttled" in expression else of[1:]
 
     found, _of = asked(ask)
     assert (found.status, found.cause) == (conclusion.PASS, "all 6 assertions hold")
     assert set(held) == {alerts.conditions(SYSTEM)[name] for name in ("GpuSharingMemoryFull", "GpuSharingThrottled")}
+    of[0]["client_id"] = "of-a-pod-of-that-name-in-a-run-before"
+    found, _of = asked(ask)
+    assert found.status == conclusion.FAIL and found.cause.startswith("Prometheus would raise no alert for a throttled pod: ")
     of[:] = [{**one, "pod": "somebody-elses"} for one in of]
     found, _of = asked(ask)
     assert found.status == conclusion.FAIL and found.cause.startswith("Prometheus would raise no alert for a full GPU: ")
@@ -251,6 +257,14 @@ def test_alerts_of_a_system_under_another_prefix_are_about_its_metrics() -> None
     with pytest.raises(RunError, match="found a user or a password") as refused:
         alerts.asker("http://us:hidden@prometheus.example:9090")
     assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["STAB-003", "STAB-004"])
+def test_a_log_of_which_a_kubelet_keeps_only_the_end_is_read_before_the_rest_is_gone(name: str) -> None:
+    """With debug output a scheduler writes more in hours than that."""
+    found, of, _kept = ran(case_of(name), "c1", defects=["logs_end"])
+    assert max(map(len, of.logs.values())) > 3 * len(of.daemon_log("scheduler-node-0"))
+    assert (found.status, found.cause if found.status != conclusion.PASS else "") == (conclusion.PASS, "")
 
 
 def test_everything_that_was_collected_is_kept() -> None:
