@@ -10,6 +10,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
+import datetime
 import json
 import typing as t
 
@@ -34,10 +35,11 @@ def files(run_id: str, rows: t.Sequence[tuple[Record, Record]], gates: t.Sequenc
         suites[host, suite].append(status)
         reason = " ".join(str(verdict["reason"]).split())
         logs = record["context"].get("artifacts", "")
+        ended = _ended(record)
         summary.append("\t".join((host, suite, str(case.get("id")), status, reason, logs)))
         result = {
             "run_id": run_id, "cluster": host, "suite": suite, "case_id": case.get("id"), "status": status, "summary": reason,
-            "start_time": record["started_at"], "duration_s": record["duration_s"], "reason": reason,
+            "start_time": record["started_at"], "end_time": ended, "duration_s": record["duration_s"], "reason": reason,
             "metrics": {name: one["value"] for name, one in record["metrics"].items()}, "profile": case.get("profile"),
             "scale": record["context"].get("scale"), "attempt": record["attempt"], "simulated": record["simulated"],
             "expressions": case.get("expressions", []), "artifacts": logs,
@@ -46,9 +48,10 @@ def files(run_id: str, rows: t.Sequence[tuple[Record, Record]], gates: t.Sequenc
         found[f"{where}/analysis.txt"] = analysis(status, reason, case)
         found[f"{where}/metrics.env"] = "".join(f"{name}={one['value']}\n" for name, one in record["metrics"].items())
         found[f"{where}/meta.env"] = (
-            f"RUN_ID={run_id}\nCLUSTER={host}\nSUITE={suite}\nCASE_ID={case.get('id')}\nSTART_TIME_RFC3339={record['started_at']}\n"
-            f"STATUS={status}\n"
+            f"RUN_ID={run_id}\nCLUSTER={host}\nSUITE={suite}\nCASE_ID={case.get('id')}\nSTART_TIME={_plain(record['started_at'])}\n"
+            f"START_TIME_RFC3339={record['started_at']}\nEND_TIME={_plain(ended)}\nSTATUS={status}\nSUMMARY={reason}\n"
         )
+        found[f"{where}/analysis.env"] = f"STATUS={status}\nSUMMARY={reason}\nDURATION_SEC={int(record['duration_s'])}\n"
     found["case-summary.tsv"] = "\n".join(summary) + "\n"
     lines = ["cluster\tsuite\tselector\tstatus"]
     lines += [f"{host}\t{suite}\tall\t{_worst(statuses)}" for (host, suite), statuses in suites.items()]
@@ -56,6 +59,16 @@ def files(run_id: str, rows: t.Sequence[tuple[Record, Record]], gates: t.Sequenc
     found["issues.tsv"] = issues(gates)
     found["baseline.json"] = snapshot(run_id, rows)
     return found
+
+
+def _ended(record: Record) -> str:
+    began = datetime.datetime.fromisoformat(record["started_at"].replace("Z", "+00:00"))
+    return (began + datetime.timedelta(seconds=float(record["duration_s"] or 0))).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _plain(moment: str) -> str:
+    """A time as the public code writes it."""
+    return moment.replace("T", " ").rstrip("Z")
 
 
 def analysis(status: str, reason: str, case: Record) -> str:

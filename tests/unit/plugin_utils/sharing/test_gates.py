@@ -96,6 +96,10 @@ def test_the_archive_has_the_names_and_fields_of_the_public_code() -> None:
     assert found["run-summary.tsv"].splitlines()[1:] == ["lab\tfunctional\tall\tPASS", "lab\tcombination\tall\tSKIP"]
     read = json.loads(found["lab/functional/FUNC-001/result.json"])
     assert {"run_id", "cluster", "suite", "case_id", "status", "summary", "start_time", "reason", "metrics"} <= set(read)
+    assert read["end_time"] == "2026-02-17T10:00:03Z"
+    meta = dict(line.split("=", 1) for line in found["lab/functional/FUNC-001/meta.env"].splitlines())
+    assert (meta["START_TIME"], meta["END_TIME"], meta["SUMMARY"]) == ("2026-02-17 10:00:00", "2026-02-17 10:00:03", "all is well")
+    assert found["lab/functional/FUNC-001/analysis.env"] == "STATUS=PASS\nSUMMARY=all is well\nDURATION_SEC=3\n"
     assert "runtime(main)=41.5 > 0: holds" in found["lab/functional/FUNC-001/analysis.txt"]
     assert json.loads(found["baseline.json"])["cases"]["lab FUNC-001"]["metrics"]["runtime"]["value"] == 41.5
 
