@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Figure `ddp`: a whole run of the stage over hosts, plan, verdict and report included, against what its agents took in that very run:
-real torchrun and PyTorch over gloo, one rank on each host of the rig.
+"""Figure `ddp`: the stage over hosts, from the written plan to the last measurement that is kept, against what the slowest of its agents
+says that it took in that very run: real torchrun and PyTorch over gloo, one rank on each host of the rig. The whole run, from the
+command to its exit status, is shown beside it.
 
 Prints one JSON line. Wants root, as the rig does.
 """
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing as t
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
@@ -40,8 +42,19 @@ def variables(results: str, steps: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def once(fleet: Fleet, steps: int) -> tuple[float, float]:
-    """Seconds of the whole run, and of its agents from the first one's start to the last one's end."""
+class Seconds(t.NamedTuple):
+    """Of one run: the stage, the slowest agent, the whole command."""
+
+    stage: float
+    agent: float
+    run: float
+
+    @property
+    def share(self) -> float:
+        return self.stage / (FACTOR * self.agent + MORE_S)
+
+
+def once(fleet: Fleet, steps: int) -> Seconds:
     with tempfile.TemporaryDirectory(prefix="gb", ignore_cleanup_errors=True) as folder:
         argv = [str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "acceptance.yml", "-i", str(fleet.inventory)]
         began = time.monotonic()
@@ -50,11 +63,19 @@ def once(fleet: Fleet, steps: int) -> tuple[float, float]:
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
         took = time.monotonic() - began
-        lines = [json.loads(line) for path in pathlib.Path(folder).glob("*/journal.jsonl") for line in path.read_text().splitlines()]
-    group = [one for one in lines if one["subject"]["kind"] == "group"]
-    if not group or {one["outcome"] for one in group} != {"measured"}:
-        raise SystemExit(f"not measured: {done.stdout[-3000:]}")
-    return took, max(one["duration_s"] for one in group)
+        plans = [*pathlib.Path(folder).glob("*/plan.json")]
+        if not plans:
+            raise SystemExit(f"not planned: {done.stdout[-3000:]}")
+        run = plans[0].parent
+        lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+        group = [one for one in lines if one["subject"]["kind"] == "group"]
+        if not group or {one["outcome"] for one in group} != {"measured"}:
+            raise SystemExit(f"not measured: {done.stdout[-3000:]}")
+        said = [json.loads(line) for line in (run / group[0]["raw"]).read_text().splitlines() if line.startswith('{"kind":"agent"')]
+        if len(said) != len(fleet.hosts):
+            raise SystemExit(f"{len(said)} of {len(fleet.hosts)} agents say how long they took")
+        stage = (run / "journal.jsonl").stat().st_mtime - plans[0].stat().st_mtime
+        return Seconds(stage, max(one["seconds"] for one in said), took)
 
 
 def main() -> None:
@@ -67,16 +88,22 @@ def main() -> None:
     fleet = Fleet.reserve()
     try:
         fleet.up(asked.hosts)
-        for host in fleet.hosts:  # a resolver that is not there costs ten seconds for each connection
+        for number, host in enumerate(fleet.hosts, 1):
+            nodes.planted(fleet.plant(host), number, gpus=1)
+            # A resolver that is not there costs ten seconds for each connection.
             fleet.inside(host, "sh", "-c", "echo nameserver 127.0.0.1 > /etc/resolv.conf")
-        once(fleet, 10)  # warm
-        pairs = [once(fleet, asked.steps) for _ in range(asked.rounds)]
+        once(fleet, 20)  # warm
+        found = [once(fleet, asked.steps) for _ in range(asked.rounds)]
     finally:
         fleet.down()
-    took, agents = sorted(pairs, key=lambda pair: pair[0] / (FACTOR * pair[1] + MORE_S))[len(pairs) // 2]
+    print(f"{'stage s':>8} {'agent s':>8} {'whole run s':>12} {'of what it may':>15}", file=sys.stderr)
+    for one in found:
+        print(f"{one.stage:>8.1f} {one.agent:>8.1f} {one.run:>12.1f} {one.share:>15.2f}", file=sys.stderr)
+    middle = sorted(found, key=lambda one: one.share)[len(found) // 2]
     line = {
-        "figure": "ddp", "value": round(took, 2), "unit": "s", "goal": f"<= {FACTOR:.2f} x agents + {MORE_S:.0f} s",
-        "compared_with": f"the agents themselves on {asked.hosts} hosts: {agents:.2f} s", "holds": took <= FACTOR * agents + MORE_S,
+        "figure": "ddp", "value": round(middle.stage, 2), "unit": "s", "goal": f"<= {FACTOR:.2f} x the slowest agent + {MORE_S:.0f} s",
+        "compared_with": f"the slowest agent of {asked.hosts} hosts: {middle.agent:.2f} s; the whole run took {middle.run:.2f} s",
+        "holds": middle.share <= 1,
     }  # fmt: skip
     print(json.dumps(line), flush=True)
 

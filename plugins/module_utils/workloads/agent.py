@@ -93,6 +93,7 @@ class Agent:
     """
 
     def __init__(self, order: Record) -> None:
+        self.began = time.monotonic()
         self.order = order
         self.number = int(os.environ["NODE_RANK"])
         self.nodes: t.List[str] = order["nodes"]
@@ -209,7 +210,7 @@ class Agent:
         except Exception as error:
             say(kind="fault", node=self.name, by="torchrun", code=code_of(error, "rendezvous"), reason=f"{self.name}: {words(error)}")
             return 1
-        say(kind="agent", node=self.name)
+        say(kind="agent", node=self.name, seconds=round(time.monotonic() - self.began, 2))
         return 0
 
 
