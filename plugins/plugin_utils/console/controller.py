@@ -88,6 +88,10 @@ class Controller:
         self.clock = clock
         # When a run was asked to end; a controller that comes later asks again.
         self._asked: t.Dict[str, float] = {}
+        # Thousands wait, and are looked at each time: what came of the same as now is not worked out again.
+        self._limits: Limits | None = None
+        self._requests: t.Dict[str, t.Tuple[t.Mapping[str, t.Any], Request]] = {}
+        self._nothing_new: t.Dict[str, t.Tuple[t.Any, ...]] = {}
 
     def run(self, stopped: t.Callable[[], bool]) -> None:
         """Until it is stopped. What runs is left running, by whoever leads; who leads no longer ends it, for another goes on with it."""
@@ -116,6 +120,7 @@ class Controller:
         every = self.keeper.kept()
         nodes = self.keeper.known()
         limits = self.keeper.limits(nodes)
+        self._forget_what_has_changed(every, limits)
         candidates: t.List[t.Tuple[Kept, Request]] = []
         claims: t.List[queue.Claim] = []
         for kept in every:
@@ -137,6 +142,22 @@ class Controller:
             with _skipped(kept):
                 self._start(kept, request) if turn.go else self._wait(kept, request, turn)
         self._sweep_folders(every)
+
+    def _forget_what_has_changed(self, every: t.Sequence[Kept], limits: Limits) -> None:
+        if limits != self._limits:
+            self._limits = limits
+            self._requests.clear()
+        for remembered in (self._requests, self._nothing_new):
+            if len(remembered) > 2 * len(every) + 100:  # of those that are no more
+                remembered.clear()
+
+    def _read(self, action: Action, limits: Limits) -> Request:
+        """What an action asks for. RequestError says what is wrong with it."""
+        spec, request = self._requests.get(action.uid, (None, None))
+        if request is None or spec != action.spec:
+            request = read(action.spec, limits, action.namespace)
+            self._requests[action.uid] = action.spec, request
+        return request
 
     def _claim(self, kept: Kept, nodes: t.Collection[str], running: bool) -> queue.Claim:
         return queue.Claim(kept.action.uid, kept.action.name, nodes, running)
@@ -161,7 +182,7 @@ class Controller:
             self._expire(kept)
             return None
         try:
-            request = read(action.spec, limits, action.namespace)
+            request = self._read(action, limits)
             if request.schedule:
                 calendar.check(request.schedule)
         except RequestError as error:
@@ -285,11 +306,16 @@ class Controller:
     def _say(self, kept: Kept, phase: str, **changes: t.Any) -> None:
         """Say it, where it is not said already."""
         before = kept.action.status
+        now = (before, kept.generation, phase, changes)
+        if self._nothing_new.get(kept.action.uid) == now:
+            return
         status = dataclasses.replace(before, phase=phase, **changes)
         made = conditions.of(phase, status.verdict, status.message, before.conditions, self._now(), kept.generation)
         status = _plain(dataclasses.replace(status, conditions=made))
         if status != _plain(before):
             self.keeper.say(kept, status)
+        else:
+            self._nothing_new[kept.action.uid] = now
 
     def _sweep_folders(self, every: t.Sequence[Kept]) -> None:
         """Folders of actions that are no more: somebody has taken them away by force. What runs for nobody is ended."""

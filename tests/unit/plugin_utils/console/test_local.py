@@ -145,6 +145,33 @@ def test_what_waits_says_for_what(local: Local, controller: Controller) -> None:
     assert accepted["status"] == "False" and accepted["reason"] == "Cancelled"
 
 
+def test_of_those_that_wait_nothing_is_worked_out_twice_and_nothing_is_missed(
+    local: Local, controller: Controller, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked: list[str] = []
+    module = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller"
+    real_of, real_read = conditions.of, request.read
+    monkeypatch.setattr(f"{module}.conditions.of", lambda *given: worked.append("conditions") or real_of(*given))
+    monkeypatch.setattr(f"{module}.read", lambda *given: worked.append("read") or real_read(*given))
+    for name in ("one", "two"):
+        local.create(name, STACK, "me")
+    controller.round()
+    controller.round()
+    worked.clear()
+    controller.round()
+    assert not worked
+    local.set("one", suspend=True)
+    controller.round()
+    assert local.get("one").status.phase == actions.SUSPENDED and local.get("two").status.phase == actions.QUEUED
+    local.set("one", suspend=False)
+    controller.round()
+    assert local.get("one").status.phase == actions.QUEUED
+    (tmp_path / "hosts.yml").write_text("all: {hosts: {gpu-02: }}")
+    local._hosts = (0.0, ())
+    controller.round()
+    assert {local.get(name).status.phase for name in ("one", "two")} == {actions.REFUSED}
+
+
 def test_what_has_become_impossible_is_refused(local: Local, controller: Controller) -> None:
     local.create("one", STACK, "me")
     pathlib.Path(local.inventory).write_text("all: {hosts: {gpu-02: }}")
