@@ -177,6 +177,26 @@ def test_the_page_says_what_each_case_asserts_as_its_file_does() -> None:
         assert all(f"`{one.that}`" in section for one in case.assertions)
 
 
+@pytest.mark.parametrize("case", cases.shipped(cases.STRICT), ids=lambda case: case.id)
+def test_a_quota_changes_only_when_its_pod_holds_its_memory_and_is_known(case: cases.Case) -> None:
+    """One that runs is no client yet: it would begin with the new quota, of which no log tells a change, and may not fit into it."""
+    ready: set[str] = set()
+
+    def walk(steps: t.Iterable[t.Any]) -> None:
+        for step in steps:
+            verb, taken = actions.kind_of(step)
+            if verb == "make":
+                ready.discard(taken["group"])
+            elif verb == "probes":
+                ready.add(taken["group"])
+            elif verb == "change":
+                assert taken["group"] in ready, taken
+            elif "do" in taken:
+                walk(taken["do"])
+
+    walk(case.steps)
+
+
 def test_operation_and_sampling_are_said() -> None:
     case = next(case for case in cases.shipped(cases.STRICT) if case.id == "FUNC-011")
     operation, sampling = actions.said(case.steps)
