@@ -17,15 +17,17 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import system as description
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import ClusterError
-from harness.fleet_runs import latest, run_folder
+from harness.fleet_runs import latest, read, run_folder
 from harness.sharing import Clusters
-from rigs.sharing.sharing import Sharing
+from rigs.prometheus.prometheus import Prometheus
+from rigs.sharing.sharing import PODS, Sharing
 
 pytestmark = [pytest.mark.kubernetes(own=True)]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Beside the smoke test: a quota that changes, processes over rounds, a restart, and one that is for the other cluster alone.
 CASES = ["FUNC-001", "FUNC-007", "COMBO-003", "MET-001", "FUNC-010", "LEAK-002", "FAIL-001", "PERF-005"]
 RUN_LIMIT_S = 900
+RULES = ROOT / "roles/gpu_sharing/files/rules/nvshare.yml"
 NVIDIA, REPLICAS = "/apis/apps/v1/namespaces/kube-system/daemonsets/nvidia-device-plugin-daemonset", 4
 PLAYBOOK = [str(ROOT / ".venv/bin/ansible-playbook"), "playbooks/gpu_sharing.yml"]
 
@@ -153,6 +155,43 @@ def test_a_cordon_is_given_back_at_its_deadline_by_nobody_but_its_guardian(rig_s
     held.drain(node, 10)
     assert held.uncordon(node) and not marked()
     assert not held.clean() and not ours(rig_sharing.c1, rig_sharing.namespace)
+
+
+def test_a_prometheus_that_reads_the_schedulers_says_whether_alerts_would_be_raised(rig_sharing: Clusters, tmp_path: pathlib.Path) -> None:
+    cluster = rig_sharing.c1.cluster
+    pki = cluster.pki
+    (tmp_path / "prometheus").mkdir()
+    jobs = [
+        {
+            "job_name": name, "honor_labels": True, "scheme": "https", "metrics_path": f"{PODS}/{name}:9402/proxy/metrics",
+            "static_configs": [{"targets": [cluster.server.partition("//")[2]]}],
+            "tls_config": {"ca_file": f"{pki}/ca.crt", "cert_file": f"{pki}/admin.crt", "key_file": f"{pki}/admin.key"},
+        }
+        for name in rig_sharing.c1.schedulers()
+    ]  # fmt: skip
+
+    def judged(number: int) -> tuple[str, dict[str, t.Any]]:
+        """MET-008 as it was judged: its verdict, and what became of each assertion."""
+        given = rig_sharing.inventory(gpu_sharing_prometheus=prometheus.url, gpu_sharing_parameters={"alert_timeout_s": 30})
+        del given["all"]["hosts"]["lab-c2"]
+        inventory, results = tmp_path / f"inventory-{number}.json", tmp_path / f"results-{number}"
+        inventory.write_text(json.dumps(given))
+        extra = {"acceptance_results_dir": str(results), "cases": ["MET-008"], "scale": 0.01}
+        folder = ran([*PLAYBOOK, "-i", str(inventory), "-e", json.dumps(extra)], results)
+        (verdict,), (line,) = latest(folder), read(folder / "journal.jsonl")
+        return verdict["verdict"], {one["that"]: one["holds"] for one in line["context"]["case"]["expressions"]}
+
+    with Prometheus(tmp_path / "prometheus", {}, [RULES], more=jobs) as prometheus:
+        prometheus.until("gpu_sharing:memory_used:ratio")
+        verdict, held = judged(1)
+        assert verdict == "PASS" and held["done(full_alert)"] is held["done(throttle_alert)"] is True, held
+        # The rules say so themselves; the alert for a full GPU has to hold for minutes.
+        prometheus.until('ALERTS{alertname="GpuSharingThrottled", alertstate="firing", pod=~"xpm-met-008-slow-.*"}')
+        assert prometheus.query('max_over_time(gpu_sharing:memory_used:ratio[5m]) > 0.9')
+        # A minute later the average still holds for the pod that is gone, and is no proof for one that has its name.
+        with rig_sharing.defect("throttled_never", ["c1"]):
+            verdict, held = judged(2)
+        assert verdict == "FAIL" and (held["done(full_alert)"], held["done(throttle_alert)"]) == (True, False), held
 
 
 def test_cases_of_each_kind_pass_on_both_clusters_and_leave_nothing(rig_sharing: Clusters, tmp_path: pathlib.Path) -> None:

@@ -94,11 +94,12 @@ class Alertmanager(_Daemon):
 
 
 class Prometheus(_Daemon):
-    """`jobs`: {name: addresses as host:port} that it scrapes each second; `rules`: files."""
+    """`jobs`: {name: addresses as host:port} that it scrapes each second; `rules`: files; `more`: jobs as its configuration has them."""
 
     def __init__(
-        self, folder: pathlib.Path, jobs: t.Mapping[str, t.Sequence[str]], rules: t.Sequence[pathlib.Path] = (), alertmanager: str = ""
-    ) -> None:
+        self, folder: pathlib.Path, jobs: t.Mapping[str, t.Sequence[str]], rules: t.Sequence[pathlib.Path] = (), alertmanager: str = "",
+        more: t.Sequence[Record] = (),
+    ) -> None:  # fmt: skip
         managers = [{"static_configs": [{"targets": [alertmanager.partition("//")[2]]}]}] if alertmanager else []
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -106,7 +107,7 @@ class Prometheus(_Daemon):
             "alerting": {"alertmanagers": managers},
             "scrape_configs": [
                 {"job_name": name, "honor_labels": True, "static_configs": [{"targets": list(targets)}]} for name, targets in jobs.items()
-            ],
+            ] + list(more),
         }
         (folder / "prometheus.json").write_text(json.dumps(config))
         super().__init__("prometheus", folder, "--config.file=prometheus.json", f"--storage.tsdb.path={folder}/data")
