@@ -262,7 +262,10 @@ def main() -> int:
                 fine &= storm(console, history, given) if half is storm else at_rest(console, given)
     finally:
         rig.down()
-        shutil.rmtree(folder)
+        if fine:
+            shutil.rmtree(folder)
+        else:
+            print(f"drill: runs and logs are kept in {folder}", file=sys.stderr)
     return 0 if fine else 1
 
 

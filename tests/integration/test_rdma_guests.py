@@ -89,7 +89,8 @@ def test_a_slow_link_a_downed_port_and_governors_that_differ(rig_rdma: Guests, t
         rig_rdma.link_up("rdma-04", 0)
     failed = {key for key, v in verdicts.items() if v["verdict"] == "FAIL"}
     slow = {("rdma", pair) for pair in ("rdma-01|rdma-02", "rdma-02|rdma-03", "rdma-02|rdma-04")}
-    assert failed == {("rdma_ports", "rdma-04"), ("rdma", "rdma-02"), *slow}, verdicts
+    said = "\n".join(f"{' '.join(key)}: {v['verdict']}, {v['reason']}" for key, v in verdicts.items())
+    assert failed == {("rdma_ports", "rdma-04"), ("rdma", "rdma-02"), *slow}, said
     assert not {key for key, v in verdicts.items() if v["verdict"] == "UNKNOWN"}
     assert "mlx5_0 port 1: the port is DOWN" in verdicts["rdma_ports", "rdma-04"]["reason"]
     convicted = verdicts["rdma", "rdma-02"]["reason"]

@@ -39,7 +39,7 @@ def shared(acceptance: Acceptance) -> t.Iterator[Acceptance]:
         runs.plant(host)
     runs.plant("gpu-02", FAULTS="nccl_wrong")
     runs.plant("gpu-03", FAULTS="gemm_slow=0.8")
-    runs.plant("gpu-04", FAULTS="nccl_garbage")
+    runs.plant("gpu-04", FAULTS="nccl_html")
     try:
         yield runs
     finally:
