@@ -246,9 +246,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # takes the cluster down too
     rig = Kubernetes.reserve()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gpufleet-drill-"))
-    fine = True
+    wrong = True
     try:
         rig.up(2, 0, operators=())
+        every = []
         for number, half in enumerate((storm, at_rest)):
             if not (given.actions, given.waiting)[number]:
                 continue
@@ -259,14 +260,15 @@ def main() -> int:
                 told = {"acceptance_history_url": history.url} if history else {}
                 console = Console(rig, place, **told)
                 stack.callback(console.close)
-                fine &= storm(console, history, given) if half is storm else at_rest(console, given)
+                every.append(storm(console, history, given) if half is storm else at_rest(console, given))
+        wrong = not all(every)
     finally:
         rig.down()
-        if fine:
-            shutil.rmtree(folder)
-        else:
+        if wrong:
             print(f"drill: runs and logs are kept in {folder}", file=sys.stderr)
-    return 0 if fine else 1
+        else:
+            shutil.rmtree(folder)
+    return int(wrong)
 
 
 if __name__ == "__main__":

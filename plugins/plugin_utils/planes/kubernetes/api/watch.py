@@ -21,7 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 # The API server ends a watch after this time by itself, and sends a bookmark each minute: more silence is a dead connection.
 WATCH_S = 300
 SILENCE_S = 90.0
-# Changes that nobody has taken yet; beyond it the API server's stream waits, not our memory.
+# Changes that nobody has taken yet; beyond it the API server's stream waits, not our memory. Of the first list all are taken in: whoever
+# waits for it takes nothing meanwhile.
 BACKLOG = 2000
 
 ADDED, GONE, FAILED = "ADDED", "GONE", "FAILED"
@@ -39,7 +40,7 @@ class Watch:
         self.client = client
         self.path = path
         self.selector = selector
-        self.changes: queue.Queue[Change] = queue.Queue(BACKLOG)
+        self.changes: queue.Queue[Change] = queue.Queue()
         self.ready = threading.Event()
         self.lists = 0
         self.watches = 0
@@ -128,9 +129,6 @@ class Watch:
             yield item["metadata"]["resourceVersion"]
 
     def _put(self, kind: str, item: t.Any) -> None:
-        while not self._stop.is_set():
-            try:
-                self.changes.put((kind, item), timeout=1.0)
-                return
-            except queue.Full:
-                continue
+        while self.ready.is_set() and self.changes.qsize() >= BACKLOG and not self._stop.wait(0.05):
+            pass
+        self.changes.put((kind, item))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import typing as t
 
@@ -62,6 +63,19 @@ def test_a_version_that_is_gone_is_a_new_list_and_what_disappeared_is_said(scrip
     assert changes(one, 5) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "b"), ("ADDED", "c"), ("GONE", "a")]
     one.stop()
     assert one.lists == 2
+
+
+def test_more_objects_than_are_held_for_nobody_are_there_when_it_starts(script: t.Any) -> None:
+    names = [f"pod-{number}" for number in range(watch.BACKLOG + 10)]
+    script.says(PODS, listed(5, *names))
+    script.says(PODS, stream(*(("ADDED", pod(f"later-{number}", 6 + number)) for number in range(20))), stream(), watch=True)
+    one = watch.Watch(script.client(), PODS, "")
+    starting = threading.Thread(target=one.start, daemon=True)
+    starting.start()
+    starting.join(20)
+    assert not starting.is_alive() and one.changes.qsize() == len(names)  # and what follows waits until they are taken
+    assert [name for _kind, name in changes(one, len(names) + 20)][-1] == "later-19"
+    one.stop()
 
 
 def test_a_first_list_that_is_refused_is_an_error_at_once(script: t.Any) -> None:
