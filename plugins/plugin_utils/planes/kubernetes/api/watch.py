@@ -21,8 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 # The API server ends a watch after this time by itself, and sends a bookmark each minute: more silence is a dead connection.
 WATCH_S = 300
 SILENCE_S = 90.0
-# Changes that nobody has taken yet; beyond it the API server's stream waits, not our memory. Of the first list all are taken in: whoever
-# waits for it takes nothing meanwhile.
+# Changes that nobody has taken yet; beyond it the API server's stream waits, not our memory. A list never does: whoever waits for it takes
+# nothing meanwhile.
 BACKLOG = 2000
 
 ADDED, GONE, FAILED = "ADDED", "GONE", "FAILED"
@@ -62,7 +62,7 @@ class Watch:
         try:
             self._follow()
         except KubeError as error:
-            self._put(FAILED, error)
+            self.changes.put((FAILED, error))
         finally:
             self.ready.set()
 
@@ -75,6 +75,8 @@ class Watch:
             try:
                 for seen in self._watch(version):
                     version = seen
+                    while self.changes.qsize() >= BACKLOG and not self._stop.wait(0.05):
+                        pass
                     if self._stop.is_set():
                         return
             except KubeError as error:
@@ -93,10 +95,10 @@ class Watch:
             version = page["metadata"]["resourceVersion"]
             for item in page["items"]:
                 there[item["metadata"]["uid"]] = item["metadata"]["name"]
-                self._put(ADDED, item)
+                self.changes.put((ADDED, item))
         for uid, name in self._known.items():
             if uid not in there:
-                self._put(GONE, {"metadata": {"name": name, "uid": uid}})
+                self.changes.put((GONE, {"metadata": {"name": name, "uid": uid}}))
         self._known = there
         self.lists += 1
         return version
@@ -122,13 +124,8 @@ class Watch:
                 raise KubeError("cluster_unreachable", f"{self.client.name}: watch: {item.get('message')}", code, item)
             if kind == "DELETED":
                 self._known.pop(item["metadata"]["uid"], None)
-                self._put(GONE, item)
+                self.changes.put((GONE, item))
             elif kind != "BOOKMARK":
                 self._known[item["metadata"]["uid"]] = item["metadata"]["name"]
-                self._put(ADDED, item)
+                self.changes.put((ADDED, item))
             yield item["metadata"]["resourceVersion"]
-
-    def _put(self, kind: str, item: t.Any) -> None:
-        while self.ready.is_set() and self.changes.qsize() >= BACKLOG and not self._stop.wait(0.05):
-            pass
-        self.changes.put((kind, item))
