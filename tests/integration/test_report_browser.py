@@ -76,6 +76,21 @@ def test_it_draws_all_without_a_request_or_an_error(browser: Browser, pages: dic
     assert browser.console == []
 
 
+def test_the_library_run_in_parts_is_the_one_that_runs_at_once(
+    browser: Browser, pages: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    """Its schema tells all that is registered with it; what it does to a page are its styles."""
+    whole = tmp_path / "whole.html"
+    whole.write_text(f"<!doctype html><meta charset=utf-8><body><script>{page.LIBRARY.read_text()}</script>", encoding="utf-8")
+    seen = []
+    for path, ready in ((whole, "window.Plotly"), (pages["small"], DRAWN)):
+        browser.open(path, ready)
+        seen.append(browser.value("""[Object.keys(Plotly), JSON.stringify(Plotly.PlotSchema.get()),
+          [...document.querySelectorAll('style[id]')].map((style) => style.id)]"""))
+    assert seen[0] == seen[1]
+    assert browser.value("plotlyParts.length") > 100
+
+
 def test_nothing_that_a_node_sent_runs(browser: Browser, pages: dict[str, pathlib.Path]) -> None:
     browser.size(1280, 900)
     browser.open(pages["hostile"], DRAWN)

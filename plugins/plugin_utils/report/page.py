@@ -13,6 +13,7 @@ import base64
 import functools
 import json
 import pathlib
+import re
 import typing as t
 import zlib
 
@@ -26,6 +27,12 @@ TEMPLATES = pathlib.Path(__file__).resolve().parent / "templates"
 # The bundle of plotly.js that has charts with two axes, of which ours are scatter, bar and heatmap; its licence lies beside it. A newer one
 # is taken whole from npm, plotly.js-cartesian-dist-min.
 LIBRARY = pathlib.Path(__file__).resolve().parent / "plotly" / "plotly-cartesian.min.js"
+# The bundle: its licence; in a wrapper for loaders of modules its program, whose last word runs all of it; the licences of what is in it.
+BUNDLE = re.compile(
+    r"(/\*.*?\*/\n).*\n\"use strict\";var Plotly=\(\(\)=>\{(.*)return [\w$]+\(\);\}\)\(\);\n(/\*.*\*/\n).*", re.DOTALL
+)  # fmt: skip
+# What makes each part of the program a function, which runs the part when it is first called.
+MAKER = "(e,r)=>()=>{try{return r||e((r={exports:{}}).exports,r),r.exports}catch(t){throw r=0,t}}"
 # How much of a large fleet the page shows (report.json has all): a check of up to `all` rows is listed whole, of a longer
 # one what is abnormal and `rows` of it; `nodes` likewise, with `abnormal` cards; other lists are cut at `list`.
 LIMITS = {"all": 64, "nodes": 128, "abnormal": 100, "rows": 40, "list": 300, "commands": 4, "warnings": 40, "findings": 12}
@@ -61,7 +68,19 @@ def render(model: dict[str, t.Any]) -> str:
 @functools.cache
 def packed_library() -> Markup:
     """What draws the charts, packed for the page's script to unpack: less than half of it, and the page is shown before it is read."""
-    return Markup(base64.b64encode(zlib.compress(LIBRARY.read_bytes())).decode())
+    return Markup(base64.b64encode(zlib.compress(in_parts(LIBRARY.read_text(encoding="utf-8")).encode())).decode())
+
+
+def in_parts(library: str) -> str:
+    """The bundle as a script that only lists the parts of its program, each after those that it needs: run all at once, as the bundle does,
+    they hold up the page for a third of a second. The last returns Plotly. One without exports is there for what it does to a page, and
+    left to those that call it."""
+    found = BUNDLE.fullmatch(library)
+    if not found or library.count(MAKER) != 1:
+        raise ValueError(f"{LIBRARY.name} is not made as in_parts() knows it")
+    licence, program, licences = found.groups()
+    lists = MAKER.replace("=>()", "=>{const part=()", 1) + ";if(e.length)parts.push(part);return part}"
+    return f'{licence}"use strict";window.plotlyParts=((parts=[])=>{{{program.replace(MAKER, lists)}return parts;}})();\n{licences}'
 
 
 def _seen(value: t.Any) -> t.Any:

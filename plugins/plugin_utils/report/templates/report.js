@@ -8,14 +8,9 @@
   // Whoever scrolls is not held up: what takes its time waits until the page rests.
   let moved = -Infinity;
   addEventListener("scroll", () => { moved = performance.now(); }, { passive: true });
-  const resting = () => new Promise((done) => {
-    const look = () => {
-      const wait = moved + 200 - performance.now();
-      if (wait > 0) setTimeout(look, wait);
-      else done();
-    };
-    look();
-  });
+  const rest = async () => {
+    for (let wait = 0; wait >= 0; wait = moved + 200 - performance.now()) await new Promise((done) => setTimeout(done, wait));
+  };
 
   // The library stands in the page as base64 of zlib's format. Where it cannot be unpacked the tables are there still.
   const unpack = async () => {
@@ -24,8 +19,25 @@
     for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
     const script = document.createElement("script");
     script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
-    await resting();
+    await rest();
     document.head.append(script);
+  };
+
+  // A few parts of the library at a time: whoever begins to scroll just then is not held up for long.
+  const load = async () => {
+    await unpack();
+    let until = 0, last;
+    for (const part of plotlyParts) {
+      if (performance.now() > until) {
+        await rest();
+        until = performance.now() + 20;
+      }
+      last = part();
+    }
+    await rest();
+    // What every chart needs takes its time once: a chart of nothing has that before the first of ours does.
+    last.newPlot(document.createElement("div"), [], {});
+    window.Plotly = last;
   };
 
   const draw = (script, width) => {
@@ -62,8 +74,7 @@
   // One after the other, so that a page with many charts can be read and scrolled at once.
   const queue = async (waiting) => {
     for (const script of waiting) {
-      await new Promise((done) => setTimeout(done));
-      await resting();
+      await rest();
       if (!drawn.has(script)) draw(script);
     }
     root.dataset.drawn = scripts.length;
@@ -77,7 +88,7 @@
   };
 
   // In a moment, so that the page is shown first.
-  setTimeout(() => resting().then(unpack).then(() => queue(scripts)), 20);
+  setTimeout(() => rest().then(load).then(() => queue(scripts)), 20);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   document.addEventListener("toggle", (event) => {
     for (const script of event.target.querySelectorAll("script.figure")) if (!drawn.has(script)) draw(script);

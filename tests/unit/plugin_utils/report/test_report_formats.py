@@ -55,7 +55,7 @@ class _Elements(html.parser.HTMLParser):
 def test_the_page_has_no_element_or_attribute_that_a_node_sent(hostile: dict[str, t.Any]) -> None:
     text = page.render(hostile)
     library = str(page.packed_library())
-    assert zlib.decompress(base64.b64decode(library)) == page.LIBRARY.read_bytes()
+    assert zlib.decompress(base64.b64decode(library)).decode() == page.in_parts(page.LIBRARY.read_text())
     before, _, after = text.partition(library)
     assert after, "the library stands in the page once"
     assert library not in after
@@ -71,6 +71,17 @@ def test_the_page_has_no_element_or_attribute_that_a_node_sent(hostile: dict[str
                 assert value.startswith("#") or value == "data:,", (tag, value)
     assert sum(tag == "script" for tag, _ in elements.tags) == 3 + before.count('class="figure"')
     assert not UNSEEN.search(before + after)
+
+
+def test_the_library_is_listed_in_parts_with_its_licences_or_not_at_all() -> None:
+    library = page.LIBRARY.read_text()
+    parts = page.in_parts(library)
+    for licences in re.findall(r"/\*[*!]\n?.*?\n\*/\n", library, re.DOTALL):
+        assert licences in parts
+    assert len(library) - 1000 < len(parts) < len(library)
+    for other in (library.replace("var Plotly=", "const Plotly="), library.replace(page.MAKER, "(e,r)=>e"), library + library):
+        with pytest.raises(ValueError, match="plotly-cartesian"):
+            page.in_parts(other)
 
 
 def test_figures_are_what_plotly_takes_and_hold_no_markup(hostile: dict[str, t.Any]) -> None:
