@@ -34,7 +34,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, well_formed
 
@@ -130,7 +131,6 @@ class _Court:
         self.records: dict[Key, list[Record]] = collections.defaultdict(list)
         self.deciding: dict[Key, Record] = {}
         self.parts: dict[Key, list[Key]] = collections.defaultdict(list)
-        self.machines = identity.Nodes({})
         self.doubts: dict[str, tuple[str, str]] = {}
         self.blames: list[causes.Blame] = []
         self.asked: dict[Key, list[dict[str, t.Any]]] = collections.defaultdict(list)
@@ -150,7 +150,6 @@ class _Court:
             node = node_of(key[3])
             if node != key[3]:
                 self.parts[Key(key.stage, key.check, key.variant, node)].append(key)
-        self.machines = identity.Nodes(self.records)
 
     def _counting(self, key: Key, attempts: list[Record]) -> Record:
         """The attempt that counts is the last that measured; where none did, the last. Of several with its number the worst."""
@@ -198,24 +197,22 @@ class _Court:
     def judge(self) -> Judgement:
         chosen: dict[Key, alone.Compared] = {}
         opinions: dict[Key, list[Opinion]] = {}
-        for key, record in self.deciding.items():
-            opinion, chosen[key] = self.alone.own(key, record)
-            opinions[key] = [opinion]
-        for key, opinion in others.opinions(self.deciding, chosen, self.leaf):
-            opinions[key].append(opinion)
-        if self.before is not None and self.regression != "off":
-            self.told = self.before(self.deciding, others.numbers(self.deciding, chosen))
-        if self.told:
-            self.notes += self.told.left_out
-            for change in self.told.changes:
-                if change.regression:
-                    self.worse[change.key].append(change.reason)
-        for key, opinion in self._drift():
-            opinions[key].append(opinion)
-        for key, opinion in configured.opinions(self.deciding, lambda key, record: self.alone.own(key, record)[0]):
-            opinions[key].append(opinion)
-        for key, opinion in self.machines.opinions(self.records, self.stated, self.stack):
-            opinions[key].append(opinion)
+        with Beside(lambda: [self._among_nodes()], len(self.deciding) > beside.THINGS) as other:
+            for key, record in self.deciding.items():
+                opinion, chosen[key] = self.alone.own(key, record)
+                opinions[key] = [opinion]
+            for key, opinion in others.opinions(self.deciding, chosen, self.leaf):
+                opinions[key].append(opinion)
+            if self.before is not None and self.regression != "off":
+                self.told = self.before(self.deciding, others.numbers(self.deciding, chosen))
+            if self.told:
+                self.notes += self.told.left_out
+                for change in self.told.changes:
+                    if change.regression:
+                        self.worse[change.key].append(change.reason)
+            found, self.drift, self.doubts = next(other.parts())
+            for key, fields in found:
+                opinions[key].append(Opinion(*fields))
         everything = [record for attempts in self.records.values() for record in attempts]
         for stage in self.stages.values():
             tables = self.tables[stage.name] = stage.tables(everything, self.expected)
@@ -230,6 +227,17 @@ class _Court:
         del opinions, chosen  # of thousands of nodes a lot
         self.notes += self.waiving.unused()
         return self._conclude(settled)
+
+    def _among_nodes(self) -> tuple[list[tuple[t.Any, t.Any]], dict[str, t.Any], dict[str, t.Any]]:
+        """What nodes show beside one another, for which no number is compared: opinions by key, facts in which they deviate, and whose
+        machine is in doubt; all plain data."""
+        machines = identity.Nodes(self.records)
+        found = [
+            *self._drift(),
+            *configured.opinions(self.deciding, lambda key, record: self.alone.own(key, record)[0]),
+            *machines.opinions(self.records, self.stated, self.stack),
+        ]
+        return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts()
 
     def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
         """Deviations of facts, among nodes with the same GPUs and under the same rules."""
@@ -297,7 +305,6 @@ class _Court:
     # Conclusion --------------------------------------------------------------------------------------------------
 
     def _conclude(self, settled: dict[Key, Opinion]) -> Judgement:
-        self.doubts = self.machines.doubts()
         final = {key: self._final(key, opinion) for key, opinion in settled.items() if key not in self.parts}
         for key in self.parts:
             if key in settled:
