@@ -15,7 +15,7 @@ import json
 import pathlib
 import re
 import typing as t
-from xml.etree import ElementTree
+from xml.sax import saxutils
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
 
@@ -34,7 +34,10 @@ EXPLAINED = 40
 
 def plain(text: t.Any) -> str:
     """A string in which everything can be seen: control and direction characters are shown as their codes."""
-    return _UNSEEN.sub(lambda m: f"\\x{ord(m.group(0)):02x}", str(text))
+    found = str(text)
+    if found.isascii() and found.isprintable():  # nearly all
+        return found
+    return _UNSEEN.sub(lambda m: f"\\x{ord(m.group(0)):02x}", found)
 
 
 def number(value: t.Any) -> str:
@@ -86,6 +89,10 @@ def _parts(value: t.Any, depth: int) -> t.Iterator[str]:
             yield f"{', ' if number else '{'}{json.dumps(key)}: "
             yield from _parts(value[key], depth - 1)
         yield "}"
+    elif depth == 1 and isinstance(value, list) and value:
+        for first in range(0, len(value), TOGETHER):
+            yield (", " if first else "[") + _encode(value[first : first + TOGETHER])[1:-1]
+        yield "]"
     elif depth and isinstance(value, list) and value:
         for number, item in enumerate(value):
             yield ", " if number else "["
@@ -269,42 +276,55 @@ def junit_parts(model: Model) -> t.Iterator[str]:
         for one in cause["explains"]
     }
     tags = {"FAIL": "failure", "UNKNOWN": "error", "SKIPPED": "skipped", "KNOWN_FAIL": "skipped"}
-    yield '<?xml version="1.0" encoding="utf-8"?>\n' + _opened("testsuites", name=_xml(model["run_id"]))
+    yield '<?xml version="1.0" encoding="utf-8"?>\n' + _opened("testsuites", name=model["run_id"])
     for stage in model["stages"]:
-        rows = [(group, row) for group in stage["checks"] for row in group["rows"]]
-        of = {tag: str(sum(tags.get(r["verdict"]) == tag for _g, r in rows)) for tag in ("failure", "error", "skipped")}
+        of = collections.Counter(tags.get(row["verdict"]) for group in stage["checks"] for row in group["rows"])
         counts = {"failures": of["failure"], "errors": of["error"], "skipped": of["skipped"]}
-        yield _opened("testsuite", name=_xml(stage["name"]), tests=str(len(rows)), **counts)
-        for first in range(0, len(rows), TOGETHER):
-            cases = ElementTree.Element("x")
-            for group, row in rows[first : first + TOGETHER]:
-                name = f"{group['check']} {group['variant']}".strip() + _simulated(row)
-                took = f"{row['duration_s'] or 0:.3f}"
-                case = ElementTree.SubElement(cases, "testcase", name=_xml(name), classname=_xml(row["subject"]), time=took)
-                tag = tags.get(row["verdict"])
-                reason = because.get((stage["name"], group["check"], group["variant"], row["subject"]), "") + row["reason"]
-                if tag:
-                    ElementTree.SubElement(case, tag, message=f"{row['verdict']}: {_xml(reason)}"[:2000])
-                elif row["verdict"] == "WARN":
-                    ElementTree.SubElement(case, "system-out").text = "WARN: " + _xml(reason)
-            yield ElementTree.tostring(cases, encoding="unicode").removeprefix("<x>").removesuffix("</x>")
+        yield _opened("testsuite", name=stage["name"], tests=of.total(), **counts)
+        for group in stage["checks"]:
+            name = f"{group['check']} {group['variant']}".strip()
+            for first in range(0, len(group["rows"]), TOGETHER):
+                cases = []
+                for row in group["rows"][first : first + TOGETHER]:
+                    said = ""
+                    if row["verdict"] in tags or row["verdict"] == "WARN":
+                        why = because.get((stage["name"], group["check"], group["variant"], row["subject"]), "") + row["reason"]
+                        said = _told(row["verdict"], tags.get(row["verdict"]), why)
+                    took = f"{row['duration_s'] or 0:.3f}"
+                    cases.append(_element("testcase", said, name=name + _simulated(row), classname=row["subject"], time=took))
+                yield "".join(cases)
         yield "</testsuite>"
     if not model["passed"]:
         # The run itself is a case: a refusal for another reason than a single check must show as well.
-        suite = ElementTree.Element("testsuite", name="acceptance", tests="1", failures="1", errors="0", skipped="0")
-        case = ElementTree.SubElement(suite, "testcase", name="the run is accepted", classname="acceptance", time="0")
-        ElementTree.SubElement(case, "failure", message=_xml(model["why"])[:2000])
-        yield ElementTree.tostring(suite, encoding="unicode")
+        case = _element("testcase", _told("", "failure", model["why"]), name="the run is accepted", classname="acceptance", time=0)
+        yield _element("testsuite", case, name="acceptance", tests=1, failures=1, errors=0, skipped=0)
     yield "</testsuites>\n"
 
 
-def _opened(tag: str, **attributes: str) -> str:
+def _told(word: str, tag: str | None, why: str) -> str:
+    """What stands in a test case that is no PASS."""
+    text = f"{word}: {_seen(why)}" if word else _seen(why)
+    return _element(tag, message=text[:2000]) if tag else _element("system-out", saxutils.escape(text))
+
+
+def _element(tag: str, inside: str = "", **attributes: t.Any) -> str:
+    opened = _opened(tag, **attributes)
+    return f"{opened}{inside}</{tag}>" if inside else f"{opened[:-1]} />"
+
+
+def _opened(tag: str, **attributes: t.Any) -> str:
     """An element's beginning."""
-    whole = ElementTree.tostring(ElementTree.Element(tag, attributes), encoding="unicode", short_empty_elements=False)
-    return whole.removesuffix(f"</{tag}>")
+    return f"<{tag}{''.join([f' {name}={_QUOTE}{_quoted(value)}{_QUOTE}' for name, value in attributes.items()])}>"
 
 
-def _xml(text: t.Any) -> str:
+_QUOTE = '"'
+
+
+def _quoted(value: t.Any) -> str:
+    return saxutils.escape(_seen(value), {_QUOTE: "&quot;"})
+
+
+def _seen(text: t.Any) -> str:
     return plain(text).replace("\t", " ").replace("\n", " ")
 
 

@@ -79,6 +79,8 @@ def build(plan: Record, judgement: Judgement) -> Model:
     verdicts = judgement.verdicts
     stages = [s["name"] for s in plan["stages"]]
     nodes = _nodes(judgement, stages)
+    checks = _checks(verdicts, judged)
+    commands, versions = _ran(judged)
     drawn = {name: [heatmap.of_table(table) for table in tables if table.cells] for name, tables in judgement.tables.items()}
     return {
         "schema": "report/v1",
@@ -103,14 +105,14 @@ def build(plan: Record, judgement: Judgement) -> Model:
         "nodes": nodes,
         "counted": subjects.counted(n["kind"] for n in nodes),
         "not_measured_by_plan": _without_checks(plan, nodes),
-        "stages": [{**_stage(name, verdicts, judged), "matrices": drawn.get(name, [])} for name in stages],
+        "stages": [{"name": name, "checks": checks.get(name, []), "matrices": drawn.get(name, [])} for name in stages],
         "warnings": [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings] + _warnings(judgement),
         "waivers": [_waiver(v) for v in verdicts if v["verdict"] == "KNOWN_FAIL"],
         "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),
         "sample": plan["sample"],
         "expectations": _expectations(verdicts),
-        "commands": _commands(judged),
-        "versions": _versions(plan, judged),
+        "commands": commands,
+        "versions": [*_own_versions(plan), *versions],
         **evidence(),
         "past": _past(judgement.past) if judgement.past else None,
         "since": None,
@@ -193,7 +195,8 @@ def _bearer(cause: Cause) -> tuple[str, str]:
 
 def _causes(judgement: Judgement) -> list[Record]:
     """What lies behind the verdicts that are no PASS: in one sentence, with what its own checks say, and with what is bad because of it."""
-    of = {key_of(v): v for v in judgement.verdicts}
+    named = {key for cause in judgement.causes for key in (*cause["own"], *cause["explains"])}
+    of = {key: v for v in (judgement.verdicts if named else ()) if (key := key_of(v)) in named}
     return [
         {
             **{name: cause[name] for name in ("subject", "kind", "verdict", "convicted", "whole", "said")},
@@ -240,23 +243,25 @@ def _texts(items: t.Any) -> list[str]:
     return [str(i.get("text") or i.get("code") or i) if isinstance(i, dict) else str(i) for i in items]
 
 
-def _stage(name: str, verdicts: list[Record], judged: t.Mapping[Key, Record]) -> Record:
-    checks: dict[tuple[str, str], Record] = {}
+def _checks(verdicts: list[Record], judged: t.Mapping[Key, Record]) -> dict[str, list[Record]]:
+    """The checks of each stage with their rows, the worst first."""
+    found: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
     for v in verdicts:
-        if v["stage"] == name:
-            group = checks.setdefault((v["check"], v["variant"]), {"check": v["check"], "variant": v["variant"], "rows": []})
-            group["rows"].append(_row(v, judged.get(key_of(v))))
-    for group in checks.values():
-        group["rows"].sort(key=lambda r: (WORST_FIRST.index(r["verdict"]), r["subject"]))
-        group["counts"] = dict(collections.Counter(r["verdict"] for r in group["rows"]))
-        group["summary"] = _summary(group["rows"])
-    return {"name": name, "checks": [checks[key] for key in sorted(checks)]}
+        key = key_of(v)
+        found[key[:3]].append(_row(v, judged.get(key)))
+    of: dict[str, list[Record]] = collections.defaultdict(list)
+    for (stage, check, variant), rows in sorted(found.items()):
+        rows.sort(key=lambda row: (_RANK[row["verdict"]], row["subject"]))
+        counts = dict(collections.Counter(row["verdict"] for row in rows))
+        of[stage].append({"check": check, "variant": variant, "rows": rows, "counts": counts, "summary": _summary(rows)})
+    return of
 
 
 _line = compact.form("Row", (
     "subject", "node", "part", "kind", "verdict", "value", "unit", "floor", "layer", "metric", "reason", "simulated", "attempt", "other",
     "ungated", "duration_s", "evidence", "unreadable", "sweep",
 ))  # fmt: skip
+_RANK = {word: rank for rank, word in enumerate(WORST_FIRST)}
 _OF_VERDICT = operator.itemgetter("verdict", "value", "unit", "floor", "layer", "metric", "reason", "simulated", "attempt")
 # What most rows have; nobody changes what a model holds.
 _NO_METRICS: Record = {}
@@ -269,10 +274,12 @@ def _row(v: Record, m: Record | None) -> Record:
     metrics, evidence = (m["metrics"], m["evidence"]) if m else (_NO_METRICS, _NO_METRICS)
     changes, unreadable = evidence.get("changes"), evidence.get("unreadable")
     judged = v["metric"]
+    other = ungated = _NO_METRICS
+    if len(metrics) > (judged in metrics):
+        other = {n: metrics[n] for n in metrics if n != judged and n not in UNGATED}
+        ungated = {n: metrics[n] for n in UNGATED if n in metrics}
     return _line(
-        subject, node, subject[len(node) + 1 :], kind, *_OF_VERDICT(v),
-        {n: metrics[n] for n in metrics if n != judged and n not in UNGATED} or _NO_METRICS,
-        {n: metrics[n] for n in UNGATED if n in metrics} or _NO_METRICS,
+        subject, node, subject[len(node) + 1 :], kind, *_OF_VERDICT(v), other, ungated,
         m["duration_s"] if m else None,
         _texts(changes) if changes else _NO_TEXTS,
         _texts(unreadable) if unreadable else _NO_TEXTS,
@@ -341,31 +348,29 @@ def _expectations(verdicts: list[Record]) -> list[Record]:
     return sorted(rows, key=lambda e: tuple(str(e[k]) for k in EXPECTATION))
 
 
-def _commands(judged: t.Mapping[Key, Record]) -> list[Record]:
-    """Each distinct command line once, with how many nodes ran it."""
-    words: dict[tuple[str, ...], set[str]] = {}
+def _ran(judged: t.Mapping[Key, Record]) -> tuple[list[Record], list[Record]]:
+    """Each distinct command line, and each version of the tools of each stage, once, with how many nodes had it."""
+    words: dict[tuple[str, ...], set[str]] = collections.defaultdict(set)
+    versions: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     for m in judged.values():
-        if m["command"]:
-            words.setdefault((m["stage"], *m["command"]), set()).update(subjects.nodes_of(m["subject"]) or {m["target"]})
-    ran: dict[tuple[str, str], set[str]] = {}
+        command, version = m["command"], m["tool_version"]
+        if not command and not version:
+            continue
+        nodes = subjects.nodes_of(m["subject"]) or {m["target"]}
+        if command:
+            words[(m["stage"], *command)] |= nodes
+        if version:
+            versions[m["stage"], version] |= nodes
+    ran: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     for (stage, *command), on in words.items():
-        ran.setdefault((stage, shlex.join(command)[:2000]), set()).update(on)
+        ran[stage, shlex.join(command)[:2000]] |= on
     found: list[Record] = [{"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()]
-    return sorted(found, key=lambda e: (e["stage"], -e["nodes"], e["command"]))[:COMMANDS]
+    found.sort(key=lambda e: (e["stage"], -e["nodes"], e["command"]))
+    of_tools = [{"name": stage, "version": version, "nodes": len(on)} for (stage, version), on in sorted(versions.items())]
+    return found[:COMMANDS], of_tools
 
 
-def _versions(plan: Record, judged: t.Mapping[Key, Record]) -> list[Record]:
-    """Versions of the tools of each stage, with how many nodes have each, and our own."""
-    seen: dict[tuple[str, str], set[str]] = {}
-    for m in judged.values():
-        if m["tool_version"]:
-            seen.setdefault((m["stage"], m["tool_version"]), set()).update(subjects.nodes_of(m["subject"]) or {m["target"]})
-    own = {
-        "gpufleet.acceptance": plan["collection_version"],
-        "ansible-core": plan["ansible_version"],
-        "Python": plan["python_version"],
-    }
-    return [
-        *({"name": name, "version": version, "nodes": None} for name, version in own.items()),
-        *({"name": stage, "version": version, "nodes": len(on)} for (stage, version), on in sorted(seen.items())),
-    ]
+def _own_versions(plan: Record) -> t.Iterator[Record]:
+    own = {"gpufleet.acceptance": "collection_version", "ansible-core": "ansible_version", "Python": "python_version"}
+    for name, field in own.items():
+        yield {"name": name, "version": plan[field], "nodes": None}
