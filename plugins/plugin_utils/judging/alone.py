@@ -90,6 +90,12 @@ class Alone:
         """Whether it, or the node that it is a part of, is in the plan."""
         return key in self.planned or key._replace(subject=node_of(key.subject)) in self.planned
 
+    @staticmethod
+    def quiet(record: Record) -> bool:
+        """Whether it found nothing beside its numbers, and nothing happened or was hidden while it measured: nearly all."""
+        evidence = record["evidence"]
+        return not (record["context"].get("findings") or evidence.get("changes") or evidence.get("unreadable"))
+
     def health(self, record: Record) -> t.Iterator[Opinion]:
         """What a check found beside its numbers, but for what is fatal."""
         findings = record["context"].get("findings") or []
@@ -113,6 +119,17 @@ class Alone:
 
     def with_evidence(self, key: Key, record: Record, opinion: Opinion) -> Opinion:
         """An opinion, with what is known of the time in which it was measured."""
+        if not self.quiet(record):
+            opinion = self._beside(record, opinion)
+        missing = self._missing(key, record)
+        if missing and opinion.severity < bands.SEVERITY["UNKNOWN"]:
+            reason = f"{key.stage}_required_evidence: it could not be read while the test ran: {', '.join(missing)}; see acceptance_become"
+            opinion = opinion.but("UNKNOWN", "evidence_unreadable", reason)
+        return opinion
+
+    @staticmethod
+    def _beside(record: Record, opinion: Opinion) -> Opinion:
+        """An opinion, with what happened or could not be seen while it was measured."""
         evidence = record["evidence"]
         changes = evidence.get("changes") or []
         unreadable = evidence.get("unreadable") or []
@@ -126,10 +143,6 @@ class Alone:
             opinion = opinion.but("WARN", "evidence", f"it passed, but during the test: {'; '.join(texts)}")
         elif texts:
             opinion = opinion._replace(findings=[*opinion.findings, *texts])
-        missing = self._missing(key, record)
-        if missing and opinion.severity < bands.SEVERITY["UNKNOWN"]:
-            reason = f"{key.stage}_required_evidence: it could not be read while the test ran: {', '.join(missing)}; see acceptance_become"
-            opinion = opinion.but("UNKNOWN", "evidence_unreadable", reason)
         return opinion
 
     def _missing(self, key: Key, record: Record) -> list[str]:

@@ -74,17 +74,26 @@ class Opinion(t.NamedTuple):
     def write(self, about: dict[str, t.Any]) -> dict[str, t.Any]:
         """As verdict/v1 about a measurement or an item of a plan: {run_id, stage, check, variant, subject, attempt,
         simulated}."""
-        subject = about["subject"]
+        return self.written(*_ABOUT(about))
+
+    def written(
+        self, run_id: str, stage: str, check: str, variant: str, attempt: int | None, simulated: bool, subject: dict[str, t.Any]
+    ) -> dict[str, t.Any]:
+        """The same of what it is about, told one by one."""
         if subject.keys() != _SUBJECT:
             subject = {name: subject[name] for name in ("kind", "id", "members")}
-        return _verdict("verdict/v1", *_ABOUT(about), subject, *self[:-1], list(self.findings))
+        return _verdict("verdict/v1", run_id, stage, check, variant, attempt, simulated, subject, *self[:-1], list(self.findings))
 
     def but(self, verdict: str, reason_code: str, reason: str) -> Opinion:
         """The same numbers with another verdict; what it was before stays among the findings."""
         return self._replace(verdict=verdict, reason_code=reason_code, reason=reason, findings=[*self.findings, self.reason])
 
+    def saying(self, reason: str) -> Opinion:
+        """The same in other words; `_replace` takes five times as long, of each of hundreds of thousands."""
+        return Opinion(self.verdict, reason, *self[2:])
 
-_ABOUT = operator.itemgetter("run_id", "stage", "check", "variant", "attempt", "simulated")
+
+_ABOUT = operator.itemgetter("run_id", "stage", "check", "variant", "attempt", "simulated", "subject")
 _SUBJECT = {"kind", "id", "members"}
 _verdict = compact.form("Verdict", ("schema", "run_id", "stage", "check", "variant", "attempt", "simulated", "subject", *Opinion._fields))
 
@@ -187,9 +196,11 @@ _HARDWARE = (
 def impossible(measurement: dict[str, t.Any], match: dict[str, t.Any] | None = None) -> Opinion | None:
     """UNKNOWN where a measurement has a number that its hardware cannot give; `match` is what is known of that besides."""
     told = measurement.get("context") or {}
-    if match or "check" not in told:
-        told = {**(match or {}), "check": measurement.get("check"), **told}
-    known = [told.get(key) for key in _HARDWARE]
+    if match:
+        told = {**match, **told}
+    known = list(map(told.get, _HARDWARE))
+    if "check" not in (measurement.get("context") or {}):
+        known[_CHECK] = measurement.get("check")
     rails = told.get("rails")
     rails = [rail for rail in rails if isinstance(rail, dict)] if isinstance(rails, list) else []
     ends = [[str(rail.get(end)) for end in ("a", "b")] for rail in rails]
@@ -206,7 +217,7 @@ def impossible(measurement: dict[str, t.Any], match: dict[str, t.Any] | None = N
     return next((opinion for opinion in found if opinion), None)
 
 
-_BONDED = _HARDWARE.index("bonded")
+_BONDED, _CHECK = _HARDWARE.index("bonded"), _HARDWARE.index("check")
 _KNOWN_CEILINGS: dict[str, dict[str, tuple[float, str, str]]] = {}
 
 

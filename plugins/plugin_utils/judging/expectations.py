@@ -117,7 +117,7 @@ class Expectations:
         if keys is None:
             return []
         context = measurement.get("context") or {}
-        cache_key = (stage, check, repr([context.get(k) for k in keys]))
+        cache_key = (stage, check, repr(list(map(context.get, keys))))
         if cache_key not in self._cache:
             self._cache[cache_key] = self._choose(stage, check, context)
         return self._cache[cache_key]

@@ -82,8 +82,7 @@ def numbers(deciding: t.Mapping[Key, Record], chosen: t.Mapping[Key, Compared]) 
 
 def hardware(record: Record) -> str:
     """What makes subjects identical: everything that can select an expectation."""
-    context = record["context"]
-    return repr([record["simulated"], *((k, context[k]) for k in expectations.CONTEXT_KEYS if k in context and context[k] is not None)])
+    return repr([record["simulated"], *map(record["context"].get, expectations.CONTEXT_KEYS)])
 
 
 def _comparable(

@@ -272,9 +272,11 @@ class _Court:
     def _settle(self, key: Key, opinions: list[Opinion], settled: dict[Key, Opinion]) -> Opinion:
         """One opinion of a check, with its attempts, its waivers and its evidence; `settled` has those of its parts."""
         record, attempts = self.deciding[key], self.records[key]
-        heard = (*opinions, *self.alone.health(record))
+        quiet = self.alone.quiet(record)
+        heard = opinions if quiet else [*opinions, *self.alone.health(record)]
         own = [self._waived(key, one, settled) if one.verdict == "FAIL" else one for one in heard]
-        fatal = [self.waiving.waive(whom, one) for whom, one in (*self.alone.fatal(key, record), *self._earlier(key))]
+        beside = () if quiet else self.alone.fatal(key, record)
+        fatal = [self.waiving.waive(whom, one) for whom, one in (*beside, *self._earlier(key))]
         opinion = bands.worst([*own, *fatal] if fatal else own)
         if opinion.verdict == "PASS" and (len(attempts) > 1 or record["attempt"] > 1):
             others = [m for m in attempts if m is not record]
@@ -283,8 +285,7 @@ class _Court:
             opinion = opinion.but("WARN", "later_attempt", reason)
         opinion = self._with_past(key, self.alone.with_evidence(key, record, opinion))
         # A part's verdict can become its node's: say whose it is.
-        said = opinion.reason if opinion.reason.startswith(key[3]) else f"{key[3]}: {opinion.reason}"
-        return opinion._replace(reason=said)
+        return opinion if opinion.reason.startswith(key[3]) else opinion.saying(f"{key[3]}: {opinion.reason}")
 
     def _waived(self, key: Key, opinion: Opinion, settled: dict[Key, Opinion]) -> Opinion:
         """A failure under its waiver, or under those of the parts of a node."""
@@ -319,10 +320,7 @@ class _Court:
                 reason = f"{key[3]}: it is in the plan and was never measured; resume the run"
                 parts = [final[part] for part in self.parts.get(key, ())]
                 opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]))
-            promised = {*item["subject"]["members"], *(record["subject"]["members"] if record else ())}
-            if item["subject"]["kind"] == "group":  # its members are who took part, not parts with numbers of their own
-                promised = set()
-            missing = sorted(promised - {part[3] for part in self.parts.get(key, ())})
+            missing = self._missing(item["subject"], record, self.parts.get(key, ()))
             if missing and record is not None and record["outcome"] == "measured":
                 some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
                 reason = f"{key[3]}: it was not measured whole: nothing came from {some}"
@@ -344,6 +342,14 @@ class _Court:
                 extras.append(others[-1])
         return self._judgement(list(planned.values()), others, extras)
 
+    @staticmethod
+    def _missing(planned: dict[str, t.Any], record: Record | None, parts: t.Sequence[Key]) -> list[str]:
+        """Parts that a node was to have, by the plan or by its own word, of which nothing came."""
+        promised = {*planned["members"], *(record["subject"]["members"] if record else ())}
+        if not promised or planned["kind"] == "group":  # its members are who took part, not parts with numbers of their own
+            return []
+        return sorted(promised.difference(part[3] for part in parts))
+
     def _final(self, key: Key, opinion: Opinion) -> Opinion:
         """An opinion, unless nobody knows which machine it is about."""
         about = [*self.asked.get(key, ()), *(record["subject"] for record in self.records.get(key, ()))] if self.doubts else ()
@@ -356,13 +362,10 @@ class _Court:
 
     def _write(self, key: Key, subject: dict[str, t.Any], opinion: Opinion) -> Verdict:
         record = self.deciding.get(key)
-        related = [*([record] if record else []), *(self.deciding[part] for part in self.parts.get(key, ()))]
-        stage, check, variant, _subject = key
-        about = {
-            "run_id": self.plan["run_id"], "stage": stage, "check": check, "variant": variant, "subject": subject,
-            "attempt": record["attempt"] if record else None, "simulated": any(m["simulated"] for m in related),
-        }  # fmt: skip
-        return opinion.write(about)
+        attempt, simulated = (record["attempt"], record["simulated"]) if record else (None, False)
+        for part in self.parts.get(key, ()):
+            simulated = simulated or self.deciding[part]["simulated"]
+        return opinion.written(self.plan["run_id"], *key[:3], attempt, simulated, subject)
 
     def _judgement(self, planned: list[Verdict], others: list[Verdict], extras: list[Verdict]) -> Judgement:
         everything = sorted(

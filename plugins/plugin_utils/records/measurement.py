@@ -238,8 +238,9 @@ def well_formed(m: t.Any) -> bool:
     done = m["outcome"] == "measured"
     return (
         _named(m["run_id"], m["stage"], m["check"], m["variant"], m["plane"])
-        and not any(value is not None and value.endswith("\n") for value in (m["target"], m["started_at"], *_SOMETIMES(m)))
         and bool(m["target"])
+        and not m["target"].endswith("\n")
+        and not any(value.endswith("\n") for value in (why, m["tool_version"], m["raw"]) if value)
         and subject["kind"] in ("node", "gpu", "nic", "pair", "group", "switch")
         and _text(subject["id"])
         and 0 < len(subject["id"]) <= 1024
@@ -257,10 +258,10 @@ def well_formed(m: t.Any) -> bool:
         and isinstance(m["context"], dict)
         and isinstance(m["evidence"], dict)
         and _texts(m["command"])
-        and bool(_TIME.match(m["started_at"]))
+        and bool(_TIME.fullmatch(m["started_at"]))
         and number(m["duration_s"])
         and m["duration_s"] >= 0
-        and (m["raw_sha256"] is None or bool(_SHA.match(m["raw_sha256"])))
+        and (m["raw_sha256"] is None or bool(_SHA.fullmatch(m["raw_sha256"])))
         and isinstance(m["simulated"], bool)
     )
 
