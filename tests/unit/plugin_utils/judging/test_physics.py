@@ -75,6 +75,13 @@ def test_more_than_the_hardware_can_give_is_unknown(stage: str, check: str, cont
     assert "a wrong unit, a run of something else" in reason
 
 
+@pytest.mark.parametrize("what", ["gpus", "nodes", "nics", "nic_gbps"])
+def test_hardware_without_end_gives_no_number_without_end(what: str) -> None:
+    """JSON has numbers that no machine has: 1e400 is infinite for who reads it."""
+    for number in (float("inf"), float("nan"), 1 << 2000):
+        assert code(measured("nccl_node", "all_reduce", {**H200, "gpus": 8, "nvls": True, what: number}, 6774.0)) == "above_physics"
+
+
 @pytest.mark.parametrize(("value", "unit"), [(0.0, "us"), (0.0019, "us"), (1.9e-6, "ms")])
 def test_a_latency_that_no_message_can_have(value: float, unit: str) -> None:
     assert code(measured("rdma", "write_lat", PORT, value, "latency", unit)) == "above_physics"
