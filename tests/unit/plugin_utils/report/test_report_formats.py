@@ -125,6 +125,39 @@ def test_junit_is_xml_and_counts_what_it_holds(hostile: dict[str, t.Any]) -> Non
     assert len(root.findall(".//failure")) == words.count("FAIL") + 1
 
 
+def _as_elements_say_it(text: str) -> str:
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(ElementTree.fromstring(text), encoding="unicode")}\n'
+
+
+def test_junit_is_what_elementtree_would_write(hostile: dict[str, t.Any]) -> None:
+    text = formats.junit(hostile)
+    assert text == _as_elements_say_it(text)
+
+
+@hypothesis.given(st.text() | st.sampled_from(samples.HOSTILE), st.sampled_from(tuple(samples.PARTS)))
+def test_junit_says_any_text_and_holds_no_markup_of_it(sent: str, word: str) -> None:
+    one = samples.verdict(sent, "stack", sent, word, variant=sent, reason=sent)
+    text = formats.junit(model.build(samples.plan([sent], ["stack"]), samples.judgement([one], why=sent)))
+    assert text == _as_elements_say_it(text)
+    shown = re.sub(r"[\t\n]", " ", formats.plain(sent))
+    case = ElementTree.fromstring(text)[0][0]
+    assert case.attrib == {"name": re.sub(r"[\t\n]", " ", formats.plain(f"{sent} {sent}".strip())), "classname": shown, "time": "0.000"}
+    told = [(inner.tag, inner.text, inner.get("message")) for inner in case]
+    message = f"{word}: {shown}"
+    assert told == {
+        "FAIL": [("failure", None, message)],
+        "UNKNOWN": [("error", None, message)],
+        "WARN": [("system-out", message, None)],
+        "PASS": [],
+    }.get(word, [("skipped", None, message)])
+
+
+def test_whatever_cannot_be_seen_is_shown_as_its_code() -> None:
+    for code in range(0x110000):
+        shown = formats.plain(chr(code))
+        assert shown == (f"\\x{code:02x}" if formats._UNSEEN.match(chr(code)) else chr(code))
+
+
 def test_prometheus_text_has_one_sample_for_a_line_and_each_family_once(hostile: dict[str, t.Any]) -> None:
     lines = formats.prometheus(hostile).splitlines()
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
