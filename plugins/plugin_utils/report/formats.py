@@ -341,22 +341,25 @@ def prometheus_parts(model: Model) -> t.Iterator[str]:
     metric("node_verdict", "1 at the worst verdict of a node, a pair, a switch or a group.")
     for node in model["nodes"]:
         sample("node_verdict", 1, node=node["name"], kind=node["kind"], verdict=node["verdict"], simulated=_bool(node["simulated"]))
-    values = []
-    for stage in model["stages"]:
-        for group in stage["checks"]:
-            of = {"stage": _label(stage["name"]), "check": _label(group["check"]), "variant": _label(group["variant"])}
-            for row in group["rows"]:
-                if row["value"] is not None:
-                    labels = {**of, "subject": _label(row["subject"]), "metric": _label(row["metric"]), "unit": _label(row["unit"])}
-                    values.append((row, found.labels(**labels)))
     for name, text in (("value", "What a check measured, in its unit."), ("floor", "The least, for a time the most, that passes.")):
         metric(name, text)
-        for number, (row, labelled) in enumerate(values):
+        for number, (row, labelled) in enumerate(_measured(model, found)):
             if row[name] is not None:
                 found.line(name, row[name], labelled)
             if number % TOGETHER == 0:
                 yield found.taken()
     yield found.taken()
+
+
+def _measured(model: Model, found: exposition.Exposition) -> t.Iterator[tuple[Model, str]]:
+    """Each row that has a value, with its labels; those of thousands of nodes are not held."""
+    said = functools.cache(lambda name, text: f'{name}="{exposition.label(_label(text))}"')
+    for stage in model["stages"]:
+        for group in stage["checks"]:
+            of = found.labels(stage=_label(stage["name"]), check=_label(group["check"]), variant=_label(group["variant"]))
+            for row in group["rows"]:
+                if row["value"] is not None:
+                    yield row, f"{of},{said('subject', row['subject'])},{said('metric', row['metric'])},{said('unit', row['unit'])}"
 
 
 def _bool(value: bool) -> str:
