@@ -125,6 +125,15 @@ def test_junit_is_xml_and_counts_what_it_holds(hostile: dict[str, t.Any]) -> Non
     assert len(root.findall(".//failure")) == words.count("FAIL") + 1
 
 
+@pytest.mark.parametrize("size", [1, formats.ROWS_TOGETHER, 2 * formats.ROWS_TOGETHER + 1])
+def test_json_in_parts_is_json_at_once(size: int) -> None:
+    made = model.build(*samples.fleet(size, 2))
+    text = formats.as_json(made)
+    assert json.loads(text) == json.loads(json.dumps(made))
+    rows = [json.dumps(row, sort_keys=True) for check in made["stages"][0]["checks"] for row in check["rows"]]
+    assert all(", ".join(rows[first : first + size]) in text for first in (0, size))
+
+
 def _as_elements_say_it(text: str) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(ElementTree.fromstring(text), encoding="unicode")}\n'
 
