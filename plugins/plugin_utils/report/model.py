@@ -172,12 +172,13 @@ def _nodes(judgement: Judgement, stages: list[str]) -> list[Record]:
     """Every node (and every pair or group, which is nobody's alone) with its verdict by stage, the worst first."""
     of: dict[str, list[Record]] = {}
     for v in judgement.verdicts:
-        of.setdefault(node_of(v["subject"]["id"]), []).append(v)
+        if v["verdict"] in ABNORMAL:
+            of.setdefault(node_of(v["subject"]["id"]), []).append(v)
     return [
         {
             **node,
             "stages": {stage: node["stages"].get(stage, "") for stage in stages},
-            "findings": _findings(of[node["name"]], judgement.deciding),
+            "findings": _findings(of.get(node["name"], []), judgement.deciding),
         }
         for node in judgement.nodes
     ]
@@ -195,8 +196,7 @@ def _bearer(cause: Cause) -> tuple[str, str]:
 
 def _causes(judgement: Judgement) -> list[Record]:
     """What lies behind the verdicts that are no PASS: in one sentence, with what its own checks say, and with what is bad because of it."""
-    named = {key for cause in judgement.causes for key in (*cause["own"], *cause["explains"])}
-    of = {key: v for v in (judgement.verdicts if named else ()) if (key := key_of(v)) in named}
+    of = {key_of(v): v for v in judgement.verdicts if v["verdict"] in ABNORMAL}
     return [
         {
             **{name: cause[name] for name in ("subject", "kind", "verdict", "convicted", "whole", "said")},
