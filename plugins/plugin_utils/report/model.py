@@ -276,8 +276,11 @@ def _row(v: Record, m: Record | None) -> Record:
     judged = v["metric"]
     other = ungated = _NO_METRICS
     if len(metrics) > (judged in metrics):
-        other = {n: metrics[n] for n in metrics if n != judged and n not in UNGATED}
-        ungated = {n: metrics[n] for n in UNGATED if n in metrics}
+        other = {**metrics}
+        other.pop(judged, None)
+        if not metrics.keys().isdisjoint(UNGATED):
+            ungated = {n: metrics[n] for n in UNGATED if n in metrics}
+            other = {n: other[n] for n in other if n not in UNGATED}
     return _line(
         subject, node, subject[len(node) + 1 :], kind, *_OF_VERDICT(v), other, ungated,
         m["duration_s"] if m else None,
