@@ -341,8 +341,8 @@ def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
     for entry in entries:
         groups.setdefault((entry.match.get("stage"), entry.metric, entry.better), []).append(entry)
     for group in groups.values():
-        for number, one in enumerate(group):
-            for other in group[:number]:
+        for place, one in enumerate(group):
+            for other in group[:place]:
                 if one.match == other.match:
                     yield from _same_thing(one, other)
                 elif one.rank == other.rank and len(one.match) == len(other.match) and overlap(one.match, other.match):

@@ -196,7 +196,8 @@ def _bearer(cause: Cause) -> tuple[str, str]:
 
 def _causes(judgement: Judgement) -> list[Record]:
     """What lies behind the verdicts that are no PASS: in one sentence, with what its own checks say, and with what is bad because of it."""
-    of = {key_of(v): v for v in judgement.verdicts if v["verdict"] in ABNORMAL}
+    named = {key for cause in judgement.causes for key in (*cause["own"], *cause["explains"])}
+    of = {key: v for v in (judgement.verdicts if named else ()) if (key := key_of(v)) in named}
     return [
         {
             **{name: cause[name] for name in ("subject", "kind", "verdict", "convicted", "whole", "said")},
@@ -279,8 +280,7 @@ def _row(v: Record, m: Record | None) -> Record:
         other = {**metrics}
         other.pop(judged, None)
         if not metrics.keys().isdisjoint(UNGATED):
-            ungated = {n: metrics[n] for n in UNGATED if n in metrics}
-            other = {n: other[n] for n in other if n not in UNGATED}
+            ungated = {n: other.pop(n) for n in UNGATED if n in other}
     return _line(
         subject, node, subject[len(node) + 1 :], kind, *_OF_VERDICT(v), other, ungated,
         m["duration_s"] if m else None,
