@@ -56,17 +56,17 @@ SINKS = (
 )
 
 
-# The largest, and the least work each: what a second process writes of a large run.
-FOR_MACHINES = ("json", "prometheus")
+# As much work as all others together: what a second process writes of a large run.
+LARGEST = "json"
 
 
 def write(of: Judged, run: pathlib.Path) -> tuple[list[pathlib.Path], list[str]]:
     """All forms, each whole or not at all: their paths, and what went wrong. RunError where there is no report.json: a run without it
     is not judged."""
     forms = [Chosen(form, {}) for form in (*SINKS, OfStages())]
-    mine, others = ([one for one in forms if (one.sink.name in FOR_MACHINES) == machines] for machines in (False, True))
+    mine, largest = ([one for one in forms if (one.sink.name == LARGEST) == is_it] for is_it in (False, True))
     rows = sum(len(check["rows"]) for stage in of.report["stages"] for check in stage["checks"])
-    with Beside(lambda: [telling.judged(others, of, run, None)], rows > beside.THINGS) as rest:
+    with Beside(lambda: [telling.judged(largest, of, run, None)], rows > beside.THINGS) as rest:
         notes = telling.judged(mine, of, run, None)
         notes += next(rest.parts())
     paths = [of.folder / form.file for form in SINKS if (of.folder / form.file).exists()]
