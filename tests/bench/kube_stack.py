@@ -44,6 +44,12 @@ LOOP = 40
 WORKERS = 16
 # What is to hold: seconds for 1,000 nodes, times a bare client and a bare DaemonSet, and the largest process at any size.
 GOAL_S, AGAINST_BARE, AGAINST_DAEMONSET, MEMORY_MB = 13, 1.15, 1.25, 400
+# Linux counts as a process's own what the one held that it was started from, and a bench of 4,000 pods holds more than the controller: a
+# small process stands between the two and says at its end what the largest under it had.
+PEAK = """import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:]).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(status)"""
 # Nodes that say every 10 s that they live would keep the API server busier than the stage does.
 GRACE_S = 400
 
@@ -87,7 +93,8 @@ def accept(cluster: Kubernetes, api: client.Client, folder: pathlib.Path, launch
     watch.start()
     begin = time.time()
     argv = [str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "acceptance.yml", "-i", str(inventory), "--tags", "stack"]
-    done = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+    measured = [sys.executable, "-c", PEAK, *argv]
+    done = subprocess.Popen(measured, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
     kind, submitted = "", 0.0
     while kind != ADDED:
         kind, _item = watch.changes.get(timeout=300)
@@ -100,7 +107,7 @@ def accept(cluster: Kubernetes, api: client.Client, folder: pathlib.Path, launch
         raise SystemExit(output[-3000:])
     verdicts = [json.loads(line) for line in found[-1].read_text().splitlines()]
     good = {v["subject"]["id"] for v in verdicts if v["verdict"] == "PASS" and v["check"] == "cuda"}
-    return found[-1].stat().st_mtime - submitted, whole, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, len(good)
+    return found[-1].stat().st_mtime - submitted, whole, int(output.splitlines()[-1]) / 1024, len(good)
 
 
 class Spent:
