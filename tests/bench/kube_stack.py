@@ -44,12 +44,12 @@ LOOP = 40
 WORKERS = 16
 # What is to hold: seconds for 1,000 nodes, times a bare client and a bare DaemonSet, and the largest process at any size.
 GOAL_S, AGAINST_BARE, AGAINST_DAEMONSET, MEMORY_MB = 13, 1.15, 1.25, 400
-# Linux counts as a process's own what the one held that it was started from, and a bench of 4,000 pods holds more than the controller: a
-# small process stands between the two and says at its end what the largest under it had.
+# What a process held before exec counts as its own peak, and between fork and exec it holds what its parent does: a bench of 4,000 pods
+# holds more than the controller. A small process stands between the two and says at its end what the largest under it had, in KiB
+# (getrusage(2)).
 PEAK = """import resource, subprocess, sys
-status = subprocess.run(sys.argv[1:]).returncode
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-sys.exit(status)"""
+subprocess.run(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""
 # Nodes that say every 10 s that they live would keep the API server busier than the stage does.
 GRACE_S = 400
 
@@ -107,7 +107,7 @@ def accept(cluster: Kubernetes, api: client.Client, folder: pathlib.Path, launch
         raise SystemExit(output[-3000:])
     verdicts = [json.loads(line) for line in found[-1].read_text().splitlines()]
     good = {v["subject"]["id"] for v in verdicts if v["verdict"] == "PASS" and v["check"] == "cuda"}
-    return found[-1].stat().st_mtime - submitted, whole, int(output.splitlines()[-1]) / 1024, len(good)
+    return found[-1].stat().st_mtime - submitted, whole, int(output.splitlines()[-1]) * 1024 / 1e6, len(good)
 
 
 class Spent:
@@ -241,8 +241,10 @@ def main(argv: t.Sequence[str] | None = None) -> int:
                 every = f"{good} of {nodes} nodes passed; whole run {whole:.1f} s"
                 goal = f"<= {GOAL_S} s" if nodes == 1000 else "linear in the nodes"
                 first = min(took)
-                holds = seconds <= GOAL_S if nodes == 1000 else seconds <= 1.25 * took[first] * nodes / first
-                show(f"pods_{nodes}", seconds, "s", goal, every, holds and good == nodes)
+                within = seconds <= GOAL_S if nodes == 1000 else seconds <= 1.25 * took[first] * nodes / first
+                # The first of the sizes is linear to itself: that says nothing.
+                told = nodes == 1000 or nodes > first
+                show(f"pods_{nodes}", seconds, "s", goal, every, good == nodes and (within if told else None))
                 ratio = seconds / bare
                 show(f"against_bare_{nodes}", ratio, "", f"<= {AGAINST_BARE}", "bare client in the same run = 1", ratio <= AGAINST_BARE)
                 cpu = processor_time() - ours

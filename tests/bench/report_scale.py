@@ -82,7 +82,7 @@ def timed(command: list[t.Any]) -> Record:
 
 
 def watched(command: list[t.Any]) -> float:
-    """The most memory in MiB that it and its children had at once; what they share counts once."""
+    """The most memory in MB that it and its children had at once; what they share counts once."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         most = 0.0
         while process.poll() is None:
@@ -96,13 +96,13 @@ def watched(command: list[t.Any]) -> float:
 
 
 def proportional(pid: str) -> float:
-    """The memory of a process in MiB, of what it shares its part."""
+    """The memory of a process in MB, of what it shares its part."""
     try:
         text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
         return 0.0
     found = re.search(r"^Pss: *([0-9]+) kB$", text, re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
+    return int(found[1]) * 1024 / 1e6 if found else 0.0
 
 
 def matrix(ports: int, folder: pathlib.Path) -> tuple[pathlib.Path, float, int]:
@@ -165,7 +165,7 @@ def main() -> None:
         say(took["why"])
         show("seconds", round(took["seconds"], 1), "s", "<= 10", f"{what}; {took['cpu']:.1f} s of CPU", took["seconds"] <= 10)
         memory = watched(command)
-        show("memory", round(memory), "MiB", "<= 1000", f"the most at once of all its processes; {what}", memory <= 1000)
+        show("memory", round(memory), "MB", "<= 1000", f"the most at once of all its processes; {what}", memory <= 1000)
         looked_at("page", made.run.dir / "report.html", what)
         path, cpu, pairs = matrix(options.ports, folder)
         what = f"{pairs} pairs of {options.ports} ports"
