@@ -391,7 +391,7 @@ class _Court:
             (unknown, f"UNKNOWN on {subjects.named(unknown)}"),
             (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks"),
             (bad_extras, f"{bad_extras} FAIL of checks that were not planned"),
-            (planned and not bad and not mine["PASS"], "no planned check is a PASS: nothing was shown to work"),
+            (planned and not bad and not self._shown_to_work(planned), self._nothing_shown),
             (self.warn != "accept" and warned, f"{warned} WARN, and acceptance_warn is {self.warn}"),
             (worse, f"worse than its own past: {subjects.named(worse)}, and acceptance_regression is {self.regression}"),
         ]
@@ -442,6 +442,17 @@ class _Court:
             past=self.told,
             unproven=not_proven,
         )
+
+    def _shown_to_work(self, planned: list[Verdict]) -> bool:
+        """Return True if a planned check is a PASS, or was measured and is a WARN in a run that accepts WARN."""
+        passed = any(v["verdict"] == "PASS" for v in planned)
+        warned = (v for v in planned if v["verdict"] == "WARN" and self.warn == "accept")
+        return passed or any(self.deciding[key_of(v)]["outcome"] == "measured" for v in warned)
+
+    @property
+    def _nothing_shown(self) -> str:
+        words = "PASS or a measured WARN" if self.warn == "accept" else "PASS"
+        return f"no planned check is a {words}: nothing was shown to work"
 
     def _unproven(self, planned: list[Verdict]) -> list[tuple[str, str]]:
         """Of each stage whose checks prove something together: why the run is refused for it, and what is not proven."""

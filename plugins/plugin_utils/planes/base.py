@@ -26,7 +26,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, withheld
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, file_name, readable, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
+    Run,
+    RunError,
+    facts_of,
+    has_facts,
+    node_file,
+    readable,
+    write_atomically,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, Stage
 
@@ -208,10 +216,8 @@ class StageOnTarget:
 
     def _keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
         for m in measurements:
-            if m["outcome"] == "measured" and "facts" in m["context"]:
-                node = m["subject"]["id"]
-                path = self.acting.dir / "nodes" / f"{file_name(node)}.json"
-                write_atomically(path, readable({"node": node, **m["context"]}))
+            if has_facts(m):
+                write_atomically(self.acting.dir / "nodes" / node_file(m["subject"]["id"]), readable(facts_of(m)))
 
     def pulse(self) -> None:
         """Say that the stage still works, on what and since when, whoever of the workers is first to see that nobody has for a while.

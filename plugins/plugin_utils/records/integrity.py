@@ -21,7 +21,14 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Chain, Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
+    Chain,
+    Run,
+    RunError,
+    facts_of,
+    has_facts,
+    node_file,
+)
 
 Record = t.Dict[str, t.Any]
 MISSING = "missing"
@@ -148,6 +155,9 @@ def verify(run: Run) -> str:
     reports = [path.parent for path in [run.dir / "report.json", *sorted(run.dir.glob("judged/*/report.json"))] if path.is_file()]
     if not reports:
         raise RunError(f"run {run.id} has no report: it was not judged")
+    wrong = _node_files(run)
+    if wrong:
+        raise RunError(f"run {run.id} is not whole: {wrong}")
     now = {file["path"]: file["sha256"] for file in evidence.files}
     last = ""
     for folder in reports:
@@ -158,6 +168,58 @@ def verify(run: Run) -> str:
     raw = sum(file["path"].startswith("raw/") for file in evidence.files)
     counted = f"{len(evidence.records)} lines of the journal, {raw} raw files, {len(reports)} report{'s' if len(reports) > 1 else ''}"
     return f"run {run.id} is whole: {counted}; fingerprint {last}"
+
+
+def _node_files(run: Run) -> str:
+    """Return what is wrong with the files of `nodes/`, in words; empty if each holds the facts that the journal has of its node.
+
+    The journal's chain covers the facts, so the files need no digests of their own. A file is compared by its content: the last
+    measured facts of the node in the order of the journal.
+    """
+    expected = _facts_in_journal(run)
+    present = {path.name for path in (run.dir / "nodes").glob("*.json")}
+    for name in sorted({*expected, *present}):
+        if name not in expected:
+            return f"nodes/{name} is about a node of which the journal has no facts"
+        if name not in present:
+            return f"nodes/{name} is missing"
+        try:
+            content = json.loads((run.dir / "nodes" / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            return f"nodes/{name} cannot be read: {error}"
+        if content != expected[name]:
+            return f"nodes/{name} is not what the journal says{_first_difference(content, expected[name])}"
+    return ""
+
+
+def _facts_in_journal(run: Run) -> dict[str, Record]:
+    """Return the expected content of each file of `nodes/` by its name."""
+    expected: dict[str, Record] = {}
+    try:
+        with open(run.journal.path, "rb") as lines:
+            for line in lines:
+                if b'"facts"' not in line:
+                    continue
+                try:
+                    record = json.loads(line)
+                except ValueError:  # a line cut off at the end; the chain says so elsewhere
+                    continue
+                if isinstance(record, dict) and has_facts(record):
+                    expected[node_file(record["subject"]["id"])] = facts_of(record)
+    except OSError:
+        return {}
+    return expected
+
+
+def _first_difference(content: t.Any, expected: Record) -> str:
+    """Return the first fact in which a file of `nodes/` differs from the journal, in words."""
+    here, there = (one.get("facts") if isinstance(one, dict) else None for one in (content, expected))
+    if not isinstance(here, dict) or not isinstance(there, dict):
+        return ""
+    for name in sorted({*here, *there}):
+        if here.get(name) != there.get(name):
+            return f": {name} is {str(here.get(name))[:80]}, in the journal {str(there.get(name))[:80]}"
+    return ""
 
 
 def _report(run: Run, folder: pathlib.Path, now: t.Mapping[str, str]) -> tuple[str, str]:

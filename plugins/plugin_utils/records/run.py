@@ -88,6 +88,22 @@ def write_atomically(path: pathlib.Path, text: str | t.Iterable[str], mode: int 
         raise
 
 
+def has_facts(measurement: t.Mapping[str, t.Any]) -> bool:
+    """Return True if a measurement holds the facts of a node, which stand in a file of `nodes/` too."""
+    context = measurement.get("context")
+    return measurement.get("outcome") == "measured" and isinstance(context, dict) and "facts" in context
+
+
+def node_file(node: str) -> str:
+    """The name of a node's file in `nodes/`."""
+    return f"{file_name(node)}.json"
+
+
+def facts_of(measurement: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The content of a node's file in `nodes/`, by the measurement that has its facts."""
+    return {"node": measurement["subject"]["id"], **measurement["context"]}
+
+
 def readable(record: dict[str, t.Any]) -> str:
     """JSON for people, a line for each entry of the record and of the objects in it. What is written with an indent takes ten times as
     long, which counts for thousands of nodes."""

@@ -594,6 +594,9 @@ def test_drift_by_majority_and_by_golden_values() -> None:
     assert stack_of(drivers, stack=golden) == {"n1": "FAIL", "n2": "FAIL", "n3": "FAIL", "n4": "PASS"}
 
 
+SLOW_N1 = {"subject": "n1", "stage": "nccl_node", "ticket": "T-1", "expires": "2026-12-01"}
+
+
 # Waivers -------------------------------------------------------------------------------------------------------------
 
 
@@ -614,6 +617,23 @@ def test_a_waiver_turns_fail_into_known_fail_until_it_expires() -> None:
     known = judge([item("n1"), item("n2")], [slow, nccl("n2")], waivers=[waiver])
     assert known.accepted
     assert not judge([item("n1")], [slow], waivers=[waiver]).accepted, "nothing passed"
+
+
+def test_a_fleet_that_is_all_warn_is_accepted_where_warn_is() -> None:
+    items, records = [item("n1"), item("n2")], [nccl("n1", 330.0), nccl("n2", 330.0)]
+    found = judge(items, records)
+    assert [v["verdict"] for v in found.planned] == ["WARN", "WARN"] and found.accepted
+    assert "2 with a WARN to read" in found.why
+    refused = judge(items, records, warn="refuse")
+    assert not refused.accepted and "no planned check is a PASS: nothing was shown to work" in refused.why
+    assert judge([item("n1"), item("n2")], [nccl("n1", 100.0), nccl("n2", 330.0)], waivers=[SLOW_N1]).accepted, "a waiver beside a WARN"
+
+
+def test_a_warn_about_what_was_not_measured_shows_nothing() -> None:
+    skipped = failed("n1", "mig_enabled", "not_applicable", evidence={"changes": [{"code": "xid", "part": "", "text": "an Xid"}]})
+    for records in ([skipped], [failed("n1", "single_gpu", "not_applicable")]):
+        found = judge([item("n1")], records, stated={"n1": {"mig": "allowed", "gpu_count": 1}})
+        assert not found.accepted and "nothing was shown to work" in found.why
 
 
 def test_a_waiver_of_a_node_covers_its_parts() -> None:
@@ -731,7 +751,7 @@ def test_acceptance() -> None:
     assert judge(items, [passed, skipped]).accepted
     assert not judge(items, [passed, odd]).accepted
     assert not judge([item("n2")], [skipped]).accepted, "nothing but skipped"
-    assert not judge([item("n2")], [slow]).accepted, "nothing but warnings"
+    assert judge([item("n2")], [slow]).accepted, "nothing but measured warnings, which acceptance_warn accepts"
     empty = judge([], [passed])
     assert not empty.accepted and "empty" in empty.why and len(empty.extras) == 1
     partial = judge([item("n1")], [passed], partial=True)

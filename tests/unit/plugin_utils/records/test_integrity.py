@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import observa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, facts_of, node_file, readable
 
 NODES = ("gpu-01", "gpu-02", "gpu-03")
 ID = "20260101T000000Z-0a1b2c"
@@ -154,6 +154,44 @@ def test_verify_names_the_file_that_is_not_what_was_written(run: Run, name: str,
     change(run.dir / name, old, new)
     with pytest.raises(RunError, match=words):
         integrity.verify(run)
+
+
+def with_facts(run: Run, node: str = "gpu-01") -> pathlib.Path:
+    """Facts of a node as a stage keeps them; its file in nodes/."""
+    made = measurement.Completer(run, "stack", node, "ssh", {}).complete(
+        observation.measured("facts", context={"gpu": "NVIDIA H200", "facts": {"driver": "580.1", "kernel": "6.8"}})
+    )
+    path = run.dir / "nodes" / node_file(node)
+    path.write_text(readable(facts_of(made)))
+    run.journal.append([made])
+    return path
+
+
+def test_verify_covers_the_files_of_the_nodes(run: Run) -> None:
+    path = with_facts(run)
+    judge(run)
+    integrity.verify(run)
+    whole = path.read_text()
+    change(path, "580.1", "570.1")
+    with pytest.raises(RunError, match=r"nodes/gpu-01\.json is not what the journal says: driver is 570\.1, in the journal 580\.1"):
+        integrity.verify(run)
+    path.write_text(whole.replace('"gpu": "NVIDIA H200"', '"gpu": "NVIDIA H100"'))
+    with pytest.raises(RunError, match=r"nodes/gpu-01\.json is not what the journal says"):
+        integrity.verify(run)
+    path.write_text("{")
+    with pytest.raises(RunError, match=r"nodes/gpu-01\.json cannot be read"):
+        integrity.verify(run)
+    path.unlink()
+    with pytest.raises(RunError, match=r"nodes/gpu-01\.json is missing"):
+        integrity.verify(run)
+    path.write_text(whole)
+    (run.dir / "nodes" / "gpu-09.json").write_text("{}")
+    with pytest.raises(RunError, match=r"nodes/gpu-09\.json is about a node of which the journal has no facts"):
+        integrity.verify(run)
+    (run.dir / "nodes" / "gpu-09.json").unlink()
+    with_facts(run)  # a resume
+    judge(run)
+    integrity.verify(run)
 
 
 def test_a_report_that_is_not_listed_is_none_of_ours(run: Run) -> None:

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked, NodeProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name, readable
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import facts_of, file_name, has_facts, node_file, readable
 
 # These say that nobody knows anything of any node: the cluster is not asked again in this run.
 _LOST = ("cluster_unreachable", "credentials")
@@ -244,10 +244,10 @@ class StageOnCluster(StageOnTarget):
     def _keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
         """Without waiting for the disk for each of thousands of files: the journal holds the same and does."""
         for m in measurements:
-            if m["outcome"] == "measured" and "facts" in m["context"]:
-                path = self.acting.dir / "nodes" / f"{file_name(m['subject']['id'])}.json"
+            if has_facts(m):
+                path = self.acting.dir / "nodes" / node_file(m["subject"]["id"])
                 new = path.with_suffix(".new")
-                new.write_text(readable({"node": m["subject"]["id"], **m["context"]}), encoding="utf-8")
+                new.write_text(readable(facts_of(m)), encoding="utf-8")
                 new.rename(path)
 
     def _raw(self, node: str) -> pathlib.Path:
