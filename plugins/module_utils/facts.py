@@ -150,7 +150,7 @@ def _system(node: Node) -> Facts:
     memory = re.search(r"MemTotal:\s+(\d+)", _read(node, "/proc/meminfo"))
     governors = {_read(node, p) for p in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")}
     return {
-        "hostname": platform.node(),
+        "hostname": _hostname(node),
         "os": release.get("PRETTY_NAME"),
         "kernel": platform.release(),
         "architecture": platform.machine(),
@@ -160,6 +160,13 @@ def _system(node: Node) -> Facts:
         "numa_nodes": len(glob.glob("/sys/devices/system/node/node[0-9]*")) or None,
         "memory_gib": round(int(memory.group(1)) / (1 << 20)) if memory else None,
     }
+
+
+def _hostname(node: Node) -> str | None:
+    """The name of the machine. A pod has a name of its own, another one in each run."""
+    if not os.environ.get("GPUFLEET_POD_UID"):
+        return platform.node()
+    return (node.root != "/" and node.read("/etc/hostname")) or os.environ.get("GPUFLEET_NODE") or None
 
 
 def _firmware(node: Node) -> Facts:

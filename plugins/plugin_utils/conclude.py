@@ -78,6 +78,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
         stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), required=inputs.get("required"), changed=evidence.changed,
         warnings=unheeded.warnings(written, sound, inputs), before=before.say, regression=inputs.get("regression", "warn"),
+        own_facts=inputs.get("own_facts"),
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs["notes"] + telling.notes_of(run.dir)
     later = (run.dir / "verdicts.jsonl").exists()
@@ -234,6 +235,8 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
             today["stack"].setdefault(target, before["stack"][target])
         if target in before.get("stated", {}):
             today["stated"].setdefault(target, before["stated"][target])
+        if target in before.get("own_facts", {}):
+            today["own_facts"].setdefault(target, before["own_facts"][target])
         if target in before.get("required", {}) and target not in planner.hosts:
             today["required"][target] = before["required"][target]
     return today

@@ -23,11 +23,35 @@ LIMITS: dict[str, dict[str, float]] = {"clock_offset_s": {"max": 0.1}, "free_dis
 GRAVE = ("driver*", "cuda*", "nccl*", "kernel", "*firmware*", "vbios*", "bios*", "gpu*", "ofed*", "fabric_manager*")
 # Comes and goes; a stage that it disturbs says so itself.
 MILD = ("gpu_processes",)
+# Facts that come with the product of a machine: another vendor has another BIOS, and its own part numbers of GPUs and NICs with their
+# own firmware. They are compared among machines of one product only.
+OF_PRODUCT = (
+    "machine_*", "bios*", "vbios*", "nic_*", "cpu", "cpus", "numa_nodes", "memory_gib", "gpu_count", "gpu_pcie", "kernel_command_line",
+)  # fmt: skip
+PRODUCT = "machine_product"
 SHOWN = 20
 
 
+class Kind(t.NamedTuple):
+    """What decides which other nodes a node's facts are compared with: the product of the machine ("" if unknown), the plane by which the
+    facts came, and patterns of the facts that are not the machine's there (those of a pod, of its image)."""
+
+    product: str = ""
+    plane: str = ""
+    own: tuple[str, ...] = ()
+
+
+def kind_of(facts: Facts, plane: str, own: t.Iterable[str] = ()) -> Kind:
+    """The kind of a node by its facts and the plane that it was reached by."""
+    product = " ".join(str(facts[name]) for name in ("machine_vendor", PRODUCT) if facts.get(name))
+    return Kind(product, plane, tuple(own))
+
+
 def drift(
-    facts_by_node: t.Mapping[str, Facts], golden: Facts | None = None, ignore: t.Iterable[str] = ()
+    facts_by_node: t.Mapping[str, Facts],
+    golden: Facts | None = None,
+    ignore: t.Iterable[str] = (),
+    kinds: t.Mapping[str, Kind] | None = None,
 ) -> dict[str, list[dict[str, t.Any]]]:
     """{node: facts} -> {node: [{"item", "found", "expected", "basis", "agree", "of", "agreeing", "differing"}]}.
 
@@ -35,7 +59,8 @@ def drift(
     match, or {"min", "max"} for a number. A fact that is a list matches where each of its entries does.
     Other facts are held to LIMITS or, unless a pattern of `ignore` names them, to the value that more than half of the
     nodes have. `basis` says which: "golden", "limit" or "majority"; "no majority" where no value has one, which then
-    stands at every node.
+    stands at every node; "alone" at a node whose product no other node has.
+    `kinds` tells like from unlike (see _cohorts()); without it all nodes are compared with one another.
     `agree` of `of` nodes are as expected, `agreeing`; `differing` are those that share this node's value (20 at most).
     """
     golden = golden or {}
@@ -52,10 +77,46 @@ def drift(
         elif _matches_any(name, OWN):
             continue
         else:
-            deviating = _among(name, values)
+            deviating = {}
+            for cohort in _cohorts(name, values, kinds or {}):
+                deviating.update(_among(name, cohort))
+            if name == PRODUCT:
+                deviating.update(_alone(values, kinds or {}))
         for node, item in deviating.items():
             found[node].append(item)
     return found
+
+
+def _cohorts(name: str, values: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -> t.Iterator[dict[str, t.Any]]:
+    """Yield the values of the nodes whose fact `name` can be compared: machines of one product if it comes with the product (OF_PRODUCT),
+    nodes of one plane if it is not the machine's there. A fact that no node of a plane has is one that the plane does not see."""
+    known = set(kinds.values())
+    if len(known) < 2:
+        yield values
+        return
+    of_product = _matches_any(name, OF_PRODUCT)
+    seen = {kinds[node].plane for node, value in values.items() if value is not None}
+    place: dict[Kind, tuple[str, str]] = {}
+    for kind in known:
+        apart = kind.plane not in seen or _matches_any(name, kind.own)
+        place[kind] = (kind.product if of_product else "", kind.plane if apart else "")
+    cohorts: dict[tuple[str, str], dict[str, t.Any]] = collections.defaultdict(dict)
+    for node, value in values.items():
+        cohorts[place[kinds[node]]][node] = value
+    yield from cohorts.values()
+
+
+def _alone(products: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -> dict[str, dict[str, t.Any]]:
+    """A deviating item for each node whose product no other node has: nobody can say whether what came with it is as it should be."""
+    nodes: dict[str, list[str]] = collections.defaultdict(list)
+    for node, kind in kinds.items():
+        nodes[kind.product].append(node)
+    expected = "a second machine of this product to compare its firmware with, or stack_golden"
+    return {
+        of[0]: _item(PRODUCT, products.get(of[0]), expected, "alone", agreeing=[], differing=of, of=len(kinds))
+        for product, of in nodes.items()
+        if product and len(of) == 1 and len(kinds) > 1
+    }
 
 
 def severity(item: t.Mapping[str, t.Any], chosen: t.Mapping[str, str] | None = None) -> str:

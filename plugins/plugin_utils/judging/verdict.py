@@ -59,6 +59,7 @@ def judge(
     warnings: t.Sequence[str] = (),
     before: past.Past | None = None,
     regression: str = "warn",
+    own_facts: t.Mapping[str, t.Sequence[str]] | None = None,
 ) -> Judgement:
     """Judge a run.
 
@@ -68,13 +69,15 @@ def judge(
     {"gpu_count", "mig"}. `leaf` is the leaf switch of each node, as far as known. `today` is the day on which waivers must still hold.
     `required[target]` names by stage what must have been readable while it measured, {"nccl_node": ["xid"]}. `changed` says what of the
     evidence itself is not what was written: nothing is accepted then. `warnings` are about the run as a
-    whole. `before` knows earlier runs, and `regression` is acceptance_regression. WaiverError for a waiver that cannot be used.
+    whole. `before` knows earlier runs, and `regression` is acceptance_regression. `own_facts[target]` are patterns of the facts that are
+    those of a pod or its image there, and not of the machine (planes/base.py). WaiverError for a waiver that cannot be used.
     """
     court = _Court(plan, expected, stack or {}, required or {}, {stage.name: stage for stage in stages})
     court.waiving = waiving.Waiving(waivers_of(list(waivers or [])), (today or datetime.date.today()).isoformat())
     court.warn = warn
     court.stated = stated or {}
     court.leaf = leaf or {}
+    court.own_facts = own_facts or {}
     court.changed = changed
     court.warnings = list(warnings)
     court.before, court.regression = before, regression
@@ -124,6 +127,7 @@ class _Court:
         self.worse: dict[Key, list[str]] = collections.defaultdict(list)
         self.stated: identity.Stated = {}
         self.leaf: t.Mapping[str, str] = {}
+        self.own_facts: t.Mapping[str, t.Sequence[str]] = {}
         self.changed: t.Sequence[str] = ()
         self.notes: list[str] = list(plan.get("notes") or [])
         self.drift: dict[str, list[dict[str, t.Any]]] = {}
@@ -240,7 +244,7 @@ class _Court:
         return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts()
 
     def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
-        """Deviations of facts, among nodes with the same GPUs and under the same rules."""
+        """Deviations of facts, among nodes with the same GPUs and under the same rules, like held against like (drift.Kind)."""
         groups: dict[str, dict[str, Key]] = collections.defaultdict(dict)
         for key, record in self.deciding.items():
             if record["outcome"] == "measured" and isinstance(record["context"].get("facts"), dict):
@@ -250,12 +254,17 @@ class _Court:
             first, *_others = group.values()
             rules = self.stack.get(self.deciding[first]["target"]) or {}
             facts = {node: self.deciding[key]["context"]["facts"] for node, key in group.items()}
-            for node, found in drift.drift(facts, rules.get("golden"), rules.get("ignore") or ()).items():
+            kinds = {node: self._kind(self.deciding[key]) for node, key in group.items()}
+            for node, found in drift.drift(facts, rules.get("golden"), rules.get("ignore") or (), kinds).items():
                 items = [dict(item, severity=drift.severity(item, rules.get("drift"))) for item in found]
                 items = [item for item in items if item["severity"] != "ignore"]
                 if items:
                     self.drift[node] = items
                     yield group[node], deviations(items)
+
+    def _kind(self, record: Record) -> drift.Kind:
+        """What the facts of a node can be compared with."""
+        return drift.kind_of(record["context"]["facts"], str(record.get("plane") or ""), self.own_facts.get(record["target"]) or ())
 
     def _earlier(self, key: Key) -> t.Iterator[tuple[Key, Opinion]]:
         """What is fatal in the attempts that do not count: none after it takes it back."""

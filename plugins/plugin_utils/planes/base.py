@@ -67,6 +67,11 @@ class Plane:
         """Which of some variables belong to another plane and say nothing on this one."""
         return []
 
+    def own_facts(self, settings: Record) -> t.Sequence[str]:
+        """Patterns of the facts that are not those of the machine where a probe of this plane reads them. They are compared among the
+        nodes of the plane only; all others are compared with those of other planes too."""
+        return ()
+
     def refuses(self, stage: Stage) -> str | None:
         """Why a stage cannot run here at all."""
         return None

@@ -26,6 +26,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
     """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node of a cluster
     with settings of its own: number of its set}, "waivers", "references": levels that are new on purpose, "warn", "regression", "stack":
     {target: golden values and what drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed},
+    "own_facts": {target: patterns of the facts that are not the machine's where its plane reads them},
     "required": {target: {stage: evidence that must have been readable}}, "leaf": {node: the leaf switch it hangs on}, "notes"}."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
@@ -34,6 +35,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
     begun: dict[references.Reference, None] = {}
     stack: dict[str, dict[str, t.Any]] = {}
     stated: dict[str, dict[str, t.Any]] = {}
+    own_facts: dict[str, list[str]] = {}
     required: dict[str, dict[str, list[str]]] = {}
     leaf: dict[str, str] = {}
     notes: list[str] = []
@@ -60,6 +62,9 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         codes = {name.removesuffix(REQUIRED): value for name, value in values.items() if name.endswith(REQUIRED) and value}
         if codes:
             required[host] = codes
+        own = planes.of(values, host).own_facts(values)
+        if own:
+            own_facts[host] = list(own)
         stated[host] = {"gpu_count": values.get("acceptance_gpu_count"), "mig": values.get("acceptance_mig")}
     return {
         "sets": [s.dump() for s in sets],
@@ -70,6 +75,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         "regression": next((v["acceptance_regression"] for v in settings.values()), "warn"),
         "stack": stack,
         "stated": stated,
+        "own_facts": own_facts,
         "required": required,
         "leaf": leaf,
         "notes": sorted({line for s in sets for line in s.notes}) + notes,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import platform
 import sys
 import typing as t
 
@@ -143,3 +144,14 @@ def test_no_gpu_is_a_fact_and_no_answer_is_none() -> None:
     assert facts.collect(PARAMS, Node(60), none, None)["gpu_count"] == 0
     lost = nvidia_smi.parse_xml("Unable to determine the device handle for GPU0000:1A:00.0: GPU is lost.")
     assert facts.collect(PARAMS, Node(60), lost, None)["gpu_count"].startswith("unreadable: ")
+
+
+def test_a_pod_is_called_as_its_machine(host: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod has another name in each run, which is no change of the machine."""
+    assert facts._hostname(Node(60)) == platform.node()
+    monkeypatch.setenv("GPUFLEET_POD_UID", "1-2-3")
+    assert facts._hostname(Node(60)) is None, "nobody says what the machine is called"
+    monkeypatch.setenv("GPUFLEET_NODE", "node-01")
+    assert facts._hostname(Node(60)) == "node-01"
+    (host / "etc/hostname").write_text("gpu-01.example\n")
+    assert facts._hostname(Node(60, root=str(host))) == "gpu-01.example"

@@ -15,6 +15,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, ROUNDS, Stage
 
+# Facts that a pod has of its own: its limits, its view of processes and of the network, what its image brings, and what takes a login or
+# a tool of the host. Without the host's files more of them are the image's.
+OF_A_POD = (
+    "hostname", "ulimit_*", "sysctl_net.*", "nic_*", "gpu_processes", "clock_source", "clock_offset_s", "ofed", "fabric_manager",
+    "fabric_manager_state", "container_*", "python", "package_*", "pip_freeze", "nccl_python", "nccl_loaded", "env_*", "conf_*",
+    "proxy_*",
+)  # fmt: skip
+OF_AN_IMAGE = ("os", "nccl_system", "libibverbs", "free_disk_gib_*", "driver_kind")
+
 
 class Kubernetes(base.Plane):
     name = "kubernetes"
@@ -35,6 +44,9 @@ class Kubernetes(base.Plane):
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
 
         return [f"{host}/{name}" for name in inventory.select(host, settings, entry)]
+
+    def own_facts(self, settings: base.Record) -> t.Sequence[str]:
+        return OF_A_POD if settings.get("acceptance_kube_host_root") else (*OF_A_POD, *OF_AN_IMAGE)
 
     def detains(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
         for stage in stages:

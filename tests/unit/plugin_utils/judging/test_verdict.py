@@ -594,6 +594,78 @@ def test_drift_by_majority_and_by_golden_values() -> None:
     assert stack_of(drivers, stack=golden) == {"n1": "FAIL", "n2": "FAIL", "n3": "FAIL", "n4": "PASS"}
 
 
+DELL = {
+    "machine_vendor": "Dell Inc.", "machine_product": "PowerEdge XE9680", "bios_version": "2.4", "vbios": ["96.00.D0"],
+    "nic_firmware_DEL1": ["28"],
+}  # fmt: skip
+SMC = {
+    "machine_vendor": "Supermicro", "machine_product": "SYS-821GE", "bios_version": "3.1", "vbios": ["96.00.A5"],
+    "nic_firmware_SMC1": ["28"],
+}  # fmt: skip
+
+
+def of_facts(nodes: dict[str, Record], planes: dict[str, str] | None = None, **options: t.Any) -> verdict.Judgement:
+    """Judge a fleet of H200 by the facts of its nodes; `planes` says which nodes are not behind SSH."""
+    records = [
+        record(n, "stack", "facts", plane=(planes or {}).get(n, "ssh"), context={"gpu": "NVIDIA H200", "facts": facts})
+        for n, facts in nodes.items()
+    ]
+    return judge([item(n, "stack", "facts") for n in nodes], records, **options)
+
+
+def words_of(found: verdict.Judgement) -> dict[str, str]:
+    return {node["name"]: node["verdict"] for node in found.nodes}
+
+
+def test_machines_of_several_vendors_are_each_held_to_their_own_bios() -> None:
+    same = {"driver": "580", "kernel": "6.8"}
+    mixed = {f"s{n}": {**SMC, **same} for n in range(10)} | {f"d{n}": {**DELL, **same} for n in range(3)}
+    assert set(words_of(of_facts(mixed)).values()) == {"PASS"}
+    # A deviation within a product, and one of what all have alike, is found as before.
+    other_bios = {**mixed, "d1": {**mixed["d1"], "bios_version": "1.0"}}
+    assert words_of(of_facts(other_bios)) == {n: "FAIL" if n == "d1" else "PASS" for n in mixed}
+    other_driver = {**mixed, "d2": {**mixed["d2"], "driver": "570"}}
+    assert words_of(of_facts(other_driver)) == {n: "FAIL" if n == "d2" else "PASS" for n in mixed}
+    old = {**mixed, "d0": {**mixed["d0"], "bios_version": "0"}}
+    assert words_of(of_facts(old, stack={"d0": {"golden": {"bios_version": "2.4"}}}))["d0"] == "FAIL"
+
+
+def test_a_product_that_stands_alone_is_a_warn() -> None:
+    """Nobody can say whether its BIOS is as it should be; its driver is still held to that of the others."""
+    nodes = {f"s{n}": {**SMC, "driver": "580"} for n in range(4)} | {"d0": {**DELL, "driver": "580"}}
+    found = of_facts(nodes)
+    assert words_of(found) == {n: "WARN" if n == "d0" else "PASS" for n in nodes}
+    assert "machine_product is PowerEdge XE9680, expected a second machine of this product" in found.planned[-1]["reason"]
+    assert words_of(of_facts({**nodes, "d0": {**DELL, "driver": "570"}}))["d0"] == "FAIL"
+    assert set(words_of(of_facts(nodes, stack={n: {"ignore": ["machine_product"]} for n in nodes})).values()) == {"PASS"}
+
+
+def test_pods_are_held_against_machines_in_what_both_planes_see() -> None:
+    ssh = {"driver": "580", "kernel": "6.8", "container_docker": "27.1", "ofed": "24.10", "package_torch": "2.11", "hostname": "a"}
+    pod = {"driver": "580", "kernel": "6.8", "package_torch": "2.9", "hostname": "pod-x"}
+    nodes = {f"n{n}": ssh for n in range(4)} | {f"lab/n{n}": pod for n in range(3)}
+    planes = {n: "kubernetes" for n in nodes if n.startswith("lab")}
+    own = {"lab": ["package_*", "container_*"]}
+
+    def judged(facts: dict[str, Record]) -> dict[str, str]:
+        rows = [
+            record(n, "stack", "facts", plane=planes.get(n, "ssh"), target=n.split("/")[0], context={"gpu": "NVIDIA H200", "facts": f})
+            for n, f in facts.items()
+        ]
+        items = [item(n, "stack", "facts", target=n.split("/")[0]) for n in facts]
+        return words_of(judge(items, rows, own_facts=own))
+
+    assert set(judged(nodes).values()) == {"PASS"}, "neither tools of the host nor packages of the image"
+    # What both see is compared across, and what only pods have among pods.
+    assert judged({**nodes, "lab/n1": {**pod, "driver": "570"}})["lab/n1"] == "FAIL"
+    assert judged({**nodes, "n1": {**ssh, "kernel": "6.5"}})["n1"] == "FAIL"
+    assert judged({**nodes, "lab/n1": {**pod, "package_torch": "2.8"}})["lab/n1"] == "WARN"
+    assert judged({**nodes, "n2": {k: v for k, v in ssh.items() if k != "ofed"}})["n2"] == "FAIL", "one of those that can see it"
+    # Who declares nothing: a fact that no node of a plane has is one that it does not see.
+    bare = {n: {k: v for k, v in f.items() if k != "package_torch"} for n, f in nodes.items()}
+    assert set(words_of(of_facts(bare, planes)).values()) == {"PASS"}
+
+
 SLOW_N1 = {"subject": "n1", "stage": "nccl_node", "ticket": "T-1", "expires": "2026-12-01"}
 
 
