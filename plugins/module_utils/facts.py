@@ -23,7 +23,7 @@ import resource
 import shlex
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, nccl_settings
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, hypervisor, nccl_settings
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
@@ -181,6 +181,8 @@ def _firmware(node: Node) -> Facts:
             ("bios_date", "bios_date"),
         )
     }
+    of_dmi = hypervisor.by_dmi(str(facts["machine_vendor"] or ""), str(facts["machine_product"] or ""))
+    facts["machine_virtual"] = "yes" if of_dmi or hypervisor.by_cpuinfo(_read(node, "/proc/cpuinfo")) else None
     versions: dict[str, list[str]] = {}
     for path in sorted(glob.glob("/sys/class/infiniband/*")):
         board = _read(node, path + "/board_id") or _read(node, path + "/hca_type") or "unknown"

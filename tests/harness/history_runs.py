@@ -69,7 +69,10 @@ def measured(results: pathlib.Path, day: int, machines: dict[str, Machine], **pl
         "collection_version": "1", "ansible_version": "2", "python_version": "3", "partial": False, "left_out": [],
         "skipped_stages": [], "stages": [{"name": name, "role": f"gpufleet.acceptance.{name}"} for name in ("stack", "gemm")],
         "targets": {name: {"plane": "ssh"} for name in machines}, "items": items, "sample": {}, "check_seconds": {}, "notes": [],
-        "judging": {"sets": [expected], "of": dict.fromkeys(machines, 0), "waivers": [], "warn": "accept", "stack": {}, "notes": []},
+        "judging": {
+            "sets": [expected], "of": dict.fromkeys(machines, 0), "waivers": [], "warn": "accept", "stack": {}, "notes": [],
+            "stated": {name: {"gpu_count": len(machine.gpus)} for name, machine in machines.items()},
+        },
         **plan,
     }  # fmt: skip
     (run.dir / "plan.json").write_text(planner.dump(written))

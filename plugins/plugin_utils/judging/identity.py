@@ -15,7 +15,8 @@ import collections
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import hypervisor
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 
@@ -59,12 +60,15 @@ class Nodes:
 
     def __init__(self, records: t.Mapping[Key, t.Sequence[Record]]) -> None:
         self.views: dict[str, list[View]] = collections.defaultdict(list)
+        self.virtual: set[str] = set()
         known: dict[int, Told] = {}
         some = {key[0] for key in records if _SOME_GPUS.search(key[2])}
         for key, attempts in records.items():
             for record in attempts:
                 for node, view in _views(key, record, some, known):
                     self.views[node].append(view)
+                if _is_virtual(record["context"].get("facts")):
+                    self.virtual.add(node_of(key[3]))
 
     def doubts(self) -> dict[str, tuple[str, str]]:
         """Nodes of which nobody knows which machine they are, {node: (reason code, words)}: everything of them is UNKNOWN."""
@@ -97,6 +101,8 @@ class Nodes:
             yield from _withdrawn(node, views)
             yield from _other_than_stated(node, views, stated)
         yield from self._fewer_than_neighbours(stated, rules)
+        yield from self._not_a_whole_board(stated, rules)
+        yield from self._another_model(stated, rules)
         measured = {node_of(key[3]) for key, attempts in records.items() if key[0] in _TELLING and attempts[-1]["outcome"] == "measured"}
         for key, attempts in records.items():
             last = attempts[-1]
@@ -114,13 +120,7 @@ class Nodes:
 
     def _fewer_than_neighbours(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Iterator[tuple[Key, Opinion]]:
         """Nodes with fewer GPUs than most others with the same GPU have; where the inventory says how many, that counts."""
-        alike: dict[str, dict[str, int]] = collections.defaultdict(dict)
-        for node, views in self.views.items():
-            model = next((view.model for view in views if view.model), "")
-            count = max((view.many for view in views if view.whole), default=0)
-            if model and count:
-                alike[model][node] = count
-        for model, counts in alike.items():
+        for model, counts in self._counts().items():
             most, of = collections.Counter(counts.values()).most_common(1)[0]
             for node, count in counts.items():
                 views = [view for view in self.views[node] if view.whole and view.many and view.key[0] != "stack"]
@@ -133,11 +133,97 @@ class Nodes:
                 elif count < max(counts.values()):
                     larger = sum(other > count for other in counts.values())
                     words = f"{node} has {count} GPUs and {larger} of {len(counts)} nodes with {model} have more: {advice}"
-                    opinion = Opinion("UNKNOWN" if count == 1 else "WARN", words, "gpu_count")
+                    # As many as most others have, it may be the larger ones that differ; without a majority nobody knows who is right.
+                    usual = count == most and 2 * of > len(counts)
+                    opinion = Opinion("WARN" if usual and count > 1 else "UNKNOWN", words, "gpu_count")
                 else:
                     continue
                 for key in dict.fromkeys(view.key for view in views):
                     yield key, opinion
+
+
+    def _counts(self) -> dict[str, dict[str, int]]:
+        """How many GPUs each node has, {model: {node: count}}, as far as both are known."""
+        alike: dict[str, dict[str, int]] = collections.defaultdict(dict)
+        for node, views in self.views.items():
+            model = next((view.model for view in views if view.model), "")
+            count = _count(views)
+            if model and count:
+                alike[model][node] = count
+        return alike
+
+    def _not_a_whole_board(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Iterator[tuple[Key, Opinion]]:
+        """Machines with a number of GPUs that no board of their model has, where nobody said how many they are to have. A virtual machine
+        may be given some of a board's GPUs."""
+        for model, counts in self._counts().items():
+            whole = physics.board(model)
+            for node, count in counts.items() if whole else ():
+                views = [view for view in self.views[node] if view.whole and view.many]
+                if count in whole or node in self.virtual or any(_said_otherwise(view.target, stated, rules) for view in views):
+                    continue
+                boards = " or ".join(map(str, whole))
+                words = (
+                    f"{node} has {count} GPUs, and {model} stands on boards of {boards}: GPUs are missing; where it is meant say "
+                    "acceptance_gpu_count (of a virtual machine the stage stack tells it)"
+                )
+                for key in dict.fromkeys(view.key for view in views):
+                    yield key, Opinion("UNKNOWN", words, "gpu_count")
+
+    def _another_model(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Iterator[tuple[Key, Opinion]]:
+        """Nodes with another GPU than more than half of their pool: a machine of another pool, or a GPU that was exchanged. A pool are the
+        nodes with accelerators of one maker and the same acceptance_gpu_count."""
+        pools: dict[tuple[str, t.Any], dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+        for model, counts in self._counts().items():
+            for node in counts:
+                said = (stated.get(self.views[node][0].target) or {}).get("gpu_count")
+                pools[_maker(model), said][model].append(node)
+        for models in pools.values():
+            nodes = sum(map(len, models.values()))
+            usual = max(models, key=lambda model: len(models[model]))
+            others = [(model, node) for model, of in models.items() if model != usual for node in of]
+            for model, node in others if 2 * len(models[usual]) > nodes else ():
+                views = self.views[node]
+                if any(drift.ignored("gpu", rules.get(view.target) or {}) for view in views):
+                    continue
+                advice = "where it is meant say stack_golden: {gpu: ...}"
+                words = f"{node} has {model}, {len(models[usual])} of {nodes} nodes have {usual}; {advice}"
+                key = min((view.key for view in views if view.many), key=lambda key: (key[0] != "stack", key))
+                yield key, Opinion("WARN", words, "drift")
+
+    def unstated(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
+        """Return a line for the run if nobody said how many GPUs some nodes are to have: what was found was held to nothing."""
+        found: dict[int, list[str]] = collections.defaultdict(list)
+        for node, views in sorted(self.views.items()):
+            count = _count(views)
+            if count and not any(_said_otherwise(view.target, stated, rules) for view in views):
+                found[count].append(node)
+        if not found:
+            return []
+        parts = []
+        for count, nodes in sorted(found.items()):
+            names = ", ".join(nodes[:SHOWN]) + (", ..." if len(nodes) > SHOWN else "")
+            parts.append(f"{count} on {len(nodes)} node{'s' if len(nodes) > 1 else ''} ({names})")
+        return [f"nobody said how many GPUs a node has; found {' and '.join(parts)}: set acceptance_gpu_count"]
+
+
+def _count(views: t.Iterable[View]) -> int:
+    """How many GPUs a node has, by the stage that saw most of those that asked for all."""
+    return max((view.many for view in views if view.whole), default=0)
+
+
+def _maker(model: str) -> str:
+    """Who makes a model, by the first word of its name; `Tesla` stands for NVIDIA on older ones."""
+    maker = model.partition(" ")[0]
+    return "NVIDIA" if maker == "Tesla" else maker
+
+
+def _is_virtual(facts: t.Any) -> bool:
+    """Return True if the facts of a node say that it is a virtual machine."""
+    if not isinstance(facts, dict):
+        return False
+    return facts.get("machine_virtual") == "yes" or hypervisor.by_dmi(
+        str(facts.get("machine_vendor") or ""), str(facts.get("machine_product") or "")
+    )
 
 
 def not_as_planned(item: t.Mapping[str, t.Any], record: Record) -> str | None:

@@ -106,6 +106,15 @@ GPUS: tuple[tuple[str, Gpu], ...] = (
     (r"AMD Instinct MI300X.*", Gpu(7, 64.0, (5, 16), _MI300X)),
 )
 
+# How many GPUs stand on the boards of a model, by its product name: HGX and OAM baseboards have 4 or 8 (HGX A100 and DGX-2 join two of
+# them), trays of Grace superchips 4 or 2 (NVL72 compute tray, NVL2). Cards for slots, and a GH200 alone, come in any number.
+BOARDS: tuple[tuple[str, tuple[int, ...]], ...] = (
+    (r"NVIDIA (H100|H200) (PCIe|NVL)|NVIDIA H100 80GB HBM2e|NVIDIA H800 PCIe|NVIDIA A800.*(PCIe?|40GB Active).*", ()),
+    (r"NVIDIA (A100-SXM|A800-SXM).*|(Tesla|NVIDIA) V100-SXM.*", (4, 8, 16)),
+    (r"NVIDIA GB[23]00.*", (2, 4)),
+    (r"NVIDIA (H100|H200|H800|H20|B100|B200|B300)\b.*|AMD Instinct MI3[0-9]{2}X.*", (4, 8)),
+)
+
 # Names, beside those of the tables, that nvidia-smi prints of products which may stand in an inventory: no misspellings of one another.
 PRODUCTS = (
     "NVIDIA H100 NVL", "NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM2e", "NVIDIA H100 64GB HBM2", "NVIDIA H200 NVL", "NVIDIA H800 PCIe",
@@ -141,6 +150,12 @@ def gpu(name: t.Any) -> Gpu | None:
 @functools.lru_cache(maxsize=256)
 def _gpu(name: str) -> Gpu | None:
     return next((spec for pattern, spec in GPUS if re.fullmatch(pattern, name)), None)
+
+
+@functools.lru_cache(maxsize=256)
+def board(name: str) -> tuple[int, ...]:
+    """How many GPUs a machine with this product can have, by the boards that it is soldered to; empty if any number can be."""
+    return next((counts for pattern, counts in BOARDS if re.fullmatch(pattern, name)), ())
 
 
 def pcie(generation: int, lanes: int) -> float:

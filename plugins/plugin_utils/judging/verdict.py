@@ -214,7 +214,8 @@ class _Court:
                 for change in self.told.changes:
                     if change.regression:
                         self.worse[change.key].append(change.reason)
-            found, self.drift, self.doubts = next(other.parts())
+            found, self.drift, self.doubts, unstated = next(other.parts())
+            self.warnings += unstated
             for key, fields in found:
                 opinions[key].append(Opinion(*fields))
         everything = [record for attempts in self.records.values() for record in attempts]
@@ -232,16 +233,17 @@ class _Court:
         self.notes += self.waiving.unused()
         return self._conclude(settled)
 
-    def _among_nodes(self) -> tuple[list[tuple[t.Any, t.Any]], dict[str, t.Any], dict[str, t.Any]]:
-        """What nodes show beside one another, for which no number is compared: opinions by key, facts in which they deviate, and whose
-        machine is in doubt; all plain data."""
+    def _among_nodes(self) -> tuple[list[tuple[t.Any, t.Any]], dict[str, t.Any], dict[str, t.Any], list[str]]:
+        """What nodes show beside one another, for which no number is compared: opinions by key, facts in which they deviate, whose
+        machine is in doubt, and what the run has to say of GPUs that nobody counted; all plain data."""
         machines = identity.Nodes(self.records)
         found = [
             *self._drift(),
             *configured.opinions(self.deciding, lambda key, record: self.alone.own(key, record)[0]),
             *machines.opinions(self.records, self.stated, self.stack),
         ]
-        return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts()
+        unstated = machines.unstated(self.stated, self.stack)
+        return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), unstated
 
     def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
         """Deviations of facts, among nodes with the same GPUs and under the same rules, like held against like (drift.Kind)."""

@@ -10,6 +10,7 @@ import itertools
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from unit.plugin_utils.judging.test_verdict import NCCL, Record, failed, item, judge, nccl, record
 
 
@@ -47,6 +48,7 @@ def both(first: Record, second: Record, **options: t.Any) -> tuple[tuple[str, st
 
 GOOD = ("PASS", None)
 LOST = ("FAIL", "gpu_lost")
+FEW = ("UNKNOWN", "gpu_count")
 CHANGED = ("UNKNOWN", "identity_changed")
 
 
@@ -73,15 +75,17 @@ def test_the_last_gpu_of_eight_is_not_skipped() -> None:
     alone = failed("n1", "single_gpu", "not_applicable", context={"identities": {"n1": who(1)}})
     assert both(stack(identity=who(8), gpus=8), alone)[:2] == (GOOD, LOST)
     assert both(stack(gpus=8), failed("n1", "single_gpu", "not_applicable"))[1] == LOST
-    assert both(stack(identity=who(1), gpus=1), alone)[:2] == (GOOD, ("SKIPPED", "single_gpu"))
+    assert both(stack(identity=who(1), gpus=1), alone)[:2] == (FEW, FEW), "no board has one H200"
+    stated = {"n1": {"gpu_count": 1}}
+    assert both(stack(identity=who(1), gpus=1), alone, stated=stated)[:2] == (GOOD, ("SKIPPED", "single_gpu"))
 
 
-def fleet(counts: list[int], stated: t.Any = None, rules: t.Any = None) -> list[tuple[str, str | None]]:
-    """Of nodes with so many H200 each the verdicts of nccl_node."""
+def fleet(counts: list[int], stated: t.Any = None, rules: t.Any = None, gpu: str = "NVIDIA H200") -> list[tuple[str, str | None]]:
+    """Of nodes with so many GPUs each the verdicts of nccl_node."""
     nodes = [f"n{number}" for number in range(len(counts))]
     records = []
     for number, (node, count) in enumerate(zip(nodes, counts, strict=True)):
-        more = {"gpu": "NVIDIA H200", "gpus": count, "identities": {node: who(count, f"{number:032x}", node)}}
+        more = {"gpu": gpu, "gpus": count, "identities": {node: who(count, f"{number:032x}", node)}}
         measured = test(node, more={**more, "gpus": 4} if count == 4 else more)
         records.append(failed(node, "single_gpu", "not_applicable", context=more) if count == 1 else measured)
     found = judge([item(node) for node in nodes], records, stated=stated, stack=rules)
@@ -89,14 +93,95 @@ def fleet(counts: list[int], stated: t.Any = None, rules: t.Any = None) -> list[
 
 
 def test_a_node_with_fewer_gpus_than_its_neighbours() -> None:
-    few, skipped = ("UNKNOWN", "gpu_count"), ("SKIPPED", "single_gpu")
+    skipped = ("SKIPPED", "single_gpu")
     assert fleet([4, 4, 4]) == [GOOD] * 3
-    assert fleet([8, 8, 4])[2] == few, "most have eight"
-    assert fleet([8, 4])[1] == ("WARN", "gpu_count"), "nobody knows who is right"
-    assert fleet([1, 1]) == [skipped] * 2 and fleet([1]) == [skipped]
-    assert fleet([4, 1])[1] == few, "one GPU left of four is never skipped"
+    assert fleet([8, 8, 4])[2] == FEW, "most have eight"
+    assert fleet([8, 4])[1] == FEW, "nobody knows who is right"
+    assert fleet([8, 8, 4, 4])[2:] == [FEW, FEW] and fleet([8, 8, 4, 4, 2])[2:] == [FEW] * 3, "a tie is no majority"
+    assert fleet([4, 4, 4, 8])[:3] == [("WARN", "gpu_count")] * 3, "most have four, and one has more"
+    assert fleet([1, 1], gpu="NVIDIA L40S") == [skipped] * 2 and fleet([1], gpu="NVIDIA L40S") == [skipped]
+    assert fleet([4, 1])[1] == FEW, "one GPU left of four is never skipped"
     assert fleet([8, 8, 4, 1], stated={"n2": {"gpu_count": 4}, "n3": {"gpu_count": 1}})[2:] == [GOOD, skipped]
     assert fleet([8, 8, 4], rules={"n2": {"ignore": ["gpu_count"]}})[2] == GOOD
+
+
+@pytest.mark.parametrize("count", [7, 6, 5, 3, 2, 1])
+def test_a_number_of_gpus_that_no_board_has_is_a_finding_by_itself(count: int) -> None:
+    nodes = [f"n{number}" for number in range(5)]
+    records = [stack(node, who(count, f"{number:032x}", node), gpus=count) for number, node in enumerate(nodes)]
+    items = [item(node, "stack", "cuda") for node in nodes]
+    alike = judge(items, records)
+    assert {(v["verdict"], v["reason_code"]) for v in alike.planned} == {FEW}, "on all nodes alike too"
+    assert "stands on boards of 4 or 8" in alike.planned[0]["reason"]
+    assert judge(items, records, stated={node: {"gpu_count": count} for node in nodes}).accepted, "unless it was said"
+    assert judge(items, records, stack={node: {"ignore": ["gpu_count"]} for node in nodes}).accepted
+
+
+def test_which_models_stand_on_boards() -> None:
+    for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA B200", "NVIDIA H20-3e", "AMD Instinct MI300X", "NVIDIA H800"):
+        assert physics.board(name) == (4, 8), name
+    assert physics.board("NVIDIA A100-SXM4-80GB") == physics.board("Tesla V100-SXM2-32GB") == (4, 8, 16)
+    assert physics.board("NVIDIA GB200") == physics.board("NVIDIA GB300") == (2, 4)
+    slots = ("NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA L40S", "NVIDIA GH200 480GB", "NVIDIA A100-PCIE-40GB")
+    for name in (*slots, "NVIDIA H800 PCIe", "NVIDIA A800-PCIE-40GB", "NVIDIA H100 80GB HBM2e", "Ascend 910B3", "NVIDIA A1 Imaginary"):
+        assert physics.board(name) == (), name
+
+
+@pytest.mark.parametrize(
+    ("facts", "virtual"),
+    [
+        ({"machine_vendor": "QEMU", "machine_product": "Standard PC (Q35 + ICH9, 2009)"}, True),
+        ({"machine_vendor": "Microsoft Corporation", "machine_product": "Virtual Machine"}, True),
+        ({"machine_vendor": "Google", "machine_product": "Google Compute Engine"}, True),
+        ({"machine_vendor": "Amazon EC2", "machine_product": "p5.4xlarge"}, True),
+        ({"machine_vendor": "Amazon EC2", "machine_product": "p5.metal"}, False),
+        ({"machine_vendor": "Supermicro", "machine_product": "SYS-821GE-TNHR"}, False),
+        ({"machine_virtual": "yes"}, True),
+        ({}, False),
+    ],
+)
+def test_a_virtual_machine_may_have_one_gpu_of_eight(facts: Record, virtual: bool) -> None:
+    of = record("n1", "stack", "facts", context={"gpu": "NVIDIA H200", "gpus": 1, "facts": facts, "identities": {"n1": who(1)}})
+    alone = failed("n1", "single_gpu", "not_applicable", context={"identities": {"n1": who(1)}})
+    found = judge([item("n1", "stack", "facts"), item("n1")], [of, alone])
+    assert [v["verdict"] for v in found.planned] == (["PASS", "SKIPPED"] if virtual else ["UNKNOWN", "UNKNOWN"])
+    assert found.accepted is virtual and found.warnings == [
+        "nobody said how many GPUs a node has; found 1 on 1 node (n1): set acceptance_gpu_count"
+    ]
+
+
+def test_a_count_that_nobody_stated_is_a_warn_of_the_run() -> None:
+    items, records = [item("n1"), item("n2")], [test(identity=who()), test("n2", who(machine="b" * 32, of="y"))]
+    found = judge(items, records)
+    assert found.accepted and found.warnings == [
+        "nobody said how many GPUs a node has; found 4 on 2 nodes (n1, n2): set acceptance_gpu_count"
+    ]
+    assert not judge(items, records, warn="refuse").accepted
+    one = judge(items, records, stated={"n1": {"gpu_count": 4}})
+    assert "found 4 on 1 node (n2)" in one.warnings[0]
+    stated = {n: {"gpu_count": 4} for n in ("n1", "n2")}
+    assert judge(items, records, stated=stated, warn="refuse").accepted
+    assert judge(items, records, stack={n: {"ignore": ["gpu_count"]} for n in ("n1", "n2")}).warnings == []
+
+
+def test_a_minority_model_is_a_warn() -> None:
+    def models(*names: str, rules: t.Any = None) -> list[str]:
+        nodes = [f"n{number}" for number in range(len(names))]
+        seen = [
+            record(node, "stack", "cuda", context={"gpu": name, "gpus": 8, "identities": {node: who(8, f"{n:032x}", node)}})
+            for n, (node, name) in enumerate(zip(nodes, names, strict=True))
+        ]
+        stated = {node: {"gpu_count": 8} for node in nodes}
+        found = judge([item(node, "stack", "cuda") for node in nodes], seen, stated=stated, stack=rules)
+        assert found.accepted
+        return [v["verdict"] for v in found.planned]
+
+    h200, h100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
+    assert models(*[h200] * 9, h100) == ["PASS"] * 9 + ["WARN"]
+    assert models(*[h200] * 3, *[h100] * 3) == ["PASS"] * 6, "half and half are two pools"
+    assert models(*[h200] * 9, "Ascend 910B3") == ["PASS"] * 10, "accelerators of another maker are another pool"
+    assert models(*[h200] * 10) == ["PASS"] * 10 and models(h100) == ["PASS"]
+    assert models(*[h200] * 9, h100, rules={"n9": {"golden": {"gpu": h100}}}) == ["PASS"] * 10, "it is meant"
 
 
 def test_the_number_that_the_inventory_states_counts_whatever_a_record_says() -> None:

@@ -102,9 +102,9 @@ def test_changes_of_shipped_entries_are_a_users_too() -> None:
 
 def test_it_is_a_warn_of_the_run() -> None:
     records = [nccl("n1", 478.0, 16 << 30, context=H200)]
-    plan = plan_of(item("n1"))
+    plan, stated = plan_of(item("n1")), {"n1": {"gpu_count": 8}}
     lines = said(entry(gpu="NVIDIA H2O0"), records=records)
     for warn, accepted in (("accept", True), ("refuse", False)):
-        found = verdict.judge(plan, records, lambda _node, _target: resolve([]), None, warn, today=TODAY, warnings=lines)
+        found = verdict.judge(plan, records, lambda *_who: resolve([]), None, warn, today=TODAY, warnings=lines, stated=stated)
         assert found.accepted is accepted and found.warnings == lines
         assert ("1 WARN of the run" if accepted else "1 WARN, and acceptance_warn is refuse") in found.why

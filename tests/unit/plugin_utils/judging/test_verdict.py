@@ -568,7 +568,7 @@ def test_one_machine_under_two_names(identity: Record) -> None:
     records[0] = nccl("n1", 1.0, context={**NCCL, **identity})
     pardon = [{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01"}]
     assert judge([item("n1")], records, waivers=pardon).planned[0]["verdict"] == "UNKNOWN"
-    same = judge([item("n1")], [nccl("n1", context={**NCCL, **identity}, attempt=a) for a in (1, 2)])
+    same = judge([item("n1")], [nccl("n1", context={**NCCL, **identity}, attempt=a) for a in (1, 2)], stack={"n1": {"ignore": ["gpu*"]}})
     assert same.planned[0]["verdict"] == "WARN", "the same node twice is no second machine"
 
 
@@ -858,7 +858,8 @@ def test_the_headline_names_who_is_to_blame_and_counts_each_kind_as_what_it_is()
     )
     several = judge([item(f"n{i}") for i in range(9)], [nccl(f"n{i}", 100.0) for i in range(7)])
     assert several.why.startswith("FAIL on 7 nodes (n0, n1, n2, n3, n4 ...); UNKNOWN on 2 nodes (n7, n8); 7 FAIL and 2 UNKNOWN of 9 ")
-    whole = judge([item("n1"), item("n2"), pair], [*good, about("pair", "n1|n2", [], skipped[0])])
+    stated = {n: {"gpu_count": 4} for n in ("n1", "n2")}
+    whole = judge([item("n1"), item("n2"), pair], [*good, about("pair", "n1|n2", [], skipped[0])], stated=stated)
     assert whole.accepted and whole.why == "all 3 planned checks on 2 nodes and 1 pair are acceptable"
 
 
