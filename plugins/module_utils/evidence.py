@@ -11,18 +11,17 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import tempfile
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, kernel_log, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
-SERIES = (("sm_clock", "MHz"), ("power", "W"), ("temperature", "C"))
+SERIES = (("sm_clock", "MHz"), ("power", "W"), ("temperature", "C"), ("pcie_gen", "generation"), ("pcie_width", "lanes"))
 # Less than this in a whole test is no reason for a lower number.
 THROTTLE_US = 1000
 # Code of a change -> the counter of a snapshot's GPU that must not rise.
@@ -34,11 +33,16 @@ COUNTERS: dict[str, t.Callable[[dict[str, t.Any]], int | None]] = {
 }
 
 
+# What a counter of COUNTERS means by reason code, where that is another word.
+MEANS = {"remap": "ecc"}
+
+
 class Window:
     """`with Window(node, snapshot) as window:` run the test; then `window.evidence()`.
 
     `before` is gpu.snapshot's dict from just before the test. Afterwards `after` is the one from behind it, and may
-    serve as the next window's `before`.
+    serve as the next window's `before`. What a health check finds after the test and did not find before is a change with the code that it
+    would have in a health check.
     """
 
     def __init__(self, node: Node, before: dict[str, t.Any], program: str = "nvidia-smi") -> None:
@@ -50,11 +54,14 @@ class Window:
         self.window: dict[str, dict[str, t.Any]] = {}
         self.changes: list[dict[str, t.Any]] = []
         self.unreadable: set[str] = set()
+        self.loads: dict[str, base.Load] = {}
 
     def __enter__(self) -> Window:
-        self.kernel_log = _open_at_end(self.node.path("/dev/kmsg"))
-        self._start_sampler()
+        self.kernel_log = kernel_log.at_end(self.node.path(kernel_log.PATH)) if self.accelerator.log_code else None
         self.links = self.accelerator.link_errors(self.before)
+        self.links_down = self.accelerator.links_beside(self.before)
+        self.last_pid = _last_pid()
+        self._start_sampler()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -63,18 +70,22 @@ class Window:
         if self.after["outcome"] == "measured":
             self._compare_counters()
             self._compare_links(self.accelerator.link_errors(self.before))
+            self._compare_health()
         else:
             code = "gpu_lost" if self.after["reason_code"] in ("gpu_lost", "no_gpu") else "gpu_state"
             self._change(code, None, f"after the test: {self.after['reason']}")
             self.unreadable.update(COUNTERS, [self.accelerator.link_code])
+        self._judge_samples()
         self._read_kernel_log()
 
     def evidence(self) -> dict[str, t.Any]:
         """{"window": {GPU UUID: {"samples", "sm_clock": {"unit", "min", "max", "mean"}, "power", "temperature",
         "throttle": [names]}}, "changes": [{"code", "part", "text", "before", "after"}], "unreadable": [codes]}.
 
-        Codes: xid, ecc, ecc_corrected, remap, pcie_replay, nvlink_error, link_errors, throttle_hw, throttle_thermal, gpu_lost,
-        gpu_state; `samples` in `unreadable` stands for clocks, power, temperature and throttle reasons."""
+        Codes of counters: ecc_corrected, remap, pcie_replay, nvlink_error, link_errors, throttle_hw, throttle_thermal. All others are
+        reason codes: of a health check (ecc, ecc_past, pcie_width, pcie_speed, fabric, nvlink ...), of the kernel's log (xid, xid_own,
+        xid_unknown, ecc, gpu_fault, gpu_lost, nvlink, gpu_reset), and gpu_state. In `unreadable`, `samples` stands for clocks, power,
+        temperature and throttle reasons, `pcie_link` for the speed of the PCIe link under load."""
         return {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
 
     def state(self) -> dict[str, t.Any] | None:
@@ -84,7 +95,9 @@ class Window:
         if any(not isinstance(g["throttle_us"].get(counter), int) for g in self.before["gpus"] for counter in counted):
             return None
         gpus = {g["uuid"]: [read(g) for read in COUNTERS.values()] + [g["throttle_us"][c] for c in counted] for g in self.before["gpus"]}
-        return {"counters": {"gpus": gpus, "links": self.links}, "log": _log(self.node.path("/dev/kmsg"), self.accelerator)}
+        health = [self.accelerator.health(g) for g in self.before["gpus"]]
+        counters = {"gpus": gpus, "links": self.links, "health": health, "down": self.links_down}
+        return {"counters": counters, "log": _log(self.node.path(kernel_log.PATH), self.accelerator)}
 
     # The sampler -------------------------------------------------------------------------------------------------
 
@@ -103,8 +116,9 @@ class Window:
         if self.sampler:
             process.end(self.sampler, signal.SIGKILL)
             self.samples.seek(0)
+            working: set[str] = set()
             for line in self.samples:
-                self._sample(line[:500].decode("utf-8", "replace"))
+                self._sample(line[:500].decode("utf-8", "replace"), working)
             self.samples.close()
         for of in self.window.values():
             for name, _unit in SERIES:
@@ -114,10 +128,14 @@ class Window:
             self.unreadable.add("samples")
         self._judge_sampled_throttle()
 
-    def _sample(self, line: str) -> None:
+    def _sample(self, line: str, working: set[str]) -> None:
+        """Take one line of the sampler in; `working` are the GPUs that worked in their last one."""
         read = self.accelerator.sample(line, self.before)
         if read is None:
             return
+        if read.busy and read.uuid in working:
+            self.loads.setdefault(read.uuid, base.Load()).add(read)
+        (working.add if read.busy else working.discard)(read.uuid)
         of = self.window.setdefault(read.uuid, {"samples": 0, "throttle": []})
         of["samples"] += 1
         of["throttle"] = sorted({*read.throttle, *of["throttle"]})
@@ -135,9 +153,18 @@ class Window:
                 if name in self.accelerator.bad_throttle:
                     self._throttled(g, name, "seen while the test ran", None, None)
 
+    def _judge_samples(self) -> None:
+        """What the samples say of each GPU while it worked, but for what was wrong with it before the test."""
+        for g in self.before["gpus"]:
+            known = {code for code, _words in self.accelerator.health(g)}
+            for code, words in self.accelerator.sampled(g, self.loads, self.before):
+                if code not in known and not self._has(code, g):
+                    self._change(code, g, f"{gpu.word(g)} {g['index']}: {words}")
+        self.unreadable.update(self.accelerator.unsampled(self.loads))
+
     def _throttled(self, g: dict[str, t.Any], name: str, how: str, before: int | None, after: int | None) -> None:
         code = "throttle_hw" if name.startswith("hw_") else "throttle_thermal"
-        if not any(c["code"] == code and c["part"] == f"gpu/{g['uuid']}" for c in self.changes):
+        if not self._has(code, g):
             self._change(code, g, f"{gpu.word(g)} {g['index']} was throttled: {name}, {how}", before, after)
 
     # Counters ----------------------------------------------------------------------------------------------------
@@ -150,12 +177,13 @@ class Window:
                 continue
             for code, read in COUNTERS.items():
                 was, is_now = read(g), read(now[g["uuid"]])
-                if was is None or is_now is None:
+                if was is not None and is_now is None:
+                    self._change("gpu_state", g, f"{gpu.word(g)} {g['index']}: its counter of {code} cannot be read any more", was, None)
+                    self.unreadable.add(code)
+                elif was is None or is_now is None:
                     self.unreadable.add(code)
                 elif is_now > was:
                     self._change(code, g, f"{gpu.word(g)} {g['index']}: {code} rose from {was} to {is_now}", was, is_now)
-            for words in self.accelerator.changed(g, now[g["uuid"]]):
-                self._change("gpu_state", g, f"{gpu.word(g)} {g['index']}: {words}")
             for name, counter in self.accelerator.bad_throttle.items():
                 was, is_now = (of["throttle_us"].get(counter) or 0 for of in (g, now[g["uuid"]]))
                 if is_now - was > THROTTLE_US:
@@ -175,19 +203,56 @@ class Window:
                     text = f"{gpu.word(g)} {g['index']}: {link} {kind} errors rose from {was[kind]} to {is_now[kind]}"
                     self._change(code, g, text, was[kind], is_now[kind])
 
+    def _compare_health(self) -> None:
+        """What a health check would find now and did not find before the test."""
+        was, down = {g["uuid"]: g for g in self.before["gpus"]}, self.accelerator.links_beside(self.after)
+        if down is None or self.links_down is None:
+            self.unreadable.add(self.accelerator.links_code)
+        for g in self.after["gpus"]:
+            if g["uuid"] not in was:
+                self._change("gpu_state", g, f"{gpu.name(g)} was not there before the test")
+                continue
+            old = self.accelerator.health(was[g["uuid"]])
+            found = [problem for problem in self.accelerator.health(g) if problem not in old]
+            problem = (down or {}).get(g["uuid"])
+            if problem and self.links_down is not None and self.links_down.get(g["uuid"]) != problem:
+                found.append(problem)
+            for code, words in found:
+                if not self._counted(code, words, g):
+                    self._change(code, g, f"{gpu.word(g)} {g['index']}: {words}")
+
+    def _counted(self, code: str, words: str, g: dict[str, t.Any]) -> bool:
+        """Whether a number of a health check (`3 uncorrectable memory errors ...`) is that of a counter that has been told, as grave."""
+        return words[:1].isdigit() and (self._has(code, g) or (code == "ecc_past" and self._has("ecc", g)))
+
+    def _has(self, code: str, g: dict[str, t.Any]) -> bool:
+        """Whether a change with the meaning of this code has been told of a GPU."""
+        return any(MEANS.get(c["code"], c["code"]) == code and c["part"] == f"gpu/{g['uuid']}" for c in self.changes)
+
     # Kernel log --------------------------------------------------------------------------------------------------
 
     def _read_kernel_log(self) -> None:
         if self.kernel_log is None:
-            self.unreadable.add("xid")
+            if self.accelerator.log_code:
+                self.unreadable.add(self.accelerator.log_code)
             return
-        for line in _new_lines(self.kernel_log):
-            found = self.accelerator.logged(line)
-            if found:
-                slot = _slot(found[0])
-                g = next((g for g in self.before["gpus"] if _slot(g["bdf"] or "") == slot), None)
-                self._change("xid", g, found[1], 0, 1)
-        os.close(self.kernel_log)
+        ours = _Pids(self.last_pid)
+        told: dict[tuple[t.Any, ...], dict[str, t.Any]] = {}
+        for line in self.kernel_log.lines():
+            found = self.accelerator.logged(line.text)
+            if not found:
+                continue
+            g = next((g for g in self.before["gpus"] if found.where and gpu.slot(g["bdf"] or "") == gpu.slot(found.where)), None)
+            code = found.own if found.own != found.code and ours.may_be(found.pid) else found.code
+            key = (code, found.name, found.where)
+            if key in told:
+                told[key]["after"] += 1
+            else:
+                self._change(code, g, found.words, 0, 1)
+                told[key] = self.changes[-1]
+        if self.kernel_log.lost:
+            self.unreadable.add(self.accelerator.log_code)
+        self.kernel_log.close()
 
     def _change(
         self, code: str, g: dict[str, t.Any] | None, text: str, before: int | None = None, after: int | None = None
@@ -209,55 +274,37 @@ def quiet(then: t.Any, now: t.Any) -> bool:
 def _log(path: str, accelerator: base.Accelerator) -> list[int | None] | None:
     """Of the kernel log the numbers of its first line, of its last, and of the last that tells of an error of a device; None where it may
     not be read."""
-    found: list[int | None] = [None, None, None]
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
+    log = kernel_log.at_start(path)
+    if log is None:
         return None
-    try:
-        for line in _new_lines(handle):
-            header, _semicolon, text = line.partition(";")
-            number = header.split(",")[1:2]
-            if number and number[0].isdigit():
-                at = int(number[0])
-                found = [at if found[0] is None else found[0], at, at if accelerator.logged(text) else found[2]]
-    finally:
-        os.close(handle)
+    found: list[int | None] = [None, None, None]
+    for line in log.lines():
+        if line.sequence is not None:
+            first = line.sequence if found[0] is None else found[0]
+            found = [first, line.sequence, line.sequence if accelerator.logged(line.text) else found[2]]
+    log.close()
     return None if found[0] is None else found
 
 
-def _slot(bdf: str) -> tuple[int, ...] | None:
-    """`0000:1A:00`, `00000000:1a:00.0` -> (0, 0x1a, 0): driver and nvidia-smi write domains of different widths."""
+class _Pids:
+    """Which processes may be of the test: those that were started since its window began, by their numbers, which the kernel gives in
+    order and begins again at the end of their range. In a pod the kernel's numbers are others than those that we see."""
+
+    def __init__(self, before: int | None) -> None:
+        self.before = before
+        self.last = None if os.environ.get("GPUFLEET_POD_UID") else _last_pid()
+
+    def may_be(self, pid: int | None) -> bool:
+        """False only where it is certain that the process is older than the window."""
+        if pid is None or self.before is None or self.last is None:
+            return True
+        return self.before < pid <= self.last if self.before <= self.last else pid > self.before or pid <= self.last
+
+
+def _last_pid() -> int | None:
+    """The number of the process that was started last on this machine (proc(5), /proc/loadavg)."""
     try:
-        return tuple(int(word, 16) for word in bdf.partition(".")[0].split(":"))
-    except ValueError:
+        with open("/proc/loadavg", encoding="ascii") as source:
+            return int(source.read().split()[4]) or None
+    except (OSError, ValueError, IndexError):
         return None
-
-
-def _open_at_end(path: str) -> int | None:
-    """The kernel log behind its last line, or None where it may not be read."""
-    handle = None
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        os.lseek(handle, 0, os.SEEK_END)
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # nothing new yet, which is what we want
-            os.read(handle, 8192)
-    except OSError:
-        if handle is not None:
-            os.close(handle)
-        return None
-    return handle
-
-
-def _new_lines(handle: int, most: int = 100000) -> t.Iterator[str]:
-    """What was logged since; /dev/kmsg gives one record a read, at most 8 KiB."""
-    for _record in range(most):
-        try:
-            piece = os.read(handle, 8192)
-        except BrokenPipeError:  # older records were overwritten meanwhile; the next read goes on behind them
-            continue
-        except OSError:
-            return
-        if not piece:
-            return
-        yield from piece.decode("utf-8", "replace").splitlines()

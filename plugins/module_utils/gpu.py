@@ -106,6 +106,14 @@ def foreign_processes(seen: dict[str, t.Any], own_pids: t.Collection[int] = ()) 
     return found
 
 
+def slot(bdf: str) -> tuple[int, ...] | None:
+    """`0000:1A:00`, `00000000:1a:00.0` -> (0, 0x1a, 0): drivers and their tools write domains of different widths."""
+    try:
+        return tuple(int(word, 16) for word in bdf.partition(".")[0].split(":"))
+    except ValueError:
+        return None
+
+
 def word(g: dict[str, t.Any]) -> str:
     """What people call such a device."""
     return str(g.get("word", "GPU"))

@@ -53,8 +53,10 @@ ERRORS = {
     "forged_frame": "the pod's log holds a result that is not its own",
     "gid_changed": "a GID is not what it was when the test was planned",
     "gpu_count": "the number of GPUs is not the expected one",
+    "gpu_fault": "the driver logged an error of a GPU that takes a reset or a repair",
     "gpu_invisible": "GPUs of the node are not visible to the tool",
     "gpu_reset": "the driver asks for a reset of a GPU",
+    "gpu_state": "the state of the GPUs cannot be read after a test",
     "guardian_lost": "the guardian of a lease was lost while it was held",
     "image_pull": "the container image cannot be pulled",
     "incomplete_output": "the tool's output is cut",
@@ -89,6 +91,7 @@ ERRORS = {
     "out_of_memory": "a GPU, or the machine, has not enough memory for the test",
     "oom_killed": "the container needed more memory than it may",
     "partner": "the other side of a pair did not come",
+    "pcie_speed": "a GPU's PCIe link is slower under load than it can be",
     "pcie_width": "a GPU's PCIe link is narrower than it can be",
     "pod_deleted": "somebody deleted the pod",
     "pod_refused": "the kubelet refused the pod",
@@ -117,6 +120,22 @@ ERRORS = {
     "unsupported": "the hardware or the tool does not support this",
     "usage": "the tool printed its usage text",
     "versions_differ": "nodes have different versions of what must be the same on all",
+    "xid_own": "the driver logged an application error of the test itself",
+    "xid_unknown": "the driver logged an error whose meaning is not known",
+}
+
+# Of these the ones that are a defect where a health check found it (context.findings, or evidence of a test): FAIL. Another health check
+# that does not find it any more takes it back, as after a repair.
+DEFECTS = ("fabric", "gpu_fault", "gpu_reset", "npu_alarm", "nvlink", "pcie_speed", "pcie_width")
+
+# What a health check of accelerators finds that is only worth a look: WARN.
+MILD = {
+    "clocks_locked": "the clocks of a GPU are held below what it can give",
+    "ecc_off": "ECC is switched off",
+    "ecc_past": "memory errors of the past, repaired and not pending",
+    "pcie_slot": "a PCIe link is slower than the GPU can be, in a slot whose speed nobody tells",
+    "power_limit": "the power limit of a GPU is below its default",
+    "xid": "the driver logged an error of an application",
 }
 
 # Reasons that only a verdict carries.
@@ -158,4 +177,4 @@ VERDICTS = {
 # A number that is too low, or a time that is too long: what a waiver covers that names no codes.
 LOW = ("below_floor", "below_neighbours", "below_siblings")
 
-ALL = {**FATAL, **SKIP_RULES, **ERRORS, **VERDICTS}
+ALL = {**FATAL, **SKIP_RULES, **ERRORS, **MILD, **VERDICTS}

@@ -13,6 +13,7 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import acl, base
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import npu_smi
@@ -126,9 +127,11 @@ class Ascend(base.Accelerator):
             "throttle_reasons": [],
             "throttle_us": {},
             "clocks": {"sm": None, "mem": None, "max_sm": None},
+            "application_clock": {"now": None, "default": None},
             "power": {"draw_w": chip["power_w"], "limit_w": None, "default_limit_w": None},
             "temperature_c": chip["temperature_c"],
             "pcie": {"gen": None, "gen_max": None, "width": None, "width_max": None, "replays": None},
+            "slot_known": False,
             "fabric": dict.fromkeys(("state", "status", "health", "bandwidth", "cluster", "clique")),
             "processes": [
                 {"pid": p["pid"], "name": p["name"], "used_mib": p["used_mib"], "type": "C"}
@@ -141,23 +144,12 @@ class Ascend(base.Accelerator):
         found = []
         if device["lost"]:
             found.append(("gpu_lost", device["lost"]))
-        for count, words in (
-            (device["ecc"]["volatile_uncorrected"], "uncorrectable memory errors since the driver was loaded"),
-            (device["ecc"]["aggregate_uncorrected"], "uncorrectable memory errors in the NPU's life"),
-        ):
-            if count:
-                found.append(("ecc", f"{count} {words}"))
+        found += base.lifetime(device)
         if device["ecc"]["volatile_uncorrected"] is None:
             found.append(("unsupported", "npu-smi does not tell its memory errors (info -t ecc)"))
         if not device["lost"] and device["health"].upper() != "OK":
             found.append(("npu_alarm", f"the driver says {device['health']}: {device['alarms'] or 'see npu-smi info -t health'}"))
-        return found
-
-    def changed(self, before: base.Device, after: base.Device) -> list[str]:
-        """An alarm that the driver raises."""
-        if (before["health"], before["alarms"]) == (after["health"], after["alarms"]) or after["health"].upper() == "OK":
-            return []
-        return [f"the driver says {after['health']}, before {before['health']}: {after['alarms'] or 'no code'}"]
+        return sorted(found, key=lambda problem: problem[0] in reasons.MILD)
 
     def unseen(self, seen: base.Snapshot) -> list[str]:
         """Device files beyond those that npu-smi shows; a container has those only that were given to it."""
@@ -192,7 +184,7 @@ class Ascend(base.Accelerator):
             for uuid, said in states.items()
         }
 
-    def links_down(self, links: base.Links) -> dict[str, tuple[str, str]]:
+    def links_down(self, seen: base.Snapshot, links: base.Links) -> dict[str, base.Problem]:
         """A machine that stands alone may have no port connected at all; one among others that are is a fault."""
         found = {}
         best = max((speed or 0 for state, speed, _health in links.values() if state == "UP"), default=0)

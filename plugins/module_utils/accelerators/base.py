@@ -12,6 +12,8 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
@@ -25,12 +27,54 @@ Links = t.Dict[str, t.Any]
 Problem = t.Tuple[str, str]
 
 
+# More remapped rows than this are a defect by themselves: of nodes with 1 to 10 remapped rows 5.6 % had become slower, of those with
+# more 83.3 % (SuperBench, USENIX ATC 2024).
+ROWS_REPAIRED = 10
+
+
 class Sample(t.NamedTuple):
-    """What one line of the sampler says of a device: values of SERIES of evidence.py, and why it was throttled."""
+    """What one line of the sampler says of a device: values of SERIES of evidence.py, why it was throttled, and whether it works."""
 
     uuid: str
     values: dict[str, float]
     throttle: t.AbstractSet[str]
+    busy: bool = False
+
+
+@dataclasses.dataclass
+class Load:
+    """What the samples of one device say of the time in which it worked: of those that stand behind another in which it worked, so that
+    clocks and links have had the time to wake up. `seen[name]` counts each value, `throttle` each reason."""
+
+    samples: int = 0
+    seen: dict[str, collections.Counter[float]] = dataclasses.field(default_factory=dict)
+    throttle: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+    def add(self, sample: Sample) -> None:
+        self.samples += 1
+        self.throttle.update(sample.throttle)
+        for name, value in sample.values.items():
+            self.seen.setdefault(name, collections.Counter())[value] += 1
+
+    def most(self, name: str) -> float | None:
+        return max(self.seen[name]) if self.seen.get(name) else None
+
+    def under(self, name: str, limit: float) -> list[float]:
+        """The values below a limit where they are more than a moment: two samples at least, and a tenth of all; else none."""
+        low = {value: count for value, count in self.seen.get(name, {}).items() if value < limit}
+        return sorted(low) if sum(low.values()) >= max(2.0, 0.1 * self.samples) else []
+
+
+class Logged(t.NamedTuple):
+    """What a line of the kernel's log tells of a device at the PCI address `where` (None where the line does not say): the reason code, and
+    the one where the process `pid` was one of our own test's. Of lines with the same `name` about a device only the last one holds."""
+
+    where: str | None
+    name: str
+    code: str
+    own: str
+    pid: int | None
+    words: str
 
 
 class Start(t.NamedTuple):
@@ -51,6 +95,10 @@ class Accelerator:
     # The evidence code of errors on links, and what people call such a link.
     link_code = "link_errors"
     link = "link"
+    # What stands for the state of links where it cannot be read.
+    links_code = "links"
+    # The evidence code of what the kernel's log tells of devices; empty where the driver writes nothing there that we could read.
+    log_code = ""
     # Throttle reasons that no machine in order shows under load, and the device's own counter of the time spent in each, if it has one.
     bad_throttle: t.Mapping[str, str | None] = {}
 
@@ -70,10 +118,15 @@ class Accelerator:
         """The links of the devices; None where they cannot be read."""
         raise NotImplementedError
 
-    def links_down(self, links: Links) -> dict[str, Problem]:
-        """{UUID: (reason code, words)} of devices whose links are fewer or slower than the best of the node. How many there should be no
-        driver says."""
+    def links_down(self, seen: Snapshot, links: Links) -> dict[str, Problem]:
+        """{UUID: (reason code, words)} of devices whose links are fewer or slower than those of the best of the node, or fewer than their
+        model has where that is certain."""
         raise NotImplementedError
+
+    def links_beside(self, seen: Snapshot) -> dict[str, Problem] | None:
+        """links_down() as it is asked before and after each test; None where the links cannot be read, {} where that takes too long to be
+        asked so often and counters of link_errors() tell the same."""
+        return {}
 
     def unseen(self, seen: Snapshot) -> list[str]:
         """Devices that the kernel driver has and the tool does not show."""
@@ -101,10 +154,27 @@ class Accelerator:
         """{UUID: {kind of error: count}}; None where the counters cannot be read, {} where there are no links."""
         raise NotImplementedError
 
-    def changed(self, before: Device, after: Device) -> list[str]:
-        """What a device says of itself after a test and did not before, in words, where no counter tells it."""
+    def sampled(self, device: Device, loads: t.Mapping[str, Load], seen: Snapshot) -> list[Problem]:
+        """What is wrong with one device by what was sampled while it worked; `loads` has those of all devices, by UUID."""
         return []
 
-    def logged(self, line: str) -> tuple[str, str] | None:
-        """(PCI address, words) where a line of the kernel log tells of an error of a device."""
+    def unsampled(self, loads: t.Mapping[str, Load]) -> list[str]:
+        """Evidence codes of what sampled() would judge and could not, since the tool does not tell it."""
+        return []
+
+    def logged(self, line: str) -> Logged | None:
+        """What a line of the kernel's log tells of an error of a device; None where it tells of none."""
         return None
+
+
+def lifetime(device: Device) -> list[Problem]:
+    """What a device's counters of memory errors say: those since the driver was loaded are a defect, those of its life were repaired where
+    nothing is pending and the rows that were remapped are few."""
+    ecc, word = device["ecc"], device.get("word", "GPU")
+    found = []
+    if ecc["volatile_uncorrected"]:
+        found.append(("ecc", f"{ecc['volatile_uncorrected']} uncorrectable memory errors since the driver was loaded"))
+    elif ecc["aggregate_uncorrected"]:
+        words = f"{ecc['aggregate_uncorrected']} uncorrectable memory errors in the {word}'s life"
+        found.append(("ecc_past", f"{words}, none of them since the driver was loaded; when, the driver does not tell"))
+    return found

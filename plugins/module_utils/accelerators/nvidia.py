@@ -14,15 +14,21 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, cuda
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, cuda, xids
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
 
 # The first query after boot without persistence mode initialises every GPU, some 2 s each.
 QUERY_TIMEOUT_S = 60.0
 # What the sampler asks for. The last is the older name of its field; drivers of both generations answer to it.
-SAMPLED = ("uuid", "clocks.sm", "power.draw", "temperature.gpu", "clocks_throttle_reasons.active")
-SERIES = ("sm_clock", "power", "temperature")
+SAMPLED = (
+    "uuid", "clocks.sm", "power.draw", "temperature.gpu", "clocks_throttle_reasons.active",
+    "utilization.gpu", "pcie.link.gen.current", "pcie.link.width.current",
+)  # fmt: skip
+SERIES = {1: "sm_clock", 2: "power", 3: "temperature", 6: "pcie_gen", 7: "pcie_width"}
 INTERVAL_MS = 1000
+# From this utilisation on a GPU works. It is the share of the last second or less in which a kernel ran.
+WORKS_PERCENT = 50
 # Bits of the active reasons (nvml.h, nvmlClocksEventReason*).
 THROTTLE = {
     0x1: "gpu_idle",
@@ -42,8 +48,30 @@ BAD_THROTTLE = {
     "hw_thermal_slowdown": "hw_therm_slowdown",
     "hw_power_brake_slowdown": "hw_power_brake",
 }
-_XID = re.compile(
-    r"S?Xid \((?:PCI:)?([0-9a-fA-F]{1,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[^)]{0,8}\): (\d{1,6})[^\n]{0,200}"
+# Reasons for a clock below the highest that lie in the load or in the cooling, which other checks judge; the last is no work at all.
+EXPLAINED = frozenset(
+    ("sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "gpu_idle")
+)
+# A clock below this share of what the settings allow, under load and without such a reason, is held there (`nvidia-smi -lgc`).
+CLOCK_SHARE = 0.9
+# The PCIe generation of nearly all hosts there are (2026), whatever a GPU could do: no news where the slot's speed is hidden.
+HOSTS_PCIE = 5
+# A power limit is set in whole watts.
+POWER_SLACK_W = 1.0
+# How many pages of V100 and older may be retired before NVIDIA replaces the GPU (Dynamic Page Retirement, RMA policy).
+PAGES_RETIRED = 60
+
+# NVLinks of models that are soldered to a board, where each is connected to a switch or another GPU, and how many GPUs of the board must
+# be there for that: with a part of a board without switches the links to the others are down. Sources as of judging/physics.py, whose
+# numbers these are (a test holds them against each other). Bridged cards (H100 NVL, H200 NVL, A100 PCIe ...) may have none, and of GH200
+# it depends on the machine.
+BOARDS: tuple[tuple[str, int, int], ...] = (
+    (r"NVIDIA H100 80GB HBM3|NVIDIA H200|NVIDIA H20(-3e)?", 18, 4),
+    (r"NVIDIA H800", 8, 4),
+    (r"NVIDIA (B200|B300|GB200|GB300)( .*)?", 18, 4),
+    (r"NVIDIA A100-SXM.*", 12, 4),
+    (r"NVIDIA A800-SXM.*", 8, 4),
+    (r"(Tesla|NVIDIA) V100-SXM.*", 6, 8),
 )
 
 Run = t.Callable[..., t.Any]
@@ -53,6 +81,8 @@ class Nvidia(base.Accelerator):
     kind = "nvidia"
     link_code = "nvlink_error"
     link = "NVLink"
+    links_code = "nvlink"
+    log_code = "xid"
     bad_throttle = BAD_THROTTLE
 
     def snapshot(self) -> base.Snapshot:
@@ -66,10 +96,15 @@ class Nvidia(base.Accelerator):
         if len(seen["gpus"]) < 2:
             return {}
         result = self.node.run([self.program, "nvlink", "-s"], timeout=QUERY_TIMEOUT_S)
-        return nvidia_smi.parse_nvlink_status(result.out) if result.ok else None
+        return (nvidia_smi.parse_nvlink_status(result.out) or None) if result.ok else None
 
-    def links_down(self, links: base.Links) -> dict[str, tuple[str, str]]:
-        return {uuid: ("nvlink", words) for uuid, words in links_down(links).items()}
+    def links_down(self, seen: base.Snapshot, links: base.Links) -> dict[str, base.Problem]:
+        found = {**links_down(links), **links_missing(seen["gpus"], links)}
+        return {uuid: ("nvlink", words) for uuid, words in found.items()}
+
+    def links_beside(self, seen: base.Snapshot) -> dict[str, base.Problem] | None:
+        links = self.links(seen)
+        return None if links is None else self.links_down(seen, links)
 
     def unseen(self, seen: base.Snapshot) -> list[str]:
         return unseen(self.node.root, seen)
@@ -91,6 +126,7 @@ class Nvidia(base.Accelerator):
             "gpu_mig": each(lambda g: g["mig"]),
             "gpu_compute_mode": each(lambda g: g["compute_mode"]),
             "gpu_power_limit_w": each(lambda g: g["power"]["limit_w"]),
+            "gpu_application_clock_mhz": each(lambda g: g["application_clock"]["now"]),
             "gpu_max_sm_clock_mhz": each(lambda g: g["clocks"]["max_sm"]),
             "gpu_pcie": each(lambda g: f"gen{g['pcie']['gen_max']} x{g['pcie']['width']}"),
             "gpu_fabric": each(lambda g: g["fabric"]["state"]),
@@ -109,13 +145,25 @@ class Nvidia(base.Accelerator):
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(SAMPLED) or cells[0] not in {g["uuid"] for g in seen["gpus"]}:
             return None
-        read = {name: nvidia_smi.csv_cell(cell) for name, cell in zip(SERIES, cells[1:])}
+        read = {name: nvidia_smi.csv_cell(cells[place]) for place, name in SERIES.items()}
         values = {name: value for name, value in read.items() if isinstance(value, (int, float))}
+        works = nvidia_smi.csv_cell(cells[5])
         throttle: set[str] = set()
         with contextlib.suppress(ValueError):
             bits = int(cells[4], 16)
             throttle = {name for bit, name in THROTTLE.items() if bits & bit}
-        return base.Sample(cells[0], values, throttle)
+        busy = isinstance(works, (int, float)) and works >= WORKS_PERCENT and "gpu_idle" not in throttle
+        return base.Sample(cells[0], values, throttle, busy)
+
+    def sampled(self, device: base.Device, loads: t.Mapping[str, base.Load], seen: base.Snapshot) -> list[base.Problem]:
+        load = loads.get(device["uuid"])
+        if load is None:
+            return []
+        alike = [loads[g["uuid"]] for g in seen["gpus"] if g["name"] == device["name"] and g["uuid"] in loads]
+        return [*slow_link(device, load, alike), *held_clock(device, load)]
+
+    def unsampled(self, loads: t.Mapping[str, base.Load]) -> list[str]:
+        return ["pcie_link"] if any(not load.seen.get(name) for load in loads.values() for name in ("pcie_gen", "pcie_width")) else []
 
     def link_errors(self, seen: base.Snapshot) -> dict[str, dict[str, int]] | None:
         """GPUs without NVLink have no counters, which is no gap."""
@@ -124,10 +172,14 @@ class Nvidia(base.Accelerator):
         result = self.node.run([self.program, "nvlink", "-e"], timeout=QUERY_TIMEOUT_S)
         return nvidia_smi.parse_nvlink_errors(result.out) if result.ok else None
 
-    def logged(self, line: str) -> tuple[str, str] | None:
-        """An Xid."""
-        found = _XID.search(line)
-        return (found.group(1), found.group(0).strip()) if found else None
+    def logged(self, line: str) -> base.Logged | None:
+        """An Xid of a GPU, or an SXid of an NVSwitch."""
+        event = xids.read(line)
+        if event is None:
+            return None
+        # An action that the driver asked for is done with when it asks for another one, or for none.
+        name = event.name if event.name == xids.RECOVERY_ACTION else f"{event.name} {event.of.name}"
+        return base.Logged(event.where, name, event.of.code, event.of.own, event.pid, f"{event.words()} ({event.line})")
 
 
 def _snapshot(run: Run, program: str) -> dict[str, t.Any]:
@@ -167,16 +219,11 @@ def health(g: dict[str, t.Any]) -> list[tuple[str, str]]:
     found = []
     if g["lost"]:
         found.append(("gpu_lost", g["lost"]))
-    for count, words in (
-        (g["ecc"]["volatile_uncorrected"], "uncorrectable memory errors since the driver was loaded"),
-        (g["ecc"]["aggregate_uncorrected"], "uncorrectable memory errors in the GPU's life"),
-    ):
-        if count:
-            found.append(("ecc", f"{count} {words}"))
+    found += [*base.lifetime(g), *_repaired(g)]
     for group, name, words in (
         ("ecc", "unrepairable", "memory errors beyond repair: replace the GPU"),
         ("remapped_rows", "failure", "a row remap has failed: replace the GPU"),
-        ("remapped_rows", "pending", "a row remap or channel repair is pending: reset the GPU"),
+        ("remapped_rows", "pending", "a repair (row remap, memory channel or TPC) is pending: reset the GPU"),
         ("retired_pages", "pending", "a page retirement is pending: reset the GPU"),
     ):
         if g[group][name] == "Yes":
@@ -187,7 +234,73 @@ def health(g: dict[str, t.Any]) -> list[tuple[str, str]]:
     if width and most and width < most:
         found.append(("pcie_width", f"the PCIe link is x{width} and can be x{most}: reseat the GPU or its riser"))
     found += [("fabric", words) for words in _fabric(g["fabric"])]
+    found += _settings(g)
+    return sorted(found, key=lambda problem: problem[0] in reasons.MILD)
+
+
+def _repaired(g: dict[str, t.Any]) -> list[base.Problem]:
+    """Rows and pages of memory that were replaced by spare ones, few or many."""
+    found = []
+    rows = (g["remapped_rows"]["correctable"] or 0) + (g["remapped_rows"]["uncorrectable"] or 0)
+    if rows > base.ROWS_REPAIRED:
+        found.append(("ecc", f"{rows} memory rows are remapped, more than {base.ROWS_REPAIRED}: replace the GPU"))
+    elif rows:
+        found.append(("ecc_past", f"{rows} memory rows are remapped, of {base.ROWS_REPAIRED} that are no defect"))
+    pages = (g["retired_pages"]["single_bit"] or 0) + (g["retired_pages"]["double_bit"] or 0)
+    if pages >= PAGES_RETIRED:
+        found.append(("ecc", f"{pages} memory pages are retired, {PAGES_RETIRED} or more: replace the GPU"))
+    elif pages:
+        found.append(("ecc_past", f"{pages} memory pages are retired, fewer than {PAGES_RETIRED}"))
     return found
+
+
+def _settings(g: dict[str, t.Any]) -> list[base.Problem]:
+    """Settings that make a GPU slower or less safe than it was delivered. Which they must be, golden values say (stack_golden)."""
+    found = []
+    if g["ecc_mode"] == "Disabled":
+        found.append(("ecc_off", "ECC is off: memory errors go unnoticed; nvidia-smi -e 1 and a reboot switch it on"))
+    limit, default = g["power"]["limit_w"], g["power"]["default_limit_w"]
+    if limit is not None and default is not None and limit < default - POWER_SLACK_W:
+        found.append(("power_limit", f"the power limit is {limit:g} W, by default {default:g} W: nvidia-smi -pl {default:.0f} sets it"))
+    clock, normal = g["application_clock"]["now"], g["application_clock"]["default"]
+    if clock is not None and normal is not None and clock < normal:
+        found.append(("clocks_locked", f"the application clock is {clock} MHz, by default {normal} MHz: nvidia-smi -rac resets it"))
+    return found
+
+
+def slow_link(g: dict[str, t.Any], load: base.Load, alike: t.Sequence[base.Load]) -> list[base.Problem]:
+    """A PCIe link that was slower or narrower under load than GPU and slot can do; idle links sleep at a lower speed. Where the slot's
+    speed is hidden, as in a virtual machine, other GPUs of the same model tell it, and no slot of such a GPU is two generations older."""
+    found: list[base.Problem] = []
+    width, most = g["pcie"]["width_max"], g["pcie"]["gen_max"]
+    narrow = load.under("pcie_width", width) if width else []
+    if narrow:
+        found.append(("pcie_width", f"the PCIe link is x{narrow[0]:g} under load and can be x{width}: reseat the GPU or its riser"))
+    slow = load.under("pcie_gen", most) if most else []
+    if not slow:
+        return found
+    words = f"the PCIe link is generation {slow[0]:g} under load and can be {most}"
+    fastest = max((one.most("pcie_gen") or 0 for one in alike), default=0)
+    certain = g["slot_known"] or slow[0] < fastest or slow[0] <= most - 2
+    if not certain and slow[0] >= HOSTS_PCIE:
+        return found
+    if certain:
+        found.append(("pcie_speed", f"{words}: reseat the GPU or its riser, and see the slot's setting in the BIOS"))
+    else:
+        found.append(("pcie_slot", f"{words}, unless its slot is no faster, which a virtual machine does not see"))
+    return found
+
+
+def held_clock(g: dict[str, t.Any], load: base.Load) -> list[base.Problem]:
+    """A clock that stayed low under load although neither power nor temperature held it: somebody has locked it."""
+    top = load.most("sm_clock")
+    known = [clock for clock in (g["clocks"]["max_sm"], g["application_clock"]["default"]) if clock]
+    if load.samples < 2 or top is None or not known or EXPLAINED & set(load.throttle):
+        return []
+    if top >= CLOCK_SHARE * min(known):
+        return []
+    words = f"the SM clock was at most {top:g} MHz under load, of {min(known)} MHz, and neither power nor temperature held it"
+    return [("clocks_locked", f"{words}: nvidia-smi -rgc unlocks it")]
 
 
 def _fabric(fabric: dict[str, str | None]) -> list[str]:
@@ -229,6 +342,22 @@ def links_down(by_uuid: dict[str, list[float | None]]) -> dict[str, str]:
         for uuid in by_uuid
         if total[uuid] < total[best]
     }
+
+
+def links_missing(gpus: t.Sequence[dict[str, t.Any]], by_uuid: dict[str, list[float | None]]) -> dict[str, str]:
+    """{GPU UUID: words} of GPUs with fewer links up than their model has, where it is certain that all of them are connected (BOARDS)."""
+    found = {}
+    for g in gpus:
+        for pattern, links, least in BOARDS:
+            if not re.fullmatch(pattern, g["name"] or ""):
+                continue
+            whole = sum(g["name"] == other["name"] for other in gpus) >= least or (g["fabric"]["state"] or "").lower() == "completed"
+            up = sum(1 for speed in by_uuid.get(g["uuid"], []) if speed)
+            if whole and g["uuid"] in by_uuid and up < links:
+                said = link_words(by_uuid[g["uuid"]])
+                found[g["uuid"]] = f"NVLink: {said} up, the model has {links} links: reset the GPUs, then check board, tray or cables"
+            break
+    return found
 
 
 def unseen(root: str, seen: dict[str, t.Any]) -> list[str]:

@@ -63,8 +63,9 @@ def parse_xml(text: t.Any) -> dict[str, t.Any]:
         unrepairable ("Yes", "No")},
         remapped_rows {correctable, uncorrectable, pending, failure}, retired_pages {single_bit, double_bit, pending},
         throttle_reasons (names of the active ones), throttle_us (time spent in each, since driver 550 or so),
-        clocks {sm, mem, max_sm} (MHz),
+        clocks {sm, mem, max_sm} (MHz), application_clock {now, default} (MHz),
         power {draw_w, limit_w, default_limit_w} (W), temperature_c, pcie {gen, gen_max, width, width_max, replays},
+        slot_known (whether gen_max speaks for the slot too; in a virtual machine it is what the GPU alone can do),
         fabric {state, status, health, bandwidth, cluster, clique}, processes [{pid, name, used_mib, type}]
 
     `outcome` is `error` where not every attached GPU answers; `gpus` then still holds those that do.
@@ -193,6 +194,13 @@ def _lost(node: ElementTree.Element) -> str | None:
     return None
 
 
+def _slot_known(node: ElementTree.Element, link: str) -> bool:
+    """Whether gen_max speaks for the slot too: where the driver tells the slot's own, or runs on the machine itself."""
+    if _text(node, link + "pcie_gen/max_host_link_gen") is not None:
+        return True
+    return _raw(node, "gpu_virtualization_mode/virtualization_mode") == "None"
+
+
 def _throttle_us(node: ElementTree.Element) -> dict[str, int | None]:
     counters = node.find("clocks_event_reasons_counters")
     prefix = "clocks_event_reasons_counters_"
@@ -234,7 +242,9 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
         "remapped_rows": {
             "correctable": _int(_text(node, "remapped_rows/remapped_row_corr")),
             "uncorrectable": _int(_text(node, "remapped_rows/remapped_row_unc")),
-            "pending": _yes(node, "remapped_rows/remapped_row_pending", "ecc_errors/channel_repair_pending"),
+            "pending": _yes(
+                node, "remapped_rows/remapped_row_pending", "ecc_errors/channel_repair_pending", "ecc_errors/tpc_repair_pending"
+            ),
             "failure": _yes(node, "remapped_rows/remapped_row_failure"),
         },
         "retired_pages": {
@@ -249,6 +259,10 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
             "mem": _int(_text(node, "clocks/mem_clock")),
             "max_sm": _int(_text(node, "max_clocks/sm_clock")),
         },
+        "application_clock": {
+            "now": _int(_text(node, "applications_clocks/graphics_clock")),
+            "default": _int(_text(node, "default_applications_clocks/graphics_clock")),
+        },
         "power": {
             "draw_w": _number(_text(node, power + "instant_power_draw", power + "power_draw", power + "average_power_draw")),
             "limit_w": _number(_text(node, power + "current_power_limit", power + "enforced_power_limit", power + "power_limit")),
@@ -262,6 +276,7 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
             "width_max": _int(_text(node, link + "link_widths/max_link_width")),
             "replays": _int(_text(node, "pci/replay_counter")),
         },
+        "slot_known": _slot_known(node, link),
         "fabric": {
             "state": _text(node, "fabric/state"),
             "status": _text(node, "fabric/status"),

@@ -12,11 +12,13 @@ import json
 import os
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import facts, gpu, interfaces, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import facts, gpu, interfaces, kernel_log, observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 START_TIMEOUT_S = 90.0
+# The kernel numbers its lines from 0; a log that is a file, as in a test, may begin with 1.
+FIRST_LINE = 1
 
 
 def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
@@ -43,7 +45,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         yield observation.measured("facts", variant=wanted["facts"], context=context, **common)
     if "gpu_health" in wanted:
         common["variant"] = wanted["gpu_health"]
-        yield from _health(seen, links, params["gpu_count"], accelerator, {**common, "context": identity})
+        yield from _Health(seen, links, accelerator).observed(params["gpu_count"], {**common, "context": identity})
     if "cuda" in wanted:
         common["variant"] = wanted["cuda"]
         yield _cuda(seen, params, accelerator, {**common, "context": identity})
@@ -64,42 +66,115 @@ def _absent(
 # GPU health ------------------------------------------------------------------------------------------------------
 
 
-def _health(
-    seen: dict[str, t.Any],
-    links: base.Links | None,
-    expected: int | None,
-    accelerator: base.Accelerator,
-    common: dict[str, t.Any],
-) -> t.Iterator[dict[str, t.Any]]:
-    by_part = {_part(g): (g, accelerator.health(g)) for g in seen["gpus"]}
-    for uuid, finding in accelerator.links_down(links or {}).items():
-        if f"gpu/{uuid}" in by_part:
-            by_part[f"gpu/{uuid}"][1].append(finding)
-    findings = [(code, f"{gpu.name(g)}: {words}") for g, found in by_part.values() for code, words in found]
-    if seen["outcome"] == "measured":
-        for where in accelerator.unseen(seen):
-            word, tool = gpu.word(seen["gpus"][0]), os.path.basename(accelerator.program)
-            findings.append(("gpu_lost", f"the driver has {'an' if word == 'NPU' else 'a'} {word} at {where} and {tool} does not show it"))
-    if expected is not None and expected != len(seen["gpus"]):
-        findings.append(("gpu_count", f"{len(seen['gpus'])} GPUs found, acceptance_gpu_count says {expected}"))
-    context = {**common["context"], "gpu_table": [_row(g) for g in seen["gpus"]]}
-    fields = {**common, "context": context, "members": sorted(by_part)}
-    yield _absent("gpu_health", seen, expected, fields) or _found("gpu_health", findings, fields)
-    for part, (g, found) in by_part.items():
-        yield _found(
-            "gpu_health",
-            found,
-            {**common, "part": part, "context": {"gpu": g["name"], "gpu_uuids": [g["uuid"]] if g["uuid"] else []}},
-        )
+class _Health:
+    """What is wrong with the accelerators of a node, each by itself, and with the node: by their tool, their links and the kernel's log."""
+
+    def __init__(self, seen: dict[str, t.Any], links: base.Links | None, accelerator: base.Accelerator) -> None:
+        self.seen = seen
+        self.accelerator = accelerator
+        self.parts = {_part(g): (g, accelerator.health(g)) for g in seen["gpus"]}
+        # What no GPU that the tool shows is to blame for.
+        self.beside: list[base.Problem] = []
+        self.unreadable: list[str] = []
+        self.log: dict[str, t.Any] = {}
+        down = {} if links is None or not seen["gpus"] else accelerator.links_down(seen, links)
+        for uuid, problem in down.items():
+            if f"gpu/{uuid}" in self.parts:
+                self.parts[f"gpu/{uuid}"][1].append(problem)
+        if links is None:
+            self.unreadable.append(accelerator.links_code)
+        if any(g["ecc_mode"] == "Enabled" and g["ecc"]["volatile_uncorrected"] is None for g in seen["gpus"]):
+            self.unreadable.append("ecc")
+        if seen["gpus"] and accelerator.log_code:
+            self._read_log()
+
+    def _read_log(self) -> None:
+        """What the driver has logged since boot, as far back as the log goes."""
+        boot = since_boot(self.accelerator)
+        if boot is None:
+            self.unreadable.append(self.accelerator.log_code)
+            return
+        if not boot.whole:
+            self.unreadable.append(f"{self.accelerator.log_code}_since_boot")
+        self.log = {"kernel_log": {"since": boot.since, "whole": boot.whole}}
+        slots = {gpu.slot(g["bdf"] or ""): found for g, found in self.parts.values()}
+        for where, problem in boot.problems:
+            slots.get(gpu.slot(where) if where else None, self.beside).append(problem)
+
+    def observed(self, expected: int | None, common: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
+        findings = [(part, code, f"{gpu.name(g)}: {words}") for part, (g, found) in self.parts.items() for code, words in found]
+        findings += [("", code, words) for code, words in self.beside]
+        if self.seen["outcome"] == "measured":
+            for where in self.accelerator.unseen(self.seen):
+                word, tool = gpu.word(self.seen["gpus"][0]), os.path.basename(self.accelerator.program)
+                words = f"the driver has {'an' if word == 'NPU' else 'a'} {word} at {where} and {tool} does not show it"
+                findings.append(("", "gpu_lost", words))
+        if expected is not None and expected != len(self.seen["gpus"]):
+            words = f"{len(self.seen['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
+            findings.append(("", "gpu_count", words))
+        context = {**common["context"], **self.log, "gpu_table": [_row(g) for g in self.seen["gpus"]]}
+        evidence = {"window": {}, "changes": [], "unreadable": sorted(self.unreadable)} if self.unreadable else {}
+        fields = {**common, "context": context, "members": sorted(self.parts), "evidence": evidence}
+        yield _absent("gpu_health", self.seen, expected, fields) or _found("gpu_health", findings, fields)
+        for part, (g, found) in self.parts.items():
+            about = {"gpu": g["name"], "gpu_uuids": [g["uuid"]] if g["uuid"] else []}
+            yield _found("gpu_health", [("", *problem) for problem in found], {**common, "part": part, "context": about})
 
 
-def _found(check: str, findings: list[tuple[str, str]], fields: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Measured where nothing was found, else an error with the gravest code and all of the words."""
-    if not findings:
+class Boot(t.NamedTuple):
+    """What the driver has logged since boot, as (PCI address, problem); whether the log reaches back to the boot; its first time."""
+
+    problems: list[tuple[str | None, base.Problem]]
+    whole: bool
+    since: str | None
+
+
+def since_boot(accelerator: base.Accelerator) -> Boot | None:
+    """Each kind of error once for each device, with how often and when it was last logged; None where the log may not be read."""
+    log = kernel_log.at_start(accelerator.node.path(kernel_log.PATH))
+    if log is None:
+        return None
+    last: dict[tuple[t.Any, ...], tuple[base.Logged, kernel_log.Line, int]] = {}
+    first: kernel_log.Line | None = None
+    for line in log.lines():
+        first = first or line
+        found = accelerator.logged(line.text)
+        if found:
+            key = (found.where, found.name)
+            last[key] = (found, line, last[key][2] + 1 if key in last else 1)
+    log.close()
+    problems: list[tuple[str | None, base.Problem]] = []
+    for found, line, count in last.values():
+        times = f", {count} times since boot" if count > 1 else ""
+        grave = "" if found.code in reasons.MILD else "; a reboot, after a repair where one is needed, clears it"
+        problems.append((found.where, (found.code, f"the kernel's log has, at {line.when()}{times}: {found.words}{grave}")))
+    started = first is not None and first.sequence is not None and first.sequence > FIRST_LINE
+    since = None if first is None or first.seconds is None else first.when()
+    return Boot(problems, not (started or log.lost), since)
+
+
+def _found(check: str, findings: list[tuple[str, str, str]], fields: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Measured where nothing grave was found, beside what is worth a look; else an error with the gravest code and all of the words. A
+    finding is (part, code, words)."""
+    grave = [(code, words) for _part, code, words in findings if code not in reasons.MILD]
+    code = min((code for code, _words in grave), key=_gravity, default="")
+    # Each defect stands for itself, so that a waiver for one takes none of the others along; the fatal one is the record's own.
+    told = [{"code": one, "part": part, "text": words} for part, one, words in findings if _stands(one, code)]
+    if told:
+        fields = {**fields, "context": {**fields["context"], "findings": told}}
+    if not grave:
         return observation.measured(check, **fields)
-    code = next((code for code, _words in findings if code in reasons.FATAL), findings[0][0])
-    said = sorted(findings, key=lambda finding: finding[0] != code)
+    said = sorted(grave, key=lambda finding: finding[0] != code)
     return observation.failed(check, code, "; ".join(words for _code, words in said)[:2000], **fields)
+
+
+def _stands(code: str, of_record: str) -> bool:
+    return code in reasons.MILD or code in reasons.DEFECTS or (code in reasons.FATAL and code != of_record)
+
+
+def _gravity(code: str) -> int:
+    """0 for what is a FAIL in any attempt, 1 for another defect, 2 for a reason why nobody knows."""
+    return 0 if code in reasons.FATAL else 1 if code in reasons.DEFECTS else 2
 
 
 def _part(g: dict[str, t.Any]) -> str:

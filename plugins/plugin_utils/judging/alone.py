@@ -11,6 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import xids
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations
@@ -23,6 +24,13 @@ Compared = list[tuple[Expectation, bands.Reading]] | None
 
 # Findings of a health check that are only worth a look.
 MILD_FINDINGS = ("foreign_process", "firmware", "floating_image", "settings_differ", "not_repeatable")
+
+
+# Codes of evidence that mean another reason code, by themselves or by their words: older journals say `xid` of every error in the
+# kernel's log.
+MEANINGS: dict[str, t.Callable[[str], str]] = {"remap": lambda _words: "ecc", "xid": xids.code_in}
+# What stays a FAIL where it came up while a test ran: a later test, which begins with it, cannot show that it is gone.
+BROKEN = frozenset({*reasons.FATAL, *reasons.DEFECTS})
 
 
 class Alone:
@@ -60,9 +68,15 @@ class Alone:
             return opinion, compared
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
             return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
-        if outcome == "error" and code in reasons.FATAL:
-            return Opinion("FAIL", f"{reason} ({reasons.FATAL[code]})", code), []
+        if outcome == "error" and (code in reasons.FATAL or (code in reasons.DEFECTS and self._found(record, code))):
+            return Opinion("FAIL", f"{reason} ({reasons.ALL[code]})", code), []
         return Opinion("UNKNOWN", str(reason), code), []
+
+    @staticmethod
+    def _found(record: Record, code: str) -> bool:
+        """Whether a check has found the defect that its reason code names, and did not only fail to look."""
+        findings = record["context"].get("findings")
+        return any(coded(finding)[0] == code for finding in (findings if isinstance(findings, list) else ()))
 
     def _without_number(self, record: Record, expected: Expectations | None) -> Opinion:
         """A check that was measured and has no number: a PASS where it is about a condition, and nobody expects a number of it."""
@@ -97,22 +111,27 @@ class Alone:
         return not (record["context"].get("findings") or evidence.get("changes") or evidence.get("unreadable"))
 
     def health(self, record: Record) -> t.Iterator[Opinion]:
-        """What a check found beside its numbers, but for what is fatal."""
+        """What a check found beside its numbers, but for what is fatal, and what after it nobody knew of its machine."""
         findings = record["context"].get("findings") or []
         for finding in findings if isinstance(findings, list) else [{"text": "the findings are not of their form"}]:
             code, text = coded(finding)
-            if code not in reasons.FATAL and record["outcome"] == "measured":
+            if code not in reasons.FATAL and (record["outcome"] == "measured" or code in reasons.DEFECTS or code in reasons.MILD):
                 known = code if code in reasons.ALL else "health"
-                yield Opinion("WARN" if code in MILD_FINDINGS else "FAIL", text, known)
+                yield Opinion("WARN" if code in MILD_FINDINGS or code in reasons.MILD else "FAIL", text, known)
+        changes = record["evidence"].get("changes")
+        for change in changes if isinstance(changes, list) else ():
+            code, text = meant(change)
+            if code in reasons.ERRORS and code not in BROKEN:
+                yield Opinion("UNKNOWN", f"{text} while the test ran", code)
 
     def fatal(self, key: Key, record: Record) -> t.Iterator[tuple[Key, Opinion]]:
-        """Wrong results, lost GPUs and memory errors that an attempt found beside its result, whatever that is, each with the key of
-        the part that it is about."""
+        """What no later attempt takes back of what this one found beside its result, whatever that is: wrong results, lost GPUs and memory
+        errors, and any defect that came up while it measured. Each with the key of the part that it is about."""
         findings, changes = record["context"].get("findings"), record["evidence"].get("changes")
-        for items, when in ((findings, ""), (changes, " while the test ran")):
+        for items, grave, read, when in ((findings, reasons.FATAL, coded, ""), (changes, BROKEN, meant, " while the test ran")):
             for item in items if isinstance(items, list) else ():
-                code, text = coded(item)
-                if code in reasons.FATAL:
+                code, text = read(item)
+                if code in grave:
                     part = item.get("part")
                     whom = f"{key[3]}/{part}" if part and isinstance(part, str) else key[3]
                     yield key._replace(subject=whom), Opinion("FAIL", text + when, code)
@@ -211,3 +230,9 @@ def coded(item: t.Any) -> tuple[str, str]:
     if not isinstance(item, dict):
         return "", str(item)
     return str(item.get("code") or ""), str(item.get("text") or item.get("code") or "something without a text")
+
+
+def meant(change: t.Any) -> tuple[str, str]:
+    """The reason code that a change of evidence means, and its text."""
+    code, text = coded(change)
+    return MEANINGS[code](text) if code in MEANINGS else code, text

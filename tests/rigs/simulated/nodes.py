@@ -38,12 +38,22 @@ def conf(identity: int, model: str = "NVIDIA H200", faults: str = "", gpus: int 
     return "".join(f'{name}="{value}"\n' for name, value in settings.items())
 
 
-def local(folder: pathlib.Path, identity: int, machine_id: int | None = None, **settings: t.Any) -> dict[str, t.Any]:
-    """A node of this machine under `folder`; returns the host variables that make Ansible use it."""
+# What a kernel logs first after boot.
+BOOTED = "6,0,0,-;Linux version 6.8.0 (simulated by gpufleet.acceptance)\n"
+
+
+def local(
+    folder: pathlib.Path, identity: int, machine_id: int | None = None, kernel_log: str | None = None, **settings: t.Any
+) -> dict[str, t.Any]:
+    """A node of this machine under `folder`; returns the host variables that make Ansible use it. `kernel_log` are the lines that its
+    kernel has logged behind the first; None where nobody may read them."""
     (folder / "root/etc").mkdir(parents=True)
     (folder / "root/tmp").mkdir()
     (folder / "root/etc/machine-id").write_text(f"{machine_id or identity:032x}\n")
     (folder / "root/etc/os-release").write_text('PRETTY_NAME="Ubuntu 24.04.3 LTS"\nID=ubuntu\n')
+    if kernel_log is not None:
+        (folder / "root/dev").mkdir()
+        (folder / "root/dev/kmsg").write_text(BOOTED + kernel_log)
     (folder / "node.conf").write_text(conf(identity, **settings))
     (folder / "bin").symlink_to(TOOLS)
     return {

@@ -46,5 +46,8 @@ class FakeSmi:
         return self.read("calls").splitlines()
 
     @staticmethod
-    def sample(index: int, clock: t.Any = 1980, power: t.Any = 690.5, reasons: str = "0x0000000000000004") -> str:
-        return f"{UUID.format(index)}, {clock}, {power}, {50 + index}, {reasons}\n"
+    def sample(
+        index: int, clock: t.Any = 1980, power: t.Any = 690.5, reasons: str = "0x0000000000000004", busy: t.Any = 99, gen: t.Any = 5,
+        width: t.Any = 16,
+    ) -> str:  # fmt: skip
+        return f"{UUID.format(index)}, {clock}, {power}, {50 + index}, {reasons}, {busy}, {gen}, {width}\n"

@@ -173,7 +173,7 @@ def test_an_alarm_while_the_test_runs(tmp_path: pathlib.Path) -> None:
     node = machine(tmp_path)
     with Window(node, gpu.snapshot(node, NOWHERE), NOWHERE) as window:
         nodes.planted(tmp_path, 7, model="Ascend 910B3", faults="npu_alarm")
-    assert [one["code"] for one in window.evidence()["changes"]] == ["gpu_state"]
+    assert [one["code"] for one in window.evidence()["changes"]] == ["npu_alarm"]
 
 
 # Versions and texts --------------------------------------------------------------------------------------------------

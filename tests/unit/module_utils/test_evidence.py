@@ -60,7 +60,8 @@ def test_a_quiet_test(smi: FakeSmi) -> None:
 
 def test_it_costs_one_question_before_and_one_after(smi: FakeSmi) -> None:
     watch(smi)
-    assert smi.calls().count("-q -x") == 2 and smi.calls().count("nvlink -e") == 2 and len(smi.calls()) == 5
+    calls = smi.calls()
+    assert [calls.count(words) for words in ("-q -x", "nvlink -e", "nvlink -s")] == [2, 2, 2] and len(calls) == 7
 
 
 def test_the_sampler_is_gone_afterwards(smi: FakeSmi) -> None:
@@ -152,7 +153,7 @@ def test_xid_lines_since_the_start(smi: FakeSmi) -> None:
             kmsg.write("4,4,4,-;nvidia-nvswitch0: SXid (PCI:0000:5e:00.0): 20034, Fatal, Link 30\n")
 
     evidence = watch(smi, log)
-    assert codes(evidence) == [("xid", f"gpu/{UUID.format(1)}"), ("xid", "")]
+    assert codes(evidence) == [("ecc", f"gpu/{UUID.format(1)}"), ("nvlink", "")]
     assert "48" in evidence["changes"][0]["text"] and "20034" in evidence["changes"][1]["text"]
 
 
@@ -177,3 +178,127 @@ def test_a_program_that_is_gone_afterwards(smi: FakeSmi) -> None:
     evidence = watch(smi, (smi.folder / "nvidia-smi").unlink)
     assert [c["code"] for c in evidence["changes"]] == ["gpu_state"]
     assert set(evidence["unreadable"]) >= {"ecc", "nvlink_error", "pcie_replay"}
+
+
+# Health after a test -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tag", "value", "code"),
+    [
+        ("remapped_row_failure", "Yes", "ecc"),
+        ("remapped_row_pending", "Yes", "ecc"),
+        ("channel_repair_pending", "Yes", "ecc"),
+        ("pending_retirement", "Yes", "ecc"),
+        ("unrepairable_memory", "Yes", "ecc"),
+        ("sram_threshold_exceeded", "Yes", "ecc"),
+        ("remapped_row_corr", "11", "ecc"),
+        ("remapped_row_corr", "1", "ecc_past"),
+        ("gpu_recovery_action", "Reset", "gpu_reset"),
+        ("current_link_width", "4x", "pcie_width"),
+        ("bandwidth", "Degraded", "fabric"),
+        ("summary", "Unhealthy", "fabric"),
+        ("current_ecc", "Disabled", "ecc_off"),
+        ("current_power_limit", "350.00 W", "power_limit"),
+    ],
+)
+def test_what_a_health_check_finds_only_after_the_test(smi: FakeSmi, tag: str, value: str, code: str) -> None:
+    later(smi, tag, value)
+    evidence = watch(smi)
+    assert codes(evidence) == [(code, FIRST)] and evidence["changes"][0]["text"].startswith("GPU 0: ")
+    assert watch(smi)["changes"] == [], "what was there before is no change"
+
+
+def test_more_rows_than_before_are_a_change_beside_a_counter_that_is_less_grave(smi: FakeSmi) -> None:
+    text = smi.read("q.xml").replace("<dram_correctable>0<", "<dram_correctable>9<", 1)
+    smi.write("next.xml", text.replace("<remapped_row_corr>0<", "<remapped_row_corr>11<", 1))
+    assert {code for code, _part in codes(watch(smi))} == {"ecc_corrected", "ecc"}
+
+
+def test_a_counter_that_can_be_read_no_more(smi: FakeSmi) -> None:
+    smi.write("next.xml", smi.read("q.xml").replace("<replay_counter>0<", "<replay_counter>N/A<", 1))
+    assert codes(watch(smi)) == [("gpu_state", FIRST)]
+
+
+def test_a_link_that_goes_down(smi: FakeSmi) -> None:
+    down = smi.read("nvlink-s.txt").replace("Link 5: 26.562 GB/s", "Link 5: <inactive>", 1)
+    assert codes(watch(smi, lambda: smi.write("nvlink-s.txt", down))) == [("nvlink", FIRST)]
+    assert watch(smi)["changes"] == []
+
+
+# The kernel's log ----------------------------------------------------------------------------------------------------
+
+
+def logged(smi: FakeSmi, *lines: str) -> list[tuple[str, str]]:
+    def log() -> None:
+        with open(smi.folder / "dev" / "kmsg", "a") as kmsg:
+            kmsg.writelines(f"4,9,9,-;NVRM: Xid (PCI:0000:00:06): {line}\n" for line in lines)
+
+    return codes(watch(smi, log))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(48, "ecc"), (74, "nvlink"), (79, "gpu_lost"), (119, "gpu_fault"), (13, "xid"), (63, "ecc_past")]
+)
+def test_the_class_of_an_xid_is_its_code(smi: FakeSmi, number: int, code: str) -> None:
+    assert logged(smi, f"{number}, pid=1, name=python3, x", f"{number}, pid=1, name=python3, again") == [(code, FIRST)]
+
+
+def test_an_application_error_of_the_test_itself(smi: FakeSmi) -> None:
+    def fail() -> None:
+        child = process.spawn(["true"])
+        child.wait()
+        with open(smi.folder / "dev" / "kmsg", "a") as kmsg:
+            kmsg.write(f"4,9,9,-;NVRM: Xid (PCI:0000:00:06): 31, pid={child.pid}, name=all_reduce_perf, Ch 8\n")
+
+    assert codes(watch(smi, fail)) == [("xid_own", FIRST)]
+    assert logged(smi, "43, no process is named") == [("xid_own", FIRST)]
+
+
+# Under load ----------------------------------------------------------------------------------------------------------
+
+
+def under_load(smi: FakeSmi, *samples: str, xml: str = "") -> list[tuple[str, str]]:
+    """What is told of a test whose sampler prints these lines over and over."""
+    if xml:
+        smi.write("q.xml", xml)
+    smi.write("samples", "".join(samples))
+    found = watch(smi, lambda: time.sleep(0.6))
+    assert found["window"][UUID.format(0)]["samples"] >= 3
+    return codes(found)
+
+
+def bare(smi: FakeSmi) -> str:
+    """As a machine without virtualisation says it."""
+    return smi.read("q.xml").replace("<max_host_link_gen>N/A<", "<max_host_link_gen>5<")
+
+
+def test_a_slow_link_under_load(smi: FakeSmi) -> None:
+    text = bare(smi)
+    assert under_load(smi, smi.sample(0, gen=4), xml=text) == [("pcie_speed", FIRST)]
+    assert under_load(smi, smi.sample(0, gen=1)) == [("pcie_speed", FIRST)]
+    assert under_load(smi, smi.sample(0, width=8)) == [("pcie_width", FIRST)]
+    assert under_load(smi, smi.sample(0, gen=1, busy=0)) == [], "an idle link sleeps"
+    assert under_load(smi, smi.sample(0, gen=1, reasons="0x1")) == []
+    assert under_load(smi, smi.sample(0)) == []
+
+
+def test_a_slow_link_in_a_virtual_machine(smi: FakeSmi) -> None:
+    assert under_load(smi, smi.sample(0, gen=4)) == [("pcie_slot", FIRST)], "its slot may be no faster"
+    assert under_load(smi, smi.sample(0, gen=3)) == [("pcie_speed", FIRST)]
+    assert under_load(smi, smi.sample(0, gen=4), smi.sample(1)) == [("pcie_speed", FIRST)], "that of another GPU is faster"
+    six = smi.read("q.xml").replace("<max_link_gen>5<", "<max_link_gen>6<")
+    assert under_load(smi, smi.sample(0, gen=5), xml=six) == [], "no host has generation 6"
+
+
+def test_a_link_whose_speed_nobody_tells(smi: FakeSmi) -> None:
+    smi.write("samples", smi.sample(0, gen="[N/A]", width="[Not Supported]"))
+    found = watch(smi, lambda: time.sleep(0.6))
+    assert found["changes"] == [] and found["unreadable"] == ["pcie_link"]
+
+
+def test_a_clock_that_somebody_has_locked(smi: FakeSmi) -> None:
+    assert under_load(smi, smi.sample(0, clock=1200, reasons="0x0")) == [("clocks_locked", FIRST)]
+    assert under_load(smi, smi.sample(0, clock=1200, reasons="0x2")) == [("clocks_locked", FIRST)]
+    assert under_load(smi, smi.sample(0, clock=1200, reasons="0x4")) == [], "the power limit holds it"
+    assert under_load(smi, smi.sample(0, clock=1830, reasons="0x0")) == []

@@ -197,3 +197,90 @@ def test_what_is_simulated_says_so(smi: FakeSmi) -> None:
     )
     for check in ("facts", "gpu_health", "cuda"):
         assert all(found["simulated"] for found in ask(smi, check))
+
+
+# Links, lifetime, settings, the kernel's log -------------------------------------------------------------------------
+
+
+def test_links_that_are_missing_everywhere(smi: FakeSmi) -> None:
+    smi.write("nvlink-s.txt", smi.read("nvlink-s.txt").replace("Link 5: 26.562 GB/s", "Link 5: <inactive>"))
+    node, *gpus = ask(smi, "gpu_health")
+    assert node["reason_code"] == "nvlink" and {g["reason_code"] for g in gpus} == {"nvlink"} and "has 18 links" in node["reason"]
+    # Bridged cards have as many as somebody has plugged in.
+    smi.write("q.xml", smi.read("q.xml").replace("<product_name>NVIDIA H200<", "<product_name>NVIDIA H200 NVL<"))
+    assert ask(smi, "gpu_health")[0]["outcome"] == "measured"
+
+
+def test_links_that_cannot_be_read(smi: FakeSmi) -> None:
+    smi.write("nvlink-s.txt", "")
+    node = ask(smi, "gpu_health")[0]
+    assert node["outcome"] == "measured" and "nvlink" in node["evidence"]["unreadable"]
+
+
+def test_memory_errors_of_the_past_are_worth_a_look(smi: FakeSmi) -> None:
+    head, mark, rest = smi.read("q.xml").partition("<aggregate>")
+    smi.write("q.xml", head + mark + rest.replace("<dram_uncorrectable>0<", "<dram_uncorrectable>1<", 1))
+    broken(smi, "remapped_row_unc", "1")
+    node, first, *_others = ask(smi, "gpu_health")
+    assert node["outcome"] == first["outcome"] == "measured"
+    assert [f["code"] for f in node["context"]["findings"]] == ["ecc_past", "ecc_past"] == [f["code"] for f in first["context"]["findings"]]
+    assert {f["part"] for f in node["context"]["findings"]} == {f"gpu/{UUID.format(0)}"}
+
+
+def test_each_defect_stands_for_itself(smi: FakeSmi) -> None:
+    broken(smi, "remapped_row_pending", "Yes")
+    broken(smi, "current_link_width", "8x")
+    broken(smi, "current_ecc", "Disabled")
+    node = ask(smi, "gpu_health")[0]
+    assert node["reason_code"] == "ecc" and [f["code"] for f in node["context"]["findings"]] == ["pcie_width", "ecc_off"]
+
+
+def test_a_counter_of_errors_that_nobody_can_read_is_not_clean(smi: FakeSmi) -> None:
+    text = smi.read("q.xml")
+    for tag in ("sram_uncorrectable_parity", "sram_uncorrectable_secded", "dram_uncorrectable"):
+        text = text.replace(f"<{tag}>0<", f"<{tag}>N/A<")
+    smi.write("q.xml", text)
+    assert "ecc" in ask(smi, "gpu_health")[0]["evidence"]["unreadable"]
+
+
+def kernel(smi: FakeSmi, *lines: str, first: int = 0) -> list[dict[str, t.Any]]:
+    (smi.folder / "dev").mkdir(exist_ok=True)
+    rows = [f"6,{first},0,-;Linux version 6.8", *(f"4,{first + n},{n}000000,-;{line}" for n, line in enumerate(lines, 1))]
+    smi.write("dev/kmsg", "\n".join(rows) + "\n")
+    return ask(smi, "gpu_health")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(48, "ecc"), (64, "ecc"), (74, "nvlink"), (79, "gpu_lost"), (95, "ecc"), (119, "gpu_fault"), (999, "xid_unknown")]
+)
+def test_what_the_driver_has_logged_since_boot(smi: FakeSmi, number: int, code: str) -> None:
+    line = f"NVRM: Xid (PCI:0000:00:07): {number}, pid=77, name=python3, x"
+    node, first, second, *_others = kernel(smi, line, line)
+    assert (node["outcome"], node["reason_code"], second["reason_code"], first["outcome"]) == ("error", code, code, "measured")
+    assert "2 times since boot" in node["reason"] and "a reboot" in node["reason"] and "Z, 2 times" in node["reason"]
+    assert node["context"]["kernel_log"]["whole"] and not node["evidence"]
+
+
+def test_application_errors_of_the_past(smi: FakeSmi) -> None:
+    node, first, *_others = kernel(smi, *(f"NVRM: Xid (PCI:0000:00:06): {number}, pid=7, name=x, y" for number in (13, 31, 43, 45)))
+    assert node["outcome"] == "measured" and [f["code"] for f in first["context"]["findings"]] == ["xid"] * 4
+
+
+def test_an_error_of_a_gpu_that_is_gone_is_the_nodes(smi: FakeSmi) -> None:
+    node, *gpus = kernel(smi, "NVRM: Xid (PCI:0000:5a:00): 79, pid=1, GPU has fallen off the bus.")
+    assert node["reason_code"] == "gpu_lost" and {g["outcome"] for g in gpus} == {"measured"}
+
+
+def test_only_the_last_recovery_action_counts(smi: FakeSmi) -> None:
+    said = "NVRM: Xid (PCI:0000:00:06): 154, GPU recovery action changed from 0x{} ({}) to 0x{} ({})"
+    node = kernel(smi, said.format(0, "None", 1, "GPU Reset Required"), said.format(1, "GPU Reset Required", 0, "None"))[0]
+    assert node["outcome"] == "measured"
+    assert kernel(smi, said.format(0, "None", 1, "GPU Reset Required"))[0]["reason_code"] == "gpu_reset"
+
+
+def test_a_log_whose_beginning_is_gone_or_that_nobody_may_read(smi: FakeSmi) -> None:
+    assert ask(smi, "gpu_health")[0]["evidence"]["unreadable"] == ["xid"]
+    assert kernel(smi, first=5000)[0]["evidence"]["unreadable"] == ["xid_since_boot"]
+    forged = "NVRM: Xid (PCI:0000:00:07): 79, x"
+    (smi.folder / "dev/kmsg").write_text(f"6,0,0,-;Linux\n12,1,1,-;{forged}\n6,2,2,-;audit: comm={forged}\n")
+    assert ask(smi, "gpu_health")[0]["outcome"] == "measured"

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import alone, bands, others, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bandwidth import bandwidth_verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, parse, shipped
@@ -191,3 +193,17 @@ def test_what_cannot_be_is_no_yardstick_for_neighbours() -> None:
         one.update(subject={"kind": "node", "id": name, "members": []}, target=name, simulated=False)
         deciding[Key("nccl_node", "all_reduce", "", name)] = one
     assert not list(others.opinions(deciding, {key: by_itself.own(key, one)[1] for key, one in deciding.items()}, {}))
+
+
+def test_the_probe_knows_the_links_that_physics_knows() -> None:
+    names = {
+        "NVIDIA H100 80GB HBM3": 18, "NVIDIA H200": 18, "NVIDIA H20": 18, "NVIDIA H20-3e": 18, "NVIDIA H800": 8, "NVIDIA B200": 18,
+        "NVIDIA B300 SXM6 AC": 18, "NVIDIA GB200": 18, "NVIDIA GB300": 18, "NVIDIA A100-SXM4-80GB": 12, "NVIDIA A800-SXM4-80GB": 8,
+        "Tesla V100-SXM2-32GB": 6,
+    }  # fmt: skip
+    for name, links in names.items():
+        found = physics.gpu(name)
+        assert found and found.links == links
+        assert [row[1] for row in nvidia.BOARDS if re.fullmatch(row[0], name)] == [links], name
+    for name in ("H100 PCIe", "H100 NVL", "H200 NVL", "A100 80GB PCIe", "L40S", "GH200 480GB", "H800 PCIe"):
+        assert not [row for row in nvidia.BOARDS if re.fullmatch(row[0], f"NVIDIA {name}")], name

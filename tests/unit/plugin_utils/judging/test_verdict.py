@@ -999,3 +999,60 @@ def test_two_thousand_nodes() -> None:
 
 def test_an_unknown_target_has_no_expectations() -> None:
     assert one(nccl(), expected=lambda _node, _target: Expectations(()))["reason_code"] == "no_expectation"
+
+
+# Health after a test, and what the driver logged -----------------------------------------------------------------------
+
+
+def changed(code: str, text: str = "GPU 0: it is so") -> Record:
+    return {"changes": [{"code": code, "part": "gpu/A", "text": text, "before": None, "after": None}]}
+
+
+@pytest.mark.parametrize("code", sorted({*reasons.FATAL, *reasons.DEFECTS, "remap"}))
+def test_a_defect_that_comes_up_under_a_passing_test_stays(code: str) -> None:
+    found = one(nccl(evidence=changed(code)))
+    assert found["verdict"] == "FAIL" and found["reason_code"] == ("ecc" if code == "remap" else code)
+    assert one(nccl(evidence=changed(code)), nccl(attempt=2))["verdict"] == "FAIL", "a later test begins with it"
+    waiver = [{"subject": "n1", "codes": [found["reason_code"]], "ticket": "T-1", "expires": "2026-12-01"}]
+    assert one(nccl(evidence=changed(code)), waivers=waiver)["verdict"] == "KNOWN_FAIL"
+
+
+@pytest.mark.parametrize("code", ["gpu_state", "xid_own", "xid_unknown", "cuda_failed"])
+def test_what_nobody_knows_after_a_passing_test(code: str) -> None:
+    found = one(nccl(evidence=changed(code)))
+    assert (found["verdict"], found["reason_code"]) == ("UNKNOWN", code)
+
+
+@pytest.mark.parametrize("code", [*reasons.MILD, "ecc_corrected", "pcie_replay", "nvlink_error"])
+def test_what_is_worth_a_look_after_a_passing_test(code: str) -> None:
+    text = "NVRM: Xid (PCI:0000:1a:00): 31, pid=5, name=x, y"
+    assert one(nccl(evidence=changed(code, text)))["verdict"] == "WARN"
+
+
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [*((n, "FAIL") for n in (48, 64, 74, 79, 95, 119, 140)), *((n, "WARN") for n in (13, 31, 43, 45, 63)), (4711, "UNKNOWN")],
+)
+def test_an_xid_in_older_evidence_is_read_by_its_number(number: int, word: str) -> None:
+    place = "SXid" if number == 4711 else "Xid"
+    text = f"{place} (PCI:0000:1a:00): {number}, pid=5"
+    assert one(nccl(evidence=changed("xid", text)))["verdict"] == word
+
+
+@pytest.mark.parametrize("code", sorted(reasons.DEFECTS))
+def test_a_defect_that_a_health_check_has_found(code: str) -> None:
+    found = {"findings": [{"code": code, "part": "gpu/A", "text": "it is so"}]}
+    seen = failed("n1", code, stage="stack", check="gpu_health", context=found)
+    here = item(stage="stack", check="gpu_health")
+    assert one(seen, item=here)["verdict"] == "FAIL"
+    waiver = [{"subject": "n1", "codes": [code], "ticket": "T-1", "expires": "2026-12-01"}]
+    assert one(seen, item=here, waivers=waiver)["verdict"] == "KNOWN_FAIL"
+    healthy = record(stage="stack", check="gpu_health", attempt=2)
+    assert one(seen, healthy, item=here)["verdict"] == "WARN", "it was looked at again"
+
+
+@pytest.mark.parametrize("code", sorted(reasons.MILD))
+def test_a_health_check_that_found_what_is_worth_a_look(code: str) -> None:
+    found = {"findings": [{"code": code, "part": "gpu/A", "text": "it is so"}]}
+    seen = record(stage="stack", check="gpu_health", context=found)
+    assert one(seen, item=item(stage="stack", check="gpu_health"))["verdict"] == "WARN"

@@ -1,0 +1,206 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What NVIDIA's driver writes into the kernel's log about a GPU (Xid) or an NVSwitch (SXid), and what each number means.
+
+Source of numbers, meanings and actions: NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors, 2026-09, up to Xid 172 and
+Blackwell), for Volta and older its table of Xid errors; of SXids the Fabric Manager User Guide. A number for which the catalogue's
+immediate action is a reset, a restart of the machine, a look at the hardware or a workflow of its own is fatal; one for which it is
+a restart of the application or nothing is a warning. Exceptions are marked with `*` in ROWS and explained in docs/xids.md.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+
+class Class(t.NamedTuple):
+    """A class of Xids: the reason code that decides the verdict, the code where the process was one of our own test's, and what to do."""
+
+    name: str
+    code: str
+    own: str
+    advice: str
+
+
+MEMORY = Class("memory", "ecc", "ecc", "reset the GPU; replace it if this comes again")
+LOST = Class("lost", "gpu_lost", "gpu_lost", "power-cycle the node; check the GPU's seating and power if this comes again")
+FAULT = Class("fault", "gpu_fault", "gpu_fault", "reset the GPU or reboot the node; ask the vendor if this comes again")
+LINK = Class("link", "nvlink", "nvlink", "reset the GPUs or reboot the node; check the board, the tray or the cable if this comes again")
+RESET = Class("reset", "gpu_reset", "gpu_reset", "do what the driver asks for, then test again")
+REPAIRED = Class("repaired", "ecc_past", "ecc_past", "nothing, while no remap is pending and few rows are remapped")
+APPLICATION = Class("application", "xid", "xid_own", "see what the application did; the GPU is suspect if several applications do")
+NOTED = Class("noted", "xid", "xid", "watch it")
+UNLISTED = Class("unlisted", "xid_unknown", "xid_unknown", "look it up in NVIDIA's Xid catalogue")
+
+# (first, last, class, what happened). `*`: the class is another one than the catalogue's immediate action says.
+ROWS: tuple[tuple[int, int, Class, str], ...] = (
+    (8, 8, APPLICATION, "the GPU stopped processing a channel"),
+    (13, 13, APPLICATION, "graphics engine exception"),
+    (14, 14, NOTED, "a test message of the driver"),
+    (25, 25, APPLICATION, "illegal or corrupted stream of commands"),
+    (31, 31, APPLICATION, "GPU memory page fault"),
+    (32, 32, APPLICATION, "invalid or corrupted stream of commands"),
+    (37, 37, APPLICATION, "command that the firmware does not know"),
+    (38, 38, APPLICATION, "driver firmware error"),
+    (39, 42, APPLICATION, "copy engine or video exception"),
+    (43, 43, APPLICATION, "the GPU stopped processing the channel of an application"),
+    (44, 44, APPLICATION, "graphics engine fault during a context switch"),
+    (45, 45, APPLICATION, "the channels of an application were cleaned up early"),
+    (46, 46, FAULT, "the GPU stopped processing"),
+    (47, 47, APPLICATION, "video exception"),
+    (48, 48, MEMORY, "uncorrectable (double bit) ECC error"),
+    (54, 54, FAULT, "auxiliary power is not connected, the clocks are reduced"),
+    (56, 56, FAULT, "display engine error"),
+    (57, 57, FAULT, "error while the memory interface was programmed"),
+    (58, 58, FAULT, "unstable memory interface"),
+    (59, 59, FAULT, "internal micro-controller error"),
+    (60, 60, APPLICATION, "security or video engine exception"),
+    (61, 61, FAULT, "internal micro-controller breakpoint"),
+    (62, 62, FAULT, "internal micro-controller halt"),
+    (63, 63, REPAIRED, "a memory row was marked for remapping, or a page for retirement"),
+    (64, 64, MEMORY, "a memory row could not be remapped, or a page not be retired"),
+    (65, 65, APPLICATION, "video encoder exception"),
+    (66, 67, APPLICATION, "illegal access by the driver or an application"),
+    (68, 68, APPLICATION, "video decoder exception"),
+    (69, 69, APPLICATION, "graphics engine class error"),
+    (70, 73, APPLICATION, "copy engine or video encoder exception"),
+    (74, 74, LINK, "NVLink error"),
+    (75, 77, APPLICATION, "copy engine exception"),
+    (78, 78, NOTED, "a virtual GPU could not be started"),
+    (79, 79, LOST, "the GPU has fallen off the bus"),
+    (80, 80, FAULT, "* corrupted data was sent to the GPU"),
+    (81, 81, FAULT, "VGA subsystem error"),
+    (82, 91, APPLICATION, "image, video, optical flow or copy engine exception"),
+    (92, 92, NOTED, "high rate of single bit ECC errors"),
+    (93, 93, NOTED, "the InfoROM was written more often than it is made for"),
+    (94, 94, MEMORY, "* contained uncorrectable memory error"),
+    (95, 95, MEMORY, "uncontained uncorrectable memory error"),
+    (96, 105, APPLICATION, "video or image engine exception"),
+    (106, 107, NOTED, "a test message of the management interface"),
+    (108, 108, APPLICATION, "address of another GPU that could not be translated"),
+    (109, 109, FAULT, "timeout of a context switch"),
+    (110, 110, FAULT, "security fault"),
+    (119, 119, FAULT, "the GPU's system processor (GSP) did not answer"),
+    (120, 120, FAULT, "error in the GPU's system processor (GSP)"),
+    (121, 121, NOTED, "error of the link between CPU and GPU (C2C)"),
+    (122, 124, FAULT, "the GPU's flash memory could not be read, written or erased"),
+    (125, 125, FAULT, "error in the InfoROM's file system"),
+    (126, 135, APPLICATION, "copy engine exception"),
+    (136, 136, LINK, "an NVLink could not be trained"),
+    (137, 137, APPLICATION, "access over NVLink that was not allowed"),
+    (138, 139, APPLICATION, "deep learning or optical flow engine exception"),
+    (140, 140, MEMORY, "uncorrectable memory error that the driver could not handle"),
+    (141, 142, APPLICATION, "fast path or video encoder exception"),
+    (143, 143, FAULT, "the GPU could not be initialised"),
+    (144, 146, LINK, "NVLink 5 error"),
+    (147, 148, NOTED, "NVLink 5 error that needs no action"),
+    (149, 150, LINK, "NVLink 5 error"),
+    (151, 151, FAULT, "error while an encryption key was changed"),
+    (152, 153, APPLICATION, "deep learning engine exception"),
+    (154, 154, RESET, "the driver asks for a recovery action"),
+    (155, 155, NOTED, "* an NVLink was taken down by software"),
+    (156, 156, FAULT, "a part of the GPU was retired"),
+    (157, 157, FAULT, "* a part of the GPU could not be retired"),
+    (158, 158, FAULT, "fatal timeout"),
+    (159, 159, FAULT, "error in the coherent interface of the GPU"),
+    (160, 160, REPAIRED, "a memory channel was retired"),
+    (161, 161, MEMORY, "* a memory channel could not be retired"),
+    (162, 165, NOTED, "power smoothing was switched, or wears out"),
+    (166, 166, LINK, "* encryption error on an NVLink"),
+    (167, 167, FAULT, "* fatal PCIe timeout"),
+    (168, 168, MEMORY, "* a part of the GPU's memory cannot be used"),
+    (169, 169, FAULT, "* security processor halt"),
+    (170, 170, LINK, "* security error on an NVLink"),
+    (171, 171, MEMORY, "* uncorrectable DRAM error"),
+    (172, 172, MEMORY, "* uncorrectable SRAM error"),
+)  # fmt: skip
+TABLE: dict[int, tuple[Class, str]] = {
+    number: (of, words.lstrip("* ")) for first, last, of, words in ROWS for number in range(first, last + 1)
+}
+RECOVERY_ACTION = "Xid 154"
+# Xids whose line itself says whether they are fatal.
+SAYS_FATAL = frozenset((144, 145, 146, 149, 150))
+# NVSwitch errors after which the switch works on although the whole fabric must be reset (Fabric Manager User Guide).
+SXID_FATAL = frozenset((10003, 19084))
+
+_PLACE = r"\((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?(?: [^)]{0,32})?\)"
+_XID = re.compile(rf"NVRM: Xid {_PLACE}: (\d{{1,3}}),([^\n]{{0,400}})")
+_SXID = re.compile(rf"nvidia-nvswitch\d{{1,3}}: SXid {_PLACE}: (\d{{5}})(?:,([^\n]{{0,400}})|$)")
+_BEGINS = re.compile(rf"(?:NVRM: Xid|nvidia-nvswitch\d{{1,3}}: SXid)\b(?: {_PLACE})?")
+# Lines that only tell more of an SXid that was told before.
+_DETAIL = re.compile(r"\s*(?:Severity \d|Data \{)")
+_PID = re.compile(r"\bpid='?(\d{1,10})\b")
+_NONFATAL = re.compile(r"\bnon-?fatal\b", re.IGNORECASE)
+_ACTION = re.compile(r" to 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)")
+# In the words of evidence, which older versions and other readers have cut out of a line.
+_ANYWHERE = re.compile(r"\bS?Xid:?(?: \([^)]{0,40}\):?)? ?(\d{1,6})\b([^\n]{0,400})")
+SHOWN = 200
+
+
+class Event(t.NamedTuple):
+    """One error in the log: where (PCI address, None where the line is cut), its name (`Xid 79`), class, what happened, the process that
+    the driver names, and the line."""
+
+    where: str | None
+    name: str
+    of: Class
+    meaning: str
+    pid: int | None
+    line: str
+
+    def words(self) -> str:
+        return f"{self.name}, {self.meaning}: {self.of.advice}"
+
+
+def read(text: str) -> Event | None:
+    """The error that a line of the kernel's log tells of; None where it tells of none. A line that begins like one and cannot be read is
+    an error of an unknown number."""
+    line = text.strip()[:SHOWN]
+    found = _XID.match(text)
+    if found:
+        number, said = int(found.group(2)), found.group(3)
+        of, meaning = _class(number, said)
+        pid = _PID.search(said)
+        return Event(found.group(1), f"Xid {number}", of, meaning, int(pid.group(1)) if pid else None, line)
+    found = _SXID.match(text)
+    if found:
+        said = found.group(3) or ""
+        if _DETAIL.match(said):
+            return None
+        of, meaning = _switch(int(found.group(2)), said)
+        return Event(found.group(1), f"SXid {found.group(2)}", of, meaning, None, line)
+    found = _BEGINS.match(text)
+    return Event(found.group(1), "Xid", UNLISTED, "the line in the kernel's log is cut", None, line) if found else None
+
+
+def _class(number: int, said: str) -> tuple[Class, str]:
+    of, meaning = TABLE.get(number, (UNLISTED, "no number of the table"))
+    if number in SAYS_FATAL and _NONFATAL.search(said):
+        return NOTED, f"{meaning}, not fatal"
+    if number == 154:
+        action = _ACTION.search(said)
+        if action and action.group(1).strip().lower() == "none":
+            return NOTED, "the driver asks for no recovery action any more"
+        return of, f"{meaning}: {action.group(1)}" if action else meaning
+    return of, meaning
+
+
+def _switch(number: int, said: str) -> tuple[Class, str]:
+    """An error of an NVSwitch: its line says whether it is fatal, and one that does not is."""
+    if _NONFATAL.search(said) and number not in SXID_FATAL:
+        return NOTED, "NVSwitch error, not fatal"
+    return LINK, "fatal NVSwitch error"
+
+
+def code_in(words: str) -> str:
+    """The reason code of an Xid or SXid that `words` tell of, whoever wrote them; `xid_unknown` where no number is in them."""
+    found = _ANYWHERE.search(words)
+    if found is None:
+        return UNLISTED.code
+    number, said = int(found.group(1)), found.group(2)
+    of, _meaning = _switch(number, said) if number >= 10000 else _class(number, said)
+    return of.code

@@ -1,0 +1,101 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table of Xids, and how strictly a line of the kernel's log is read."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import xids
+
+PLACE = "NVRM: Xid (PCI:0000:1a:00): "
+DOC = pathlib.Path(__file__).resolve().parents[3] / "docs/xids.md"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        ((48, 64, 94, 95, 140, 161, 168, 171, 172), "ecc"),
+        ((79,), "gpu_lost"),
+        ((46, 54, 56, 57, 58, 61, 62, 80, 109, 110, 119, 120, 122, 123, 124, 125, 143, 151, 156, 157, 158, 159, 167, 169), "gpu_fault"),
+        ((74, 136, 144, 145, 146, 149, 150, 166, 170), "nvlink"),
+        ((13, 31, 32, 38, 43, 44, 45, 65, 66, 68, 69, 92, 93, 121, 126, 137, 139, 141, 147, 148, 155), "xid"),
+        ((63, 160), "ecc_past"),
+        ((154,), "gpu_reset"),
+        ((1, 173, 999), "xid_unknown"),
+    ],
+)  # fmt: skip
+def test_classes(numbers: tuple[int, ...], code: str) -> None:
+    for number in numbers:
+        found = xids.read(f"{PLACE}{number}, pid=77, name=python3, what happened")
+        assert found and found.of.code == code and found.where == "0000:1a:00" and found.pid == 77, number
+        assert xids.code_in(found.line) == code and xids.code_in(f"Xid {number}: it happened") == code
+
+
+def test_every_row_has_a_code_that_a_verdict_knows() -> None:
+    rows = [row for row in xids.ROWS for _number in range(row[0], row[1] + 1)]
+    assert len(xids.TABLE) == len(rows), "a number stands twice"
+    for of, _meaning in xids.TABLE.values():
+        assert {of.code, of.own} <= set(reasons.ALL)
+        assert of.code in reasons.MILD or of.code in reasons.FATAL or of.code in reasons.DEFECTS
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("NVRM: Xid (0000:03:00): 31, Ch 00000010, intr 00000000", "xid"),
+        ("NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=5, Contained", "ecc"),
+        ("NVRM: Xid (PCI:0008:01:00.0): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", "gpu_lost"),
+        (f"{PLACE}149, NETIR_LINK_EVT  Nonfatal  XC0  i0  Link 04 (0x004c1d48 0x00000000)", "xid"),
+        (f"{PLACE}149, NETIR_LINK_EVT  Fatal  XC0  i0  Link 04 (0x004c1d48 0x00000000)", "nvlink"),
+        (f"{PLACE}154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", "gpu_reset"),
+        (f"{PLACE}154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)", "xid"),
+        (f"{PLACE}154, GPU recovery action changed", "gpu_reset"),
+        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)", "xid"),
+        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error", "nvlink"),
+        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 19084, Non-fatal, Link 44", "nvlink"),
+        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007", "nvlink"),
+        # Cut lines are errors that nobody knows.
+        (f"{PLACE}7", "xid_unknown"),
+        (PLACE, "xid_unknown"),
+        ("NVRM: Xid (PCI:0000:1a", "xid_unknown"),
+    ],
+)
+def test_lines(line: str, code: str) -> None:
+    found = xids.read(line)
+    assert found and found.of.code == code, found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "usb 1-1: new device",
+        "NVRM: GPU at PCI:0000:06:00: GPU-0d1e",
+        "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Severity 1 Engine instance 44 Sub-engine instance 00",
+        "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Data {0x00000004, 0x00000004}",
+        f"oom-kill: task=python, said {PLACE}79, GPU has fallen off the bus",
+        f"python3[12]: {PLACE}79, GPU has fallen off the bus",
+    ],
+)
+def test_lines_that_tell_of_no_error(line: str) -> None:
+    assert xids.read(line) is None
+
+
+def test_words_without_a_number_are_unknown() -> None:
+    assert xids.code_in("something happened") == xids.code_in("Xid on GPU 2") == "xid_unknown"
+
+
+def documented() -> str:
+    """The table of docs/xids.md, as the rows say it."""
+    lines = ["| Xid | class | what happened |", "|---|---|---|"]
+    for first, last, of, meaning in xids.ROWS:
+        number = str(first) if first == last else f"{first}-{last}"
+        lines.append(f"| {number} | {of.name} | {meaning.replace('*', chr(92) + '*')} |")
+    return "\n".join(lines)
+
+
+def test_the_documented_table_is_this_one() -> None:
+    assert documented() in DOC.read_text()
