@@ -197,10 +197,10 @@ def _switch(number: int, said: str) -> tuple[Class, str]:
 
 
 def code_in(words: str) -> str:
-    """The reason code of an Xid or SXid that `words` tell of, whoever wrote them; `xid_unknown` where no number is in them."""
+    """The reason code of an Xid or SXid that `words` tell of; that of a noted one where they name no number, as no probe writes them."""
     found = _ANYWHERE.search(words)
     if found is None:
-        return UNLISTED.code
+        return NOTED.code
     number, said = int(found.group(1)), found.group(2)
     of, _meaning = _switch(number, said) if number >= 10000 else _class(number, said)
     return of.code
