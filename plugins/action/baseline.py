@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import typing as t
 
@@ -55,15 +56,42 @@ class ActionModule(ActionBase):
             with store.Store(store.url_of(results, args.get("url", ""))) as history:
                 return ranging.propose(history, results, args.get("since", ""), args.get("until", ""), utc()[:10]), pathlib.Path(results)
         run = Run.open(args["results_dir"], args.get("run_id", ""))
-        evidence = integrity.gather(run, run.plan())
+        plan = run.plan()
+        evidence = integrity.gather(run, plan)
         if evidence.changed:
             raise RunError(f"run {run.id} is not what was written: {evidence.changed[0]}")
+        doubt = _doubt(run, plan)
+        if doubt and args.get("unaccepted", "").lower() not in ("true", "yes", "1"):
+            raise RunError(f"run {run.id} {doubt}: slow nodes propose slow values; if it is meant, say -e baseline_unaccepted=true")
         return baseline.propose(evidence.records, run.id, utc()[:10]), run.dir
+
+
+def _doubt(run: Run, plan: dict[str, t.Any]) -> str:
+    """Why the numbers of a run are no yardstick, in words; empty if it was accepted, or only lacks expectations, which is what a proposal
+    is for. The newest judgement of the run counts."""
+    if plan.get("mode") == "quick":
+        return "is a quick test"
+    reports = [run.dir / "report.json", *sorted(run.dir.glob("judged/*/report.json"))]
+    newest = next((path for path in reversed(reports) if path.is_file()), None)
+    if newest is None:
+        return "was not judged"
+    try:
+        report = json.loads(newest.read_text(encoding="utf-8"))
+        if report["accepted"]:
+            return ""
+        with open(newest.with_name("verdicts.jsonl"), encoding="utf-8") as lines:
+            bad = [v for v in map(json.loads, lines) if v["verdict"] in ("FAIL", "UNKNOWN")]
+        if bad and all(v["reason_code"] == "no_expectation" for v in bad):
+            return ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"has no judgement that can be read ({newest.parent.name}: {error})"
+    return "was not accepted"
 
 
 def said(found: baseline.Proposal, path: str) -> list[str]:
     """What people need to know of a proposal."""
     lines = [f"left out: {line}" for line in found.left_out]
+    lines += [f"commented out: {line}" for line in found.under]
     few = [entry["id"] for entry in found.entries if entry["confidence"] == "derived"]
     if few:
         lines.append(
@@ -75,5 +103,6 @@ def said(found: baseline.Proposal, path: str) -> list[str]:
             f"{path}: {len(found.entries)} expectations; read it, remove its 'proposed: true', and name it in acceptance_expectation_files"
         )
     else:
-        lines.append(f"{path}: nothing can be proposed" + ("" if found.left_out else ": the run has no numbers without errors"))
+        why = "" if found.left_out or found.under else ": the run has no numbers without errors"
+        lines.append(f"{path}: nothing can be proposed{why}")
     return lines

@@ -156,6 +156,7 @@ VERDICTS = {
     "evidence": "errors were counted while the test ran",
     "evidence_unreadable": "the evidence that the stage requires could not be read",
     "expired_waiver": "a waiver for this has expired",
+    "soft_expectation": "an expectation of the inventory is far softer than the shipped one that it displaces",
     "incomplete": "parts of the subject were not measured",
     "localised": "it is what makes its group miss the floor",
     "identity_changed": "the name stood for another machine, or other GPUs, in another stage",

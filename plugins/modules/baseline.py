@@ -34,6 +34,12 @@ options:
     description: Where to write; empty for C(expectations.yml) in the folder of the run, of a range in that of all runs.
     type: str
     default: ""
+  unaccepted:
+    description:
+      - Whether to propose from a run that was not accepted or was a quick test, which is refused otherwise. A run that only lacks
+        expectations is no such run.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Can run in check mode.

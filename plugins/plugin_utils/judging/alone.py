@@ -181,7 +181,8 @@ def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion,
     opinions: list[Opinion] = [wrong] if wrong else []
     compared = []
     chosen = expected.choose(record)
-    for expectation, size in chosen:
+    for one in chosen:
+        expectation, size = one
         try:
             found = bands.reading(record, expectation.metric, size)
         except bands.Unusable as error:
@@ -190,6 +191,9 @@ def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion,
         if found is not None:
             opinions.append(bands.compare(found, expectation))
             compared.append((expectation, found))
+            there = expected.displaced(record, one)
+            if there and physics.far_softer(expectation, there):
+                opinions.append(_too_soft(expectation, there))
     if opinions:
         return bands.worst(opinions), None if wrong else compared
     value: dict[str, t.Any] = {}
@@ -211,6 +215,15 @@ def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion,
     name = " ".join(filter(None, key[:3]))
     advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
+
+
+def _too_soft(own: Expectation, shipped: Expectation) -> Opinion:
+    """The opinion on a number that was held to an expectation far softer than the shipped one that it displaces."""
+    reason = (
+        f"{own.origin}: {own.value:g} {own.unit} displaces {shipped.value:g} {shipped.unit} of shipped {shipped.id} here, and no note says "
+        "why so much less is healthy: name the hardware that it is for in its match, or give it a note"
+    )
+    return Opinion("UNKNOWN", reason, "soft_expectation", metric=own.metric, expectation=own.id, layer=own.layer)
 
 
 def primary(record: Record) -> str | None:

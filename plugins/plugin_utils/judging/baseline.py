@@ -21,7 +21,7 @@ import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import better_of, primary
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, ExpectationError, parse
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, ExpectationError, parse, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
@@ -31,11 +31,13 @@ USUAL_SIZE = 1 << 30
 
 
 class Proposal(t.NamedTuple):
-    """A file of expectations as YAML text, the entries in it, and what was left out and why."""
+    """A file of expectations as YAML text, the entries in it, and what was left out and why. `under` says of each entry that is commented
+    out in the text which shipped floor it is under."""
 
     text: str
     entries: list[dict[str, t.Any]]
     left_out: list[str]
+    under: list[str]
 
 
 class Source(t.NamedTuple):
@@ -89,6 +91,7 @@ def _add(groups: Values, run: Source) -> None:
 
 def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
     entries: dict[str, dict[str, t.Any]] = {}
+    beside: dict[str, Beside] = {}
     left_out = []
     for text, kinds in sorted(groups.items()):
         # A node's number is that of its slowest GPU; where there are the GPUs' own, they are what is typical.
@@ -123,15 +126,53 @@ def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
             left_out.append(wrong)
         else:
             entries[name] = whole
+            beside[name] = _beside_shipped(whole)
     head = [
         f"# Proposed from {said}. A fleet that is slow as a whole proposes slow values: compare with the shipped",
         "# tables and with what your hardware should give. Ignored until 'proposed: true' is removed; then name this",
         "# file in acceptance_expectation_files.",
         *(f"# Left out: {line}" for line in left_out),
     ]
-    content: dict[str, t.Any] = {"proposed": True, "expectations": list(entries.values())}
-    body = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
-    return Proposal("---\n" + "\n".join(head) + "\n" + body, content["expectations"], left_out)
+    return Proposal(
+        "---\n" + "\n".join(head) + "\n" + _as_text(entries, beside),
+        [entry for name, entry in entries.items() if not beside[name].under],
+        left_out,
+        [f"{name}: {one.said}" for name, one in beside.items() if one.under],
+    )
+
+
+class Beside(t.NamedTuple):
+    """What the shipped tables say of a proposed entry, and whether the entry is under their floor."""
+
+    said: str
+    under: bool
+
+
+def _beside_shipped(entry: dict[str, t.Any]) -> Beside:
+    """Hold a proposed entry against the shipped one that the same measurement would be judged by."""
+    match, size = entry["match"], entry["match"].get("size")
+    found = shipped().choose({"stage": match["stage"], "check": match["check"], "context": match})
+    there = next((one.expectation for one in found if one.expectation.metric == entry["metric"] and one.size == size), None)
+    if there is None:
+        return Beside("nothing is shipped for it", False)
+    value, floor = physics.convert(entry["value"], entry["unit"], there.unit), bands.floors(there.value, there.better)[0]
+    lower = there.better == "lower"
+    under = value > floor if lower else value < floor
+    said = f"shipped: {there.value:g} {there.unit} ({there.id}), of which this is {value / there.value:.2f}"
+    if under:
+        said += f"; the {'most' if lower else 'least'} that passes is {floor:g}: find out why these machines are slower before you lower it"
+    return Beside(said, under)
+
+
+def _as_text(entries: dict[str, dict[str, t.Any]], beside: dict[str, Beside]) -> str:
+    """The entries as YAML, each under a comment with the shipped value; one under the shipped floor is commented out."""
+    live = any(not one.under for one in beside.values())
+    lines = ["proposed: true", "expectations:" if live else "expectations: []"]
+    for name, entry in entries.items():
+        body = yaml.safe_dump([entry], sort_keys=False, width=120, allow_unicode=True).rstrip("\n").split("\n")
+        lines.append(f"# {beside[name].said}")
+        lines += [f"# {line}" for line in body] if beside[name].under else body
+    return "\n".join(lines) + "\n"
 
 
 def _is_fatal(m: dict[str, t.Any]) -> bool:

@@ -109,6 +109,7 @@ class Expectations:
             for stage, found in self._by_stage.items()
         }
         self._cache: dict[t.Any, list[Chosen]] = {}
+        self._shipped: dict[t.Any, dict[tuple[str, t.Any], Expectation]] = {}
 
     def choose(self, measurement: dict[str, t.Any]) -> list[Chosen]:
         """The expectations that hold for a measurement's hardware, one per metric and message size."""
@@ -125,6 +126,18 @@ class Expectations:
     def _choose(self, stage: str, check: str, context: dict[str, t.Any]) -> list[Chosen]:
         found = matching.choose(self._by_stage[stage], {**context, "stage": stage, "check": check})
         return [Chosen(entry, size) for (_metric, size), entry in found.items()]
+
+    def displaced(self, measurement: dict[str, t.Any], chosen: Chosen) -> Expectation | None:
+        """The shipped expectation that a user's one, which was chosen for a measurement, stands in place of; None if there is none."""
+        if chosen.expectation.layer == "shipped":
+            return None
+        stage = measurement["stage"]
+        key = (stage, measurement["check"], repr(list(map((measurement.get("context") or {}).get, self._keys[stage]))))
+        if key not in self._shipped:
+            entries = [entry for entry in self._by_stage[stage] if entry.layer == "shipped"]
+            told = {**(measurement.get("context") or {}), "stage": stage, "check": measurement["check"]}
+            self._shipped[key] = matching.choose(entries, told)
+        return self._shipped[key].get((chosen.expectation.metric, chosen.size))
 
     def dump(self) -> list[dict[str, t.Any]]:
         """As it stands in plan.json."""

@@ -310,8 +310,8 @@ def lint(entries: t.Iterable[t.Any]) -> list[Finding]:
     """Compare expectations with physics and with each other.
 
     Errors: a value above the limit of its algorithm; one under 0.3 of it without a `note` that says why; one under 0.6
-    of another entry with the very same match; two entries of one layer that are equally specific and can both match; one whose source
-    cites a value that the other entry does not have.
+    of another entry with the very same match, or of one of a weaker layer that it displaces for some measurement; two entries of one layer
+    that are equally specific and can both match; one whose source cites a value that the other entry does not have.
     """
     entries = list(entries)
     findings = [found for entry in entries for found in _against_limit(entry)]
@@ -363,6 +363,31 @@ def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
                 elif one.rank == other.rank and len(one.match) == len(other.match) and overlap(one.match, other.match):
                     text = f"match: as specific as {other.id}, and both can match one measurement"
                     yield Finding("error", one.origin, one.id, text)
+                elif one.rank != other.rank and set(one.sizes) & set(other.sizes) and overlap(one.match, other.match):
+                    yield from _displaced(*sorted((one, other), key=lambda entry: entry.rank))
+
+
+def _displaced(weaker: t.Any, stronger: t.Any) -> t.Iterator[Finding]:
+    """An error if an entry that wins over one of a weaker layer, whatever else its match says, is far softer and no note says why. One that
+    does not say for which hardware it is may be for other hardware: what it is used for decides, when a run is judged (far_softer())."""
+    named = all(key in stronger.match for key in ("gpu", "nic_gbps") if key in weaker.match)
+    if not named or not far_softer(stronger, weaker):
+        return
+    ratio = convert(stronger.value, stronger.unit, weaker.unit) / weaker.value
+    lower = stronger.better == "lower"
+    limit = f"at most {1 / FAR_UNDER:.2f}" if lower else f"at least {FAR_UNDER:g}"
+    there = f"the {weaker.value:g} {weaker.unit} of {weaker.layer} {weaker.id}"
+    text = (
+        f"value: found {stronger.value:g} {stronger.unit}, {ratio:.2f} of {there}, "
+        f"which it displaces; expected {limit} of it, a match that is not about the same, or a note that says why it is healthy"
+    )
+    yield Finding("error", stronger.origin, stronger.id, text)
+
+
+def far_softer(entry: t.Any, than: t.Any) -> bool:
+    """Return True if an entry accepts far less than another one for the same measurement, and no note says why that is healthy."""
+    ratio = convert(entry.value, entry.unit, than.unit) / than.value
+    return not entry.note and (ratio > 1 / FAR_UNDER if entry.better == "lower" else ratio < FAR_UNDER)
 
 
 def _same_thing(one: t.Any, other: t.Any) -> t.Iterator[Finding]:

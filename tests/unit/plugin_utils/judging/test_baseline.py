@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 import typing as t
 
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.action import baseline as action
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import resolve
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 RUN = "20261121T000000Z-0a1b2c"
 GIB = 1 << 30
@@ -131,3 +134,60 @@ def test_what_is_left_out_is_said_on_the_terminal() -> None:
     lines = action.said(baseline.propose([nccl("n1", 300.0)], RUN, "2026-11-21"), "/x.yml")
     assert len(lines) == 3 and all("measured on 1, expected at least 5" in line for line in lines[:2])
     assert lines[-1] == "/x.yml: nothing can be proposed"
+
+
+# Beside the shipped tables -------------------------------------------------------------------------------------------
+
+
+def of_h200(busbw: float) -> list[dict[str, t.Any]]:
+    context = {**CONTEXT, "gpu": "NVIDIA H200", "gpus": 8, "nvls": True}
+    return [nccl(f"n{i}", busbw, context=context) for i in range(6)]
+
+
+def test_the_shipped_value_stands_beside_each_proposal() -> None:
+    found = baseline.propose(of_h200(470.0), RUN, "2026-11-21")
+    assert "# shipped: 480 GB/s (h200-8-all_reduce-nvls-plateau), of which this is 0.98" in found.text
+    assert [e["match"]["size"] for e in found.entries] == [e["match"]["size"] for e in entries(found.text)] and not found.under
+    assert "# nothing is shipped for it" in propose([nccl(f"n{i}", 300.0) for i in range(6)], RUN, "2026-11-21")
+
+
+def test_what_is_under_the_shipped_floor_is_commented_out() -> None:
+    """Six machines at half speed agree with each other, and are no yardstick."""
+    found = baseline.propose(of_h200(440.0), RUN, "2026-11-21")
+    assert "plateau" not in {e["match"]["size"] for e in entries(found.text)} and found.entries == entries(found.text)
+    assert "#   size: plateau" in found.text.replace("#     size", "#   size") and "# - id: nccl_node-nvidia-h200-8" in found.text
+    (line,) = [line for line in found.under if "plateau" in line]
+    assert "480 GB/s" in line and "the least that passes is 456" in line
+    assert any(line.startswith("commented out: ") for line in action.said(found, "/x.yml"))
+    slow = baseline.propose(of_h200(250.0), RUN, "2026-11-21")
+    text = slow.text.replace("proposed: true\n", "")
+    assert all(e["match"]["size"] != "plateau" for e in yaml.safe_load(text)["expectations"] or [])
+
+
+def judged_run(folder: pathlib.Path, accepted: bool, verdicts: list[dict[str, t.Any]], mode: str = "run", judged: str = "") -> Run:
+    run = Run(folder, RUN)
+    place = run.dir / judged
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "report.json").write_text(json.dumps({"accepted": accepted, "mode": mode}))
+    (place / "verdicts.jsonl").write_text("".join(json.dumps(v) + "\n" for v in verdicts))
+    return run
+
+
+def test_a_run_that_was_not_accepted_is_no_yardstick(tmp_path: pathlib.Path) -> None:
+    good, slow = {"verdict": "PASS", "reason_code": None}, {"verdict": "FAIL", "reason_code": "below_floor"}
+    unknown = {"verdict": "UNKNOWN", "reason_code": "no_expectation"}
+
+    def doubt(name: str, *rows: dict[str, t.Any], accepted: bool = False, mode: str = "run") -> str:
+        return action._doubt(judged_run(tmp_path / name, accepted, list(rows), mode), {"mode": mode})
+
+    assert doubt("accepted", good, accepted=True) == ""
+    assert doubt("slow", good, slow) == doubt("both", unknown, slow) == doubt("refused for its warnings", good) == "was not accepted"
+    assert doubt("new hardware", good, unknown) == "", "expectations are all that it lacks"
+    assert doubt("quick", good, accepted=True, mode="quick") == "is a quick test"
+    later = judged_run(tmp_path / "slow", True, [good], judged="judged/20261122T000000Z")
+    assert action._doubt(later, {"mode": "run"}) == "", "it was judged again, and accepted"
+    assert action._doubt(Run(tmp_path / "nowhere", RUN), {}) == "was not judged"
+    (tmp_path / "accepted" / RUN / "report.json").write_text("{")
+    assert "cannot" not in action._doubt(Run(tmp_path / "accepted", RUN), {}) and "no judgement that can be read" in action._doubt(
+        Run(tmp_path / "accepted", RUN), {}
+    )

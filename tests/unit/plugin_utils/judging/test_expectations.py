@@ -260,7 +260,7 @@ def test_an_entry_that_takes_over_more_than_it_displaces_is_named() -> None:
     assert "h200-4-all_reduce-1g (354 GB/s)" in line and "h100-4-all_reduce-1g (354 GB/s)" in line
     assert "gb200-4-all_reduce-1g (632 GB/s)" in line
     gemm = {"stage": "gemm", "check": None, "gpus": None, "nvls": None, "size": None, "gpu": "NVIDIA H200"}
-    every = entry(id="every", match=gemm, metric="tflops", unit="TFLOPS", value=670)
+    every = entry(id="every", match=gemm, metric="tflops", unit="TFLOPS", value=670, note="of bf16")
     (line,) = resolve([("run", [every])]).notes
     assert "(any check, shape)" in line and "h200-gemm-fp8 (1215 TFLOPS)" in line
     assert resolve([("run", [entry()])]).notes == (), "what is as narrow displaces nothing but its like"
@@ -444,3 +444,36 @@ def test_lint_command_fails_on_a_bad_file(root: t.Any, tmp_path: t.Any) -> None:
     tool = [sys.executable, str(root / "tests/tools/lint_expectations.py"), str(path)]
     done = subprocess.run(tool, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "at most 450" in done.stdout
+
+
+EIGHT = {"stage": "nccl_node", "check": "all_reduce", "gpu": "NVIDIA H200", "gpus": 8, "nvls": True, "size": "plateau"}
+
+
+@pytest.mark.parametrize("more", [{}, {"type": "float"}, {"op": "all_reduce"}, {"nodes": 1}, {"gpus": [8]}, {"gpus": [4, 8]},
+                                  {"check": ["all_reduce", "all_gather"]}, {"size": ["plateau", 1 << 30]}])  # fmt: skip
+@pytest.mark.parametrize("without", [(), ("nvls",), ("gpus",), ("check",), ("check", "gpus", "nvls")])
+def test_what_would_win_over_a_shipped_entry_may_not_be_far_softer(more: dict[str, t.Any], without: tuple[str, ...]) -> None:
+    """Overlap decides, not equality: one key more or less makes it about the same machines all the same."""
+    match = {key: value for key, value in {**EIGHT, **more}.items() if key not in without or key in more}
+    soft = {**ENTRY, "id": "soft", "match": match, "value": 250}
+    with pytest.raises(ExpectationError, match=r"soft: value: found 250 GB/s, (0\.\d+ of the |expected at least 270)"):
+        resolve([("group", [soft])])
+    assert resolve([("group", [{**soft, "note": "two of eight switches are off, OPS-7"}])])
+    with pytest.raises(ExpectationError, match=r"value: found 250 GB/s, (0\.\d+ of the |expected at least 270)"):
+        resolve([("run", {"h200-8-all_reduce-nvls-plateau": {"match": match, "value": 250}})])
+
+
+def test_what_displaces_nothing_may_be_as_soft_as_it_likes() -> None:
+    def refused(**changes: t.Any) -> bool:
+        try:
+            resolve([("run", [{**ENTRY, "id": "own", "value": 250, **changes}])])
+        except ExpectationError:
+            return True
+        return False
+
+    assert refused(match=EIGHT)
+    for other in ({"size": 12345}, {"gpu": "NVIDIA X1"}, {"check": "alltoall"}, {"stage": "own"}):
+        assert not refused(match={**EIGHT, **other}), other
+    there = next(e for e in shipped().entries if e.match["stage"] == "rdma" and e.metric == "latency")
+    latency = {"metric": "latency", "unit": "us", "better": "lower", "match": {**there.match, "check": "write_lat"}}
+    assert refused(**latency, value=2 * there.value) and not refused(**latency, value=1.5 * there.value), "a time that is far longer"

@@ -109,6 +109,24 @@ def test_bands(busbw: float, word: str, code: str | None) -> None:
     assert found["expectation"] == "h200-4-all_reduce-1g" and found["confidence"] == "measured" and found["source"]
 
 
+def test_a_soft_expectation_that_names_no_hardware_is_not_believed_where_it_displaces_a_shipped_one() -> None:
+    wide = {
+        "id": "wide", "match": {"stage": "nccl_node", "check": "all_reduce", "size": GIB}, "metric": "busbw", "value": 150.0,
+        "unit": "GB/s", "source": "s", "date": "2026-11", "confidence": "measured",
+    }  # fmt: skip
+
+    def under(busbw: float, gpu: str = "NVIDIA H200", **changes: t.Any) -> Record:
+        own = resolve([("group", [{**wide, **changes}])])
+        return one(nccl(busbw=busbw, context={**NCCL, "gpu": gpu}), expected=lambda _node, _target: own)
+
+    soft = under(200.0)
+    assert (soft["verdict"], soft["reason_code"]) == ("UNKNOWN", "soft_expectation")
+    assert "150 GB/s displaces 354 GB/s of shipped h200-4-all_reduce-1g here" in soft["reason"]
+    assert under(200.0, gpu="NVIDIA X1")["verdict"] == "PASS", "nothing is shipped for that"
+    assert under(200.0, note="two rails of four are off, OPS-7")["verdict"] == "PASS"
+    assert under(340.0, value=350.0)["verdict"] == "PASS" and under(100.0)["verdict"] == "FAIL"
+
+
 def test_lower_is_better() -> None:
     latency = {
         "id": "lat", "match": {"stage": "own"}, "metric": "latency", "value": 2.0, "unit": "us", "source": "s",
