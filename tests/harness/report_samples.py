@@ -81,7 +81,7 @@ def judgement(verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[st
     given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
     given["passed"] = fields.get("accepted", accepted)
     of = {"nodes": nodes.judged(verdicts), "deciding": deciding, "simulated": simulated, "drift": {}, "warnings": [], "tables": {}}
-    of |= {"past": None, "unproven": []}
+    of |= {"past": None, "unproven": [], "speed_not_proven": []}
     of["causes"] = causes.found(verdicts, [], deciding)
     return types.SimpleNamespace(**{**given, **of, **fields})
 

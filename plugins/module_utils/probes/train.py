@@ -116,7 +116,7 @@ def measured(params: Record, node: Node, ran: list[Said]) -> t.Iterator[Record]:
     whole = said.whole(params, timeout)
     rulings = Rulings(said, used, orders)
     for number, (check, variant) in enumerate(checks):
-        context = _context(orders[number], used, said, params)
+        context = {**_context(orders[number], used, said, params), "driver": seen.get("driver")}
         if on_cpu:
             context["comparable"] = False
         mine = {**common, "variant": variant, "context": context, **said.when(kind="time", check=number)}
@@ -162,6 +162,8 @@ def _context(order: Record, used: list[Record], said: Said, params: Record) -> R
         "library": said.library,
         "backend": "torch",
         "mode": order["mode"],
+        "host_cpu": said.host_cpu,
+        "seed": params["seed"],
         **(product if order["do"] == "compute" else training_of),
     }
 
@@ -174,6 +176,7 @@ class Said:
         self.used = used
         self.records, self.rest = jsonlines.read(result.out)
         self.library = next((str(r["library"]) for r in self.of(kind="ready") if r.get("library")), None)
+        self.host_cpu = next((str(r["host_cpu"]) for r in self.of(kind="ready") if r.get("host_cpu")), None)
 
     def of(self, **wanted: t.Any) -> list[Record]:
         return [r for r in self.records if all(r.get(name) == value for name, value in wanted.items())]
@@ -218,7 +221,8 @@ def _coded(record: Record) -> tuple[str, str]:
 
 
 class Rulings:
-    """Of each check whose bits are not those of the others: the same work on the same kind of GPU, whether alone or together."""
+    """For each check, which GPUs gave other bits than the other GPUs of the same model. Results of `alone` and `together` are compared
+    with each other: they are the same work."""
 
     def __init__(self, said: Said, used: list[Record], orders: list[Record]) -> None:
         self.bits: dict[int, dict[str, set[str]]] = {}
@@ -241,10 +245,11 @@ class Rulings:
 
     @staticmethod
     def _here(one: majority.Ruling, here: dict[str, set[str]]) -> majority.Ruling:
-        """Convicted is a GPU in the check in which its bits are not those of the others that are not convicted."""
+        """Return the ruling for one check: a GPU is convicted only in the check in which its bits differ from those of the GPUs that are
+        not convicted. What stays unresolved is so in every check of the same work: a GPU that contradicts itself between two checks
+        does not say in which of them it was right."""
         if one.unresolved:
-            differ = len({bit for found in here.values() for bit in found}) > 1
-            return one if differ else majority.Ruling({}, None)
+            return one
         right = {bit for name, found in here.items() if name not in one.odd for bit in found}
         return majority.Ruling({name: why for name, why in one.odd.items() if here[name] - right}, None)
 

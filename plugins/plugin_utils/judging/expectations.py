@@ -41,6 +41,9 @@ CONTEXT_KEYS = {
     **dict.fromkeys(("mode", "shape", "backend", "placement"), "text"),
     "nic_gbps": "a number",
 }
+# Checks that do the same work as checks of another stage, {(stage, check): (other stage, context key that names the other check)}. They
+# are held to the other stage's expectations where there is none of their own.
+SAME_WORK = {("train", "compute"): ("gemm", "type")}
 # The kind of unit that goes with a metric that we know.
 METRIC_KINDS = {
     "busbw": "rate",
@@ -104,10 +107,11 @@ class Expectations:
         self._by_stage: dict[str, list[Expectation]] = {}
         for entry in self.entries:
             self._by_stage.setdefault(entry.match["stage"], []).append(entry)
-        self._keys = {
-            stage: tuple(sorted({k for e in found for k in e.match} - {"stage", "check", "size"}))
-            for stage, found in self._by_stage.items()
-        }
+        keys = {stage: {k for e in found for k in e.match} - {"stage", "check", "size"} for stage, found in self._by_stage.items()}
+        for (stage, _check), (other, named_by) in SAME_WORK.items():
+            if other in keys:
+                keys[stage] = {*keys.get(stage, ()), *keys[other], named_by}
+        self._keys = {stage: tuple(sorted(found)) for stage, found in keys.items()}
         self._cache: dict[t.Any, list[Chosen]] = {}
         self._shipped: dict[t.Any, dict[tuple[str, t.Any], Expectation]] = {}
 
@@ -124,7 +128,10 @@ class Expectations:
         return self._cache[cache_key]
 
     def _choose(self, stage: str, check: str, context: dict[str, t.Any]) -> list[Chosen]:
-        found = matching.choose(self._by_stage[stage], {**context, "stage": stage, "check": check})
+        found = matching.choose(self._by_stage.get(stage, ()), {**context, "stage": stage, "check": check})
+        if not found and (stage, check) in SAME_WORK:
+            other, named_by = SAME_WORK[stage, check]
+            found = matching.choose(self._by_stage.get(other, ()), {**context, "stage": other, "check": context.get(named_by)})
         return [Chosen(entry, size) for (_metric, size), entry in found.items()]
 
     def displaced(self, measurement: dict[str, t.Any], chosen: Chosen) -> Expectation | None:

@@ -31,7 +31,7 @@ class Judgement:
     what lies behind the verdicts that are no PASS, what was convicted first. `warnings` are of the run as a whole, and count as WARN.
     `passed`: nothing speaks against it; a quick test that passed is `accepted` all the same not. `simulated`: whether any number came from
     a simulated tool. `tables` are by stage those of its pairs. `past` is what became of its numbers since earlier runs, None where nobody
-    said it. `unproven` is what stages were to prove and did not.
+    said it. `unproven` is what stages were to prove and did not. `speed_not_proven` names the speeds that a quick test did not judge.
     """
 
     verdicts: list[Verdict]
@@ -53,3 +53,4 @@ class Judgement:
     tables: dict[str, list[Table]] = dataclasses.field(default_factory=dict)
     past: past.Told | None = None
     unproven: list[str] = dataclasses.field(default_factory=list)
+    speed_not_proven: list[str] = dataclasses.field(default_factory=list)

@@ -90,6 +90,7 @@ class Stage(t.Protocol):
 
     name: str
     conditions: frozenset[str]
+    quick_conditions: frozenset[str]
     gated: bool
 
     def proof(self, rows: list[tuple[Verdict, Record]]) -> tuple[str, str]: ...
@@ -117,7 +118,9 @@ class _Court:
         self.planned = {key_of(item) for item in plan["items"]}
         self.expected = expected
         self.stack = stack
-        self.alone = alone.Alone(self.planned, expected, required, {name: stage.conditions for name, stage in stages.items()})
+        quick = plan.get("mode") == "quick"
+        conditions = {name: stage.conditions | (stage.quick_conditions if quick else frozenset()) for name, stage in stages.items()}
+        self.alone = alone.Alone(self.planned, expected, required, conditions)
         self.waiving = waiving.Waiving([], "")
         self.warn = "accept"
         self.warnings: list[str] = []
@@ -452,6 +455,7 @@ class _Court:
             tables=self.tables,
             past=self.told,
             unproven=not_proven,
+            speed_not_proven=self._speed_not_proven(planned),
         )
 
     def _shown_to_work(self, planned: list[Verdict]) -> bool:
@@ -464,6 +468,17 @@ class _Court:
     def _nothing_shown(self) -> str:
         words = "PASS or a measured WARN" if self.warn == "accept" else "PASS"
         return f"no planned check is a {words}: nothing was shown to work"
+
+    def _speed_not_proven(self, planned: list[Verdict]) -> list[str]:
+        """Return one text for each stage and GPU model whose speed a quick test did not judge, because no expectation exists."""
+        found: set[tuple[str, str, str]] = set()
+        for one in planned if self.plan.get("mode") == "quick" else ():
+            stage, record = self.stages.get(one["stage"]), self.deciding.get(key_of(one))
+            if not stage or record is None or record["outcome"] != "measured":
+                continue
+            if one["expectation"] is None and one["check"] in stage.quick_conditions:
+                found.add((one["stage"], one["check"], str(record["context"].get("gpu") or "this hardware")))
+        return [f"the speed of {stage} {check} on {gpu} (no expectation is known)" for stage, check, gpu in sorted(found)]
 
     def _unproven(self, planned: list[Verdict]) -> list[tuple[str, str]]:
         """Of each stage whose checks prove something together: why the run is refused for it, and what is not proven."""

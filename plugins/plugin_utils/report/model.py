@@ -95,7 +95,7 @@ def build(plan: Record, judgement: Judgement) -> Model:
         "partial": bool(plan["partial"]),
         "left_out": plan["left_out"],
         "skipped_stages": plan["skipped_stages"],
-        "not_proven": list(plan.get("not_proven") or ()),
+        "not_proven": [*(plan.get("not_proven") or ()), *judgement.speed_not_proven],
         "simulated": judgement.simulated,
         "counts": judgement.counts,
         "coverage": judgement.coverage,

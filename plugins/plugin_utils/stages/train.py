@@ -8,17 +8,27 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import majority
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import training
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Record, Stage
+
+# Context of a result that decides which bits it has, besides the work itself: results are compared only where all of it is the same.
+SAME_BITS = ("gpu", "driver", "library", "host_cpu", "seed", "shape", "type", "steps")
 
 
 class Train(Stage):
     name = "train"
     role = "gpufleet.acceptance.train"
     primary = ("tflops",)
-    # They are about what is right; how fast it is counts among siblings and neighbours, and where somebody expects a number.
-    conditions = frozenset({"compute", "train", "burn_in"})
+    quick_conditions = frozenset({"compute", "train"})
     devices = True
     quick = {
         "types": ["bf16"], "shapes": ["4096x4096x4096"], "modes": ["together"], "seconds": 0.3, "warmup_seconds": 0.3, "steps": 30,
@@ -42,6 +52,30 @@ class Train(Stage):
                 "train_test_timeout and the minutes of train_minutes"
             )
         return None
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
+        """Compare the fingerprints of all GPUs of the run that did the same work under the same driver and library, on all nodes."""
+        alike: dict[tuple[t.Any, ...], dict[str, list[tuple[Key, str]]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+        for key, record in deciding.items():
+            context = record["context"]
+            if key.stage == self.name and record["outcome"] == "measured" and isinstance(context.get("fingerprint"), str):
+                work = (key.check, record["simulated"], *map(str, map(context.get, SAME_BITS)))
+                alike[work][key.subject].append((key, context["fingerprint"]))
+        for gpus in alike.values():
+            ruling = majority.ruling({subject: [bits for _key, bits in results] for subject, results in gpus.items()})
+            if ruling.unresolved:
+                reason = f"GPUs of this run do not compute the same: {_shortened(ruling.unresolved)}"
+                yield from ((key, Opinion("UNKNOWN", reason, "unresolved")) for results in gpus.values() for key, _bits in results)
+                continue
+            right = {bits for subject, results in gpus.items() if subject not in ruling.odd for _key, bits in results}
+            for subject, why in ruling.odd.items():
+                yield from ((key, Opinion("FAIL", why, "wrong_results")) for key, bits in gpus[subject] if bits not in right)
+
+
+def _shortened(text: str, longest: int = 600) -> str:
+    return text if len(text) <= longest else f"{text[:longest]} ..."
 
 
 STAGE = Train()

@@ -83,6 +83,19 @@ def test_of_two_gpus_that_differ_none_is_convicted_and_the_node_is_not_believed(
     assert {o["outcome"] for o in found if o["part"]} == {"measured"}
 
 
+def test_a_single_gpu_that_contradicts_itself_is_believed_in_neither_check(tmp_path: pathlib.Path) -> None:
+    found = ask(tmp_path, "train_wavers", gpus=1, minutes=0.0)
+    nodes_own = [o for o in of(found, "train")]
+    assert {o["variant"] for o in nodes_own} == {"mode=alone steps=60", "mode=together steps=60"}
+    assert {o["reason_code"] for o in nodes_own} == {"unresolved"}
+    assert {o["outcome"] for o in of(found, "compute")} == {"measured"}
+
+
+def test_results_say_what_their_bits_depend_on(tmp_path: pathlib.Path) -> None:
+    context = of(ask(tmp_path), "train", 0)[0]["context"]
+    assert context["driver"] and context["library"] and context["seed"] == 1 and context["host_cpu"] == "Simulated CPU"
+
+
 @pytest.mark.parametrize(
     ("fault", "code", "words"),
     [

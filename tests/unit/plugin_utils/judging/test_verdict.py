@@ -70,9 +70,9 @@ def plan_of(*items: Record, **fields: t.Any) -> Record:
 
 def judge(items: list[Record], records: list[t.Any], **options: t.Any) -> verdict.Judgement:
     options.setdefault("today", TODAY)
-    partial = options.pop("partial", False)
+    fields = {"partial": options.pop("partial", False), "mode": options.pop("mode", "run")}
     expected = options.pop("expected", lambda _node, _target: SHIPPED)
-    found = verdict.judge(plan_of(*items, partial=partial), records, expected, stages=registry.shipped().values(), **options)
+    found = verdict.judge(plan_of(*items, **fields), records, expected, stages=registry.shipped().values(), **options)
     for v in found.verdicts:
         assert not list(VERDICT.iter_errors(v)), v
         assert v["reason_code"] is None or v["reason_code"] in reasons.ALL
@@ -410,14 +410,77 @@ def trained(subject: str, tflops: float, **fields: t.Any) -> Record:
     return {**gemm(subject, tflops, **fields), "stage": "train", "check": "train"}
 
 
-def test_numbers_of_a_condition_that_nobody_expects_are_laid_beside_those_of_siblings() -> None:
+def test_a_quick_test_compares_numbers_without_an_expectation_with_those_of_siblings() -> None:
     planned = item(stage="train", check="train")
     parts = [trained(f"n1/gpu/{i}", 350.0) for i in range(3)]
-    found = one(trained("n1", 350.0), *parts, item=planned)
+    found = one(trained("n1", 350.0), *parts, item=planned, mode="quick")
     assert (found["verdict"], found["reason_code"], found["value"]) == ("PASS", None, 350.0)
-    assert one(trained("n1", 300.0), *parts, trained("n1/gpu/3", 300.0), item=planned)["reason_code"] == "below_siblings"
+    assert one(trained("n1", 300.0), *parts, trained("n1/gpu/3", 300.0), item=planned, mode="quick")["reason_code"] == "below_siblings"
     other = {**gemm("n1", 350.0, context={"gpu": "NVIDIA X1", "gpus": 4}), "stage": "other", "check": "train"}
-    assert one(other, item=item(stage="other", check="train"))["reason_code"] == "no_expectation"  # no stage says that it is a condition
+    unknown = one(other, item=item(stage="other", check="train"), mode="quick")  # no stage says that it is a condition
+    assert unknown["reason_code"] == "no_expectation"
+
+
+def test_a_whole_training_needs_an_expectation_and_a_quick_test_names_what_it_lacks() -> None:
+    planned = item(stage="train", check="train")
+    whole = judge([planned], [trained("n1", 10.0)])
+    assert (whole.planned[0]["verdict"], whole.planned[0]["reason_code"]) == ("UNKNOWN", "no_expectation") and not whole.passed
+    quick = judge([planned], [trained("n1", 10.0)], mode="quick")
+    assert quick.passed and not quick.accepted
+    assert quick.speed_not_proven == ["the speed of train train on NVIDIA H200 (no expectation is known)"]
+
+
+def computed(tflops: float, shape: str = "8192x8192x8192", dtype: str = "bf16", name: str = "NVIDIA H200") -> Record:
+    context = {"gpu": name, "gpus": 1, "shape": shape, "type": dtype, "backend": "torch", "mode": "together"}
+    return {**gemm("n1", tflops, context=context), "stage": "train", "check": "compute"}
+
+
+@pytest.mark.parametrize(
+    ("record", "mode", "word", "expectation"),
+    [
+        (computed(690.0), "run", "PASS", "h200-gemm-bf16"),
+        (computed(335.0), "run", "FAIL", "h200-gemm-bf16"),
+        (computed(325.0, dtype="fp16"), "run", "FAIL", "h200-gemm-fp16"),
+        (computed(10.0, name="NVIDIA X1"), "run", "UNKNOWN", None),
+        (computed(690.0, "4096x4096x4096"), "quick", "PASS", "h200-train-compute-bf16-4096"),
+        (computed(2.4, "4096x4096x4096"), "quick", "FAIL", "h200-train-compute-bf16-4096"),
+        (computed(360.0, "4096x4096x4096", name="NVIDIA H100 80GB HBM3"), "quick", "FAIL", "h100-train-compute-bf16-4096"),
+    ],
+)
+def test_the_products_of_a_training_are_held_to_those_of_gemm(record: Record, mode: str, word: str, expectation: str | None) -> None:
+    found = one(record, item=item(stage="train", check="compute"), mode=mode)
+    assert (found["verdict"], found["expectation"]) == (word, expectation)
+
+
+def fingerprinted(node: str, bits: str, mode: str = "together", **context: t.Any) -> Record:
+    about = {
+        "gpu": "NVIDIA H200", "gpus": 1, "shape": "4096x2048", "steps": 60, "fingerprint": bits, "driver": "580.159.04",
+        "library": "torch 2.11.0, CUDA 13.0, cuBLAS", "host_cpu": "EPYC 9654", "seed": 1, **context,
+    }  # fmt: skip
+    return {**trained(f"{node}/gpu/GPU-{node}", 248.0, context=about), "variant": f"mode={mode} steps=60"}
+
+
+def bits_of_nodes(*records: Record) -> dict[str, tuple[str, str | None]]:
+    items = [{**item(r["target"], "train", "train"), "variant": r["variant"]} for r in records]
+    nodes = [{**trained(r["target"], 248.0, context={**r["context"], "fingerprint": None}), "variant": r["variant"]} for r in records]
+    found = verdict.judge(plan_of(*items), [*nodes, *records], lambda _n, _t: SHIPPED, stages=registry.shipped().values(), today=TODAY)
+    return {v["subject"]["id"]: (v["verdict"], v["reason_code"]) for v in found.verdicts if "/gpu/" not in v["subject"]["id"]}
+
+
+def test_bits_are_compared_across_nodes() -> None:
+    nine = [fingerprinted(f"n{i}", "X") for i in range(9)]
+    found = bits_of_nodes(*nine, fingerprinted("odd", "Y"))
+    assert found.pop("odd") == ("FAIL", "wrong_results") and set(found.values()) == {("PASS", None)}
+    assert set(bits_of_nodes(fingerprinted("a", "X"), fingerprinted("b", "Y")).values()) == {("UNKNOWN", "unresolved")}
+    assert bits_of_nodes(fingerprinted("a", "X", "alone"), fingerprinted("a", "Y"))["a"] == ("UNKNOWN", "unresolved")
+
+
+@pytest.mark.parametrize(
+    "other", [{"library": "torch 2.10.0"}, {"host_cpu": "Xeon 8480"}, {"driver": "570.86"}, {"seed": 2}, {"gpu": "H20"}]
+)
+def test_bits_of_other_software_or_other_work_are_not_compared(other: Record) -> None:
+    found = bits_of_nodes(*(fingerprinted(f"n{i}", "X") for i in range(3)), fingerprinted("other", "Y", **other))
+    assert ("FAIL", "wrong_results") not in found.values() and ("UNKNOWN", "unresolved") not in found.values()
 
 
 def test_an_expectation_of_a_condition_binds() -> None:
