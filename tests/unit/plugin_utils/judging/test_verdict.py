@@ -431,7 +431,7 @@ def test_a_whole_training_needs_an_expectation_and_a_quick_test_names_what_it_la
 
 
 def computed(tflops: float, shape: str = "8192x8192x8192", dtype: str = "bf16", name: str = "NVIDIA H200") -> Record:
-    context = {"gpu": name, "gpus": 1, "shape": shape, "type": dtype, "backend": "torch", "mode": "together"}
+    context = {"gpu": name, "gpus": 8, "shape": shape, "type": dtype, "backend": "torch", "mode": "together"}
     return {**gemm("n1", tflops, context=context), "stage": "train", "check": "compute"}
 
 
@@ -454,7 +454,7 @@ def test_the_products_of_a_training_are_held_to_those_of_gemm(record: Record, mo
 
 def fingerprinted(node: str, bits: str, mode: str = "together", **context: t.Any) -> Record:
     about = {
-        "gpu": "NVIDIA H200", "gpus": 1, "shape": "4096x2048", "steps": 60, "fingerprint": bits, "driver": "580.159.04",
+        "gpu": "NVIDIA H200", "gpus": 8, "shape": "4096x2048", "steps": 60, "fingerprint": bits, "driver": "580.159.04",
         "library": "torch 2.11.0, CUDA 13.0, cuBLAS", "host_cpu": "EPYC 9654", "seed": 1, **context,
     }  # fmt: skip
     return {**trained(f"{node}/gpu/GPU-{node}", 248.0, context=about), "variant": f"mode={mode} steps=60"}
