@@ -1,0 +1,176 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes whose GPUs are not in order, or fall out of it while a test runs that gives a fine number: measured by the probes over the simulated
+tools, and judged as in a run. Nothing is reached over a network."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import pathlib
+import typing as t
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import xids
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl, stack
+from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_tests import OPTIONS
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from harness import report_samples as samples
+from rigs.simulated import nodes
+
+NAME = "gpu-01"
+# The last GPU of a simulated node, and a bridge that no GPU is at.
+LAST, NOBODY = "0000:4b:00", "0000:f0:00"
+# A test has to last for some samples before a speed under load is judged.
+LONG = {"SLEEP": 4}
+
+
+class Plant(t.NamedTuple):
+    """What is planted: `faults` of the simulated tools, lines that the kernel has `logged` since boot (None: nobody may read them), how many
+    GPUs, and other settings of the node. `verdicts` are those of which one must come out, of the worst check."""
+
+    what: str
+    faults: str = ""
+    verdicts: frozenset[str] = frozenset({"FAIL"})
+    logged: str | None = ""
+    gpus: int = 8
+    settings: t.Mapping[str, t.Any] = {}
+
+
+FINE, WARN, FAIL, UNKNOWN = (frozenset({word}) for word in ("PASS", "WARN", "FAIL", "UNKNOWN"))
+
+
+def line(said: str, where: str = LAST, number: int = 7) -> str:
+    return f"4,{number},9000000,-;NVRM: Xid (PCI:{where}): {said}\n"
+
+
+def numbered(*classes: xids.Class) -> list[int]:
+    """An Xid of each row of the table that has one of these classes."""
+    return [first for first, _last, of, _meaning in xids.ROWS if of in classes]
+
+
+HEALTHY = [
+    Plant("nothing is wrong", "", FINE),
+    Plant("nobody may read the kernel's log", "", FINE, None),
+    Plant("the kernel's log has lost its first lines", "", FINE, "6,90000,1,-;usb 1-1: new device\n"),
+    Plant("a process writes like the driver", "", FINE, f"12,9,9,-;NVRM: Xid (PCI:{LAST}): 79, x\n"),
+    Plant("another kernel line names an Xid", "", FINE, f"4,9,9,-;audit: comm=NVRM: Xid (PCI:{LAST}): 79, x\n"),
+    Plant("four GPUs on one board with 18 links each", "", FINE, gpus=4, settings={"BUSBW": 360}),
+    Plant("a power limit that holds the clock under load", "capped=1400", FINE, settings=LONG),
+    Plant("a whole test under load", "", FINE, settings=LONG),
+]
+# A WARN each, and no more than that: a good node must not be refused for it.
+WORTH_A_LOOK = [
+    Plant("one repaired memory error in the GPU's life", "ecc_life", WARN),
+    Plant("ten remapped rows", "rows=10", WARN),
+    Plant("an error of the past that is counted only after a test", "after:ecc_life", WARN),
+    Plant("ECC is off", "ecc_off", WARN),
+    Plant("ECC is switched off while a test runs", "after:ecc_off", WARN),
+    Plant("half of the power", "power_limit=350.00", WARN),
+    Plant("half of the power from the first test on", "after:power_limit=350.00", WARN),
+    Plant("low application clocks", "application_clock=1200", WARN),
+    Plant("clocks that are locked low", "locked=1200", WARN, settings=LONG),
+    *(Plant(f"an application ended with Xid {n} before the run", "", WARN, line(f"{n}, pid=7, name=x, y")) for n in (13, 31, 43, 45, 69, 92)),
+    *(Plant(f"somebody else's application ends with Xid {n}", f"xid={n}_y", WARN) for n in (13, 31, 43, 45)),
+    Plant("the driver asks for nothing any more", "", WARN, line("154, GPU recovery action changed from 0x1 (x) to 0x0 (None)")),
+    Plant("an NVLink 5 error that is not fatal", "xid=149_Nonfatal", WARN),
+    Plant("a row was marked for remapping", "xid=63_y", WARN),
+]
+FAULTS = [
+    Plant("memory errors since the driver was loaded", "ecc"),
+    Plant("eleven remapped rows", "rows=11"),
+    Plant("memory beyond repair", "unrepairable"),
+    Plant("a page retirement is pending", "retirement"),
+    Plant("a recovery action", "recovery=Reboot"),
+    Plant("a degraded fabric", "fabric_degraded"),
+    Plant("17 of 18 NVLinks on every GPU", "links_of_all=17"),
+    Plant("no NVLink at all on any GPU", "links_of_all=0"),
+    Plant("17 of 18 NVLinks on one GPU", "links=17"),
+    Plant("17 of 18 NVLinks on every GPU of four", "links_of_all=17", gpus=4, settings={"BUSBW": 360}),
+    *(
+        Plant(f"while a test runs: {what}", f"after:{fault}")
+        for fault, what in (
+            ("remap_failure", "a row remap fails"),
+            ("remap_pending", "a row remap becomes pending"),
+            ("retirement", "a page retirement becomes pending"),
+            ("unrepairable", "memory beyond repair"),
+            ("rows=1", "a row is remapped for an uncorrectable error"),
+            ("rows=11", "eleven rows are remapped"),
+            ("ecc", "memory errors"),
+            ("recovery=Reset", "the driver asks for a reset"),
+            ("recovery=Drain_P2P", "the driver asks for a drain"),
+            ("pcie_width", "a PCIe link becomes narrower"),
+            ("fabric_degraded", "the fabric degrades"),
+            ("links=17", "an NVLink goes down"),
+            ("links_of_all=17", "an NVLink of every GPU goes down"),
+            ("fewer_gpus=7", "a GPU goes away"),
+            ("gpu_lost", "a GPU is lost"),
+        )
+    ),
+    Plant("nvidia-smi cannot be asked after the test", "after:smi_mismatch", UNKNOWN),
+    Plant("random bytes after the test", "after:smi_garbage", UNKNOWN),
+    Plant("PCIe generation 1 of 5 under load", "pcie_gen=1", settings=LONG),
+    Plant("PCIe generation 4 under load, where the other GPUs have 5", "pcie_gen=4", settings=LONG),
+    Plant("8 of 16 PCIe lanes under load", "pcie_lanes=8", settings=LONG),
+    *(
+        Plant(f"Xid {n} since boot", "", FAIL, line(f"{n}, pid=7, name=x, y"))
+        for n in numbered(xids.MEMORY, xids.LOST, xids.FAULT, xids.LINK, xids.RESET)
+    ),
+    *(
+        Plant(f"Xid {n} while a test passes", f"xid={n}_Fatal")
+        for n in (46, 48, 54, 61, 62, 64, 74, 79, 94, 95, 109, 119, 120, 136, 140, 143, 149, 154, 158, 171)
+    ),
+    Plant("an NVSwitch failed since boot", "", FAIL, f"4,7,9,-;nvidia-nvswitch0: SXid ({NOBODY}): 24007, Fatal, Link 44\n"),
+    Plant("a GPU that is gone had fallen off the bus", "", FAIL, line("79, pid=1, GPU has fallen off the bus.", NOBODY)),
+    Plant("the test's own process ended with Xid 31", "xid_own=31_y", UNKNOWN),
+    Plant("the test's own process ended with Xid 13", "xid_own=13_y", UNKNOWN),
+    Plant("an Xid that no table has", "xid=999_y", UNKNOWN),
+    Plant("an Xid since boot that no table has", "", UNKNOWN, line("999, y")),
+    Plant("a line of the driver that is cut", "", UNKNOWN, f"4,7,9,-;NVRM: Xid (PCI:{LAST}): 7\n"),
+]
+
+
+def judged(folder: pathlib.Path, plant: Plant) -> set[str]:
+    """The verdicts of the health check and of one test after it."""
+    host = nodes.local(folder, 1, kernel_log=plant.logged, faults=plant.faults, gpus=plant.gpus, **plant.settings)
+    tools = folder / "bin"
+    given = {"binary_dir": str(tools), "nvidia_smi": str(tools / "nvidia-smi"), "ops": ["all_reduce"], "sizes": "8M:16G"}
+    params = t.cast("dict[str, t.Any]", ArgumentSpecValidator(OPTIONS).validate(given).validated_parameters)
+    params["checks"] = nccl.default_checks(params)
+    asked = {"checks": [{"check": "gpu_health", "variant": ""}], "nvidia_smi": given["nvidia_smi"], "gpu_count": plant.gpus}
+    records: list[dict[str, t.Any]] = []
+    items: list[dict[str, t.Any]] = []
+    run = Run(folder, samples.RUN)
+    run.dir.mkdir()
+    for stage, probe, settings in (("stack", stack.probe, asked), ("nccl_node", nccl.probe, params)):
+        node = Node(60, root=host["acceptance_root"])
+        for check in settings["checks"]:
+            subject = {"kind": "node", "id": NAME, "members": []}
+            items.append({"stage": stage, "target": NAME, "subject": subject, **check})
+        completer = Completer(run, stage, NAME, "ssh", {(i["check"], i["variant"], NAME): i for i in items if i["stage"] == stage})
+        records += [completer.complete(one) for one in probe(settings, node)]
+    known = expectations.shipped()
+    plan = samples.plan([NAME], ["stack", "nccl_node"], items=items)
+    found = verdict.judge(plan, records, lambda *_who: known, stages=registry.shipped().values())
+    words = {v["verdict"] for v in found.verdicts}
+    assert found.accepted == (not words & {"FAIL", "UNKNOWN"})
+    return words
+
+
+def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
+    """How many faults were planted, which of them are accepted all the same, and which good nodes are not accepted as they should be."""
+    plants = [*HEALTHY, *WORTH_A_LOOK, *FAULTS]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda numbered: judged(folder / f"health-{numbered[0]}", numbered[1]), enumerate(plants)))
+    accepts, rejects = [], []
+    for number, (plant, words) in enumerate(zip(plants, found, strict=True)):
+        worst = next((word for word in ("FAIL", "UNKNOWN", "WARN", "PASS") if word in words), "nothing")
+        if worst not in plant.verdicts:
+            bad = number < len(HEALTHY) or worst in ("FAIL", "UNKNOWN")
+            (rejects if bad else accepts).append(f"health: {plant.what}: {', '.join(sorted(words))}")
+    return len(WORTH_A_LOOK) + len(FAULTS), accepts, rejects
