@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Nodes whose GPUs are not in order, or fall out of it while a test runs that gives a fine number: measured by the probes over the simulated
-tools, and judged as in a run. Nothing is reached over a network."""
+"""Nodes whose GPUs are not in order, or fail while a test runs that gives a fine number: measured by the probes over the simulated tools,
+and judged as in a run. Nothing is reached over a network."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ LONG = {"SLEEP": 4}
 
 
 class Plant(t.NamedTuple):
-    """What is planted: `faults` of the simulated tools, lines that the kernel has `logged` since boot (None: nobody may read them), how many
-    GPUs, and other settings of the node. `verdicts` are those of which one must come out, of the worst check."""
+    """What is planted: `faults` of the simulated tools, lines that the kernel has `logged` since boot (None: nobody may read them), how
+    many GPUs, and other settings of the node. The worst verdict of the node must be one of `verdicts`."""
 
     what: str
     faults: str = ""
@@ -75,7 +75,7 @@ WORTH_A_LOOK = [
     Plant("half of the power from the first test on", "after:power_limit=350.00", WARN),
     Plant("low application clocks", "application_clock=1200", WARN),
     Plant("clocks that are locked low", "locked=1200", WARN, settings=LONG),
-    *(Plant(f"an application ended with Xid {n} before the run", "", WARN, line(f"{n}, pid=7, name=x, y")) for n in (13, 31, 43, 45, 69, 92)),
+    *(Plant(f"Xid {n} of an application before the run", "", WARN, line(f"{n}, pid=7, name=x, y")) for n in (13, 31, 43, 45, 69, 92)),
     *(Plant(f"somebody else's application ends with Xid {n}", f"xid={n}_y", WARN) for n in (13, 31, 43, 45)),
     Plant("the driver asks for nothing any more", "", WARN, line("154, GPU recovery action changed from 0x1 (x) to 0x0 (None)")),
     Plant("an NVLink 5 error that is not fatal", "xid=149_Nonfatal", WARN),
