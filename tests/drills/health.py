@@ -167,7 +167,8 @@ def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
     plants = [*HEALTHY, *WORTH_A_LOOK, *FAULTS]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda numbered: judged(folder / f"health-{numbered[0]}", numbered[1]), enumerate(plants)))
-    accepts, rejects = [], []
+    accepts: list[str] = []
+    rejects: list[str] = []
     for number, (plant, words) in enumerate(zip(plants, found, strict=True)):
         worst = next((word for word in ("FAIL", "UNKNOWN", "WARN", "PASS") if word in words), "nothing")
         if worst not in plant.verdicts:
