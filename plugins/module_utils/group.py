@@ -342,6 +342,15 @@ def left_by(hca: str, ports: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     return [port for port in ports if not words or listed(port) != exclude]
 
 
+def of_gpus(ports: list[dict[str, t.Any]], gpus: int) -> list[dict[str, t.Any]]:
+    """The ports by which GPUs send, where others, of storage, stand beside them: ports of several rates, or more than there are `gpus`.
+    NCCL takes those nearest to each GPU; a port that is nearest to none is left out, if the PCI tree tells of any port what it is nearest
+    to (`near`)."""
+    near = [port for port in ports if port.get("near")]
+    beside = len(ports) > gpus or len({port["rate_gbps"] for port in ports}) > 1
+    return near if near and beside else ports
+
+
 def confused(seats: t.Iterable[Seat]) -> tuple[str, str] | None:
     """(reason code, reason) where two nodes cannot be told apart: launchers merge what has one address, and ranks are counted by host
     name."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import slots
+
 PLATEAU = "plateau"
 # `size: plateau` is the largest size of a sweep that reaches at least this.
 PLATEAU_FROM = 8 << 30
@@ -54,13 +56,31 @@ def sizes(match: t.Mapping[str, t.Any]) -> t.List[t.Any]:
     return size if isinstance(size, list) else [size]
 
 
-def choose(rules: t.Iterable[R], found: t.Mapping[str, t.Any]) -> t.Dict[t.Tuple[str, t.Any], R]:
+def about_usable_nics(match: t.Mapping[str, t.Any]) -> bool:
+    """Whether `nics` of a match are those that the GPUs of a test can use: one that names NICs and neither GPUs nor their number. One
+    that names the GPUs is about the machine as it is."""
+    return "nics" in match and not {"gpu", "gpus"} & set(match)
+
+
+def seen_by(match: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any], certain: bool = False) -> t.Mapping[str, t.Any]:
+    """What was found as a match is compared with it: `nics` are those that the GPUs can use (slots.py), at most, or for `certain` those
+    that they can use whatever the PCIe tree of the node is."""
+    if not about_usable_nics(match):
+        return found
+    usable = slots.usable(found)
+    return found if usable is None else {**found, "nics": usable.least if certain else usable.most}
+
+
+def choose(
+    rules: t.Iterable[R], found: t.Mapping[str, t.Any], certain: bool = False
+) -> t.Dict[t.Tuple[str, t.Any], R]:
     """Of those that hold for what was found, one for each metric and size: that of the strongest layer, in it the one with the most
-    keys. `rules` are Rules, or have their attributes."""
+    keys. `rules` are Rules, or have their attributes. For `certain` the number of NICs is that of seen_by()."""
     best: t.Dict[t.Tuple[str, t.Any], t.Tuple[t.Tuple[int, int, float], R]] = {}
+    usable = seen_by({"nics": 0}, found, certain)
     for one in rules:
         rule = t.cast(Rule, one)
-        if mismatch(rule.match, found) is not None:
+        if mismatch(rule.match, usable if about_usable_nics(rule.match) else found) is not None:
             continue
         # The stricter of two that are otherwise equal; the lint calls such a pair an error.
         strict = rule.value if rule.better == "higher" else -rule.value

@@ -90,6 +90,7 @@ ERRORS = {
     "other_way": "NCCL did not say that it used the rail that was measured, and no other way",
     "out_of_memory": "a GPU, or the machine, has not enough memory for the test",
     "oom_killed": "the container needed more memory than it may",
+    "path_unknown": "a number is too low, and whether the slots and links of the hardware let it be higher is not known",
     "partner": "the other side of a pair did not come",
     "pcie_speed": "a GPU's PCIe link is slower under load than it can be",
     "pcie_width": "a GPU's PCIe link is narrower than it can be",

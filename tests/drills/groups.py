@@ -10,7 +10,7 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, hccl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
@@ -149,10 +149,59 @@ def exchanges(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
     return words(folder, "hccl", [seen], expected("hccl", 38.0, size=64 << 20))
 
 
+# NCCL between nodes ----------------------------------------------------------------------------------------------------
+
+# (what, GPU, GPUs of each of two nodes, NICs, Gb/s of each, GB/s at 16 GiB), judged by the shipped floors.
+FABRIC_HEALTHY: list[tuple[str, str, int, int, float, float]] = [
+    ("8 x H100 with 8 x 400G", "NVIDIA H100 80GB HBM3", 8, 8, 400, 384.0),
+    ("one H100 with 8 x 400G beside it", "NVIDIA H100 80GB HBM3", 1, 8, 400, 47.0),
+    ("four H100 with 8 x 400G beside them", "NVIDIA H100 80GB HBM3", 4, 8, 400, 190.0),
+    ("8 x H200 with 8 x 400G and two of storage", "NVIDIA H200", 8, 10, 400, 380.0),
+    ("8 x L40S whose slots give no more", "NVIDIA L40S", 8, 4, 200, 23.9),
+    ("8 x A100 with 4 x 200G", "NVIDIA A100-SXM4-80GB", 8, 4, 200, 95.0),
+]
+FABRIC_FAULTS: list[tuple[str, str, int, int, float, float]] = [
+    ("half of the NICs of H100 unused", "NVIDIA H100 80GB HBM3", 8, 8, 400, 192.0),
+    ("half of them unused behind NICs of storage", "NVIDIA H200", 8, 10, 400, 192.0),
+    ("one H100 at half of its NIC", "NVIDIA H100 80GB HBM3", 1, 8, 400, 24.0),
+    ("four H100 over three NICs", "NVIDIA H100 80GB HBM3", 4, 8, 400, 144.0),
+    ("four H100 whose NICs may be shared", "NVIDIA H100 80GB HBM3", 4, 4, 400, 96.0),
+    ("8 x L40S over TCP", "NVIDIA L40S", 8, 4, 200, 3.0),
+    ("8 x L40S at half of a slot", "NVIDIA L40S", 8, 4, 200, 12.0),
+    ("more than the slot of an L40S can give", "NVIDIA L40S", 8, 4, 200, 60.0),
+    ("a T4 without GPUDirect at half of its NIC", "Tesla T4", 4, 1, 100, 6.0),
+    ("an unknown GPU beside eight NICs", "NVIDIA A1 Imaginary", 8, 8, 400, 200.0),
+    ("A100 that use two of their four NICs", "NVIDIA A100-SXM4-80GB", 8, 4, 200, 48.0),
+    ("H800 that use two of eight NICs", "NVIDIA H800", 8, 8, 400, 96.0),
+]
+
+
+def fills(folder: pathlib.Path, gpu: str, gpus: int, nics: int, gbps: float, value: float) -> set[str]:
+    context = {
+        "op": "all_reduce", "gpu": gpu, "gpus": gpus, "nodes": 2, "nics": nics, "nic_gbps": gbps, "link_layer": "InfiniBand",
+        "mnnvl": False, "nvls": False, "algorithm": "auto", "series_units": {"busbw": "GB/s"},
+    }  # fmt: skip
+    seen = observation.measured(
+        "all_reduce",
+        variant="gpus=all type=float",
+        subject={"kind": "group", "id": "fabric", "members": ["gpu-01", "gpu-02"]},
+        simulated=True,
+        metrics={"busbw": {"value": value, "unit": "GB/s"}},
+        series=[{"size": 16 << 30, "busbw": value}],
+        context=context,
+    )
+    return words(folder, "nccl_fabric", [seen], expectations.shipped())
+
+
 def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
     """How many faults were planted, which of them are accepted all the same, and which healthy groups are not."""
     accepts, rejects = [], []
-    parts = (("ddp", trains, DDP_HEALTHY, DDP_FAULTS), ("hccl", exchanges, HCCL_HEALTHY, HCCL_FAULTS))
+    fabric = [[(one[0], one[1:]) for one in several] for several in (FABRIC_HEALTHY, FABRIC_FAULTS)]
+    parts: tuple[t.Any, ...] = (
+        ("ddp", trains, DDP_HEALTHY, DDP_FAULTS),
+        ("hccl", exchanges, HCCL_HEALTHY, HCCL_FAULTS),
+        ("nccl_fabric", lambda place, given: fills(place, *given), *fabric),
+    )
     for stage, judged, healthy, faults in parts:
         for number, (what, given) in enumerate((*healthy, *faults)):
             found = judged(folder / f"{stage}-{number}", given)
@@ -160,4 +209,4 @@ def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
                 rejects.append(f"{stage}: {what}: {', '.join(sorted(found))}")
             elif number >= len(healthy) and not found & {"FAIL", "UNKNOWN"}:
                 accepts.append(f"{stage}: {what}: {', '.join(sorted(found))}")
-    return len(DDP_FAULTS) + len(HCCL_FAULTS), accepts, rejects
+    return sum(len(faults) for *_others, faults in parts), accepts, rejects

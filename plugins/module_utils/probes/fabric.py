@@ -277,10 +277,11 @@ class Head:
     def _context(self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: list[int]) -> dict[str, t.Any]:
         settings = {**self._shared(seats), **self._env_of(keys)}
         models = sorted({seat.gpu or "unknown" for seat in seats})
-        ports = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats]
+        left = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats]
+        ports = [group.of_gpus(of, len(seat.gpus)) for of, seat in zip(left, seats)]
         down = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.down) for seat in seats]
         if settings.get("NCCL_IB_DISABLE") == "1":
-            ports, down = [[] for _seat in seats], []
+            left, ports, down = [[] for _seat in seats], [[] for _seat in seats], []
         rates = {port["rate_gbps"] for of in ports for port in of}
         counts = {len(of) for of in ports}
         layers = {port["link_layer"] for of in ports for port in of}
@@ -298,6 +299,8 @@ class Head:
             "identities": {seat.name: seat.identity for seat in seats if seat.identity},
             **({"rail": keys["rail"], "slot": slots[0]} if "rail" in keys else {}),
             "nics": counts.pop() if len(counts) == 1 else None,
+            # Those of storage, which are nearest to no GPU.
+            "nics_beside": max((len(all_of) - len(of) for all_of, of in zip(left, ports)), default=0),
             # Those that are there, not ruled out by NCCL_IB_HCA, and not active.
             "nics_down": max(map(len, down), default=0),
             "nic_gbps": rates.pop() if len(rates) == 1 else None,
@@ -459,7 +462,8 @@ class Floors:
     def expected(self, nodes: int) -> dict[t.Any, float]:
         """Value by message size (bytes, `plateau`, or None: the peak) for a group of so many nodes."""
         found = {**self.context, "nodes": nodes, "check": self.op}
-        return {size: rule.value for (_metric, size), rule in matching.choose(self.rules, found).items()}
+        # Nobody is convicted by a floor that this hardware may not be able to reach.
+        return {size: rule.value for (_metric, size), rule in matching.choose(self.rules, found, certain=True).items()}
 
     def missed(self, launch: Launch) -> int | None:
         """The message size at which the whole group is furthest below its floor; None where it is not."""

@@ -189,7 +189,7 @@ def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion,
             opinions.append(Opinion("UNKNOWN", str(error), "bad_measurement", metric=expectation.metric))
             continue
         if found is not None:
-            opinions.append(bands.compare(found, expectation))
+            opinions.append(bands.held(found, expectation, record["context"]))
             compared.append((expectation, found))
             there = expected.displaced(record, one)
             if there and physics.far_softer(expectation, there):

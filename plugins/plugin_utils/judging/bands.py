@@ -13,7 +13,15 @@ import operator
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import PASS_FROM, WARN_FROM, mismatch, row_of
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import slots
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import (
+    PASS_FROM,
+    WARN_FROM,
+    about_usable_nics,
+    mismatch,
+    row_of,
+    seen_by,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact
@@ -186,6 +194,30 @@ def compare(found: Reading, expected: Expectation) -> Opinion:
                    "below_floor", **numbers)  # fmt: skip
 
 
+def held(found: Reading, expected: Expectation, context: t.Mapping[str, t.Any]) -> Opinion:
+    """compare(), but UNKNOWN if the value is too low and it is not known whether the hardware of `context` can reach more.
+
+    That is so for an entry whose `missed` is `unknown`, and for one about usable NICs (matching.about_usable_nics) if the value reaches
+    what the NICs give that the GPUs can use for certain.
+    """
+    opinion = compare(found, expected)
+    if opinion.verdict not in ("WARN", "FAIL"):
+        return opinion
+    advice = "measure a machine that is known to be good and set acceptance_expectations, or run playbooks/baseline.yml"
+    if expected.missed == "unknown":
+        reason = f"whether this machine can reach more is not known ({expected.note or expected.source}): {advice}; {opinion.reason}"
+        return opinion.but("UNKNOWN", "path_unknown", reason)
+    usable = slots.usable(context) if about_usable_nics(expected.match) else None
+    if usable is None or usable.least >= usable.most:
+        return opinion
+    share = usable.least / usable.most
+    if opinion.value is not None and opinion.value < WARN_FROM * share * expected.value:
+        return opinion
+    which = f"{context.get('gpus')} x {context.get('gpu')} with {context.get('nics')} NICs of {context.get('nic_gbps')} Gb/s"
+    reason = f"how many of its NICs {which} can use is not known, {usable.least} to {usable.most}: {advice}; {opinion.reason}"
+    return opinion.but("UNKNOWN", "path_unknown", reason)
+
+
 # What of a measurement's context, or of an expectation's match, says what its hardware can give.
 _HARDWARE = (
     "gpu", "gpus", "nodes", "nics", "nic", "nic_gbps", "link_layer", "bonded", "bidirectional", "nvls", "mnnvl", "algorithm", "op", "type",
@@ -334,10 +366,12 @@ def human(size: int) -> str:
     return f"{size} B"
 
 
-def accepts(expected: Expectation, measurement: dict[str, t.Any]) -> str | None:
-    """The first key in which a measurement's hardware contradicts an expectation; what it does not tell is let pass."""
+def accepts(expected: Expectation, measurement: dict[str, t.Any], whole: t.Mapping[str, t.Any] | None = None) -> str | None:
+    """The first key in which a measurement's hardware contradicts an expectation; what it does not tell is let pass. `whole` is the match
+    of which that of `expected` is a part."""
     known = {**(measurement.get("context") or {})}
     for key in ("stage", "check"):
         if measurement.get(key):
             known[key] = measurement[key]
-    return mismatch({k: v for k, v in expected.match.items() if known.get(k) is not None}, known)
+    usable = seen_by(whole or expected.match, known)
+    return mismatch({k: v for k, v in expected.match.items() if known.get(k) is not None}, usable)

@@ -13,7 +13,7 @@ import dataclasses
 import datetime
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
@@ -65,7 +65,7 @@ def _judge(found: dict[str, t.Any], expected: Expectation) -> Opinion:
         except bands.Unusable as error:
             return Opinion("UNKNOWN", str(error), "bad_measurement", metric=expected.metric)
         if value is not None:
-            opinions.append(bands.compare(value, expected))
+            opinions.append(bands.held(value, expected, found["context"]))
     if not opinions:
         sizes = " or ".join(bands.human(s) if isinstance(s, int) else str(s) for s in expected.sizes)
         return Opinion("UNKNOWN", f"the expectation holds at {sizes}, which was not measured", "no_expectation")
@@ -76,8 +76,9 @@ def _contradictions(expected: Expectation, found: dict[str, t.Any]) -> dict[str,
     """What is wanted and what was found, for each key in which the two differ."""
     others = {}
     for key, wanted in expected.match.items():
-        if bands.accepts(dataclasses.replace(expected, match={key: wanted}), found) is not None:
-            others[key] = (wanted, found["context"].get(key, found.get(key)))
+        if bands.accepts(dataclasses.replace(expected, match={key: wanted}), found, expected.match) is not None:
+            seen = matching.seen_by(expected.match, found["context"])
+            others[key] = (wanted, seen.get(key, found.get(key)))
     nodes, stage = found["context"].get("nodes"), expected.match.get("stage")
     if "nodes" not in expected.match and number(nodes) and (nodes > 1 if stage == "nccl_node" else nodes == 1 and stage == "nccl_fabric"):
         others["nodes"] = (1 if stage == "nccl_node" else "2 or more", nodes)

@@ -22,7 +22,7 @@ import typing as t
 
 import yaml
 from ansible.module_utils.common.yaml import yaml_load
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
@@ -32,7 +32,9 @@ VARIABLE = "acceptance_expectations"
 LAYERS = ("shipped", "group", "host", "run")
 CONFIDENCE = ("measured", "vendor", "derived")
 REQUIRED = ("id", "match", "metric", "value", "unit", "source", "date", "confidence")
-OPTIONAL = ("better", "note", "proposed")
+OPTIONAL = ("better", "missed", "note", "proposed")
+# What it means that a number does not reach the value of an entry.
+MISSED = ("fail", "unknown")
 # Keys of a measurement's context that change the number, and what their values are. A stage of a user's own may use any others.
 CONTEXT_KEYS = {
     **dict.fromkeys(("gpus", "nodes", "nics", "nvlink", "nvlink_domains", "pcie_gen", "pcie_width", "npus"), "a whole number"),
@@ -69,7 +71,11 @@ class ExpectationError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Expectation:
-    """One number of one kind of hardware. `rank` orders the layers, the weakest has 0."""
+    """One number of one kind of hardware. `rank` orders the layers, the weakest has 0.
+
+    `missed` is `unknown` if the hardware reaches the value only in some machines that the match cannot tell from others, as GPUs behind
+    PCIe trees of any kind: a number that reaches it is a PASS, and one that does not says nothing.
+    """
 
     id: str
     match: dict[str, t.Any]
@@ -80,6 +86,7 @@ class Expectation:
     date: str
     confidence: str
     better: str = "higher"
+    missed: str = "fail"
     note: str = ""
     layer: str = "shipped"
     rank: int = 0
@@ -107,7 +114,7 @@ class Expectations:
         self._by_stage: dict[str, list[Expectation]] = {}
         for entry in self.entries:
             self._by_stage.setdefault(entry.match["stage"], []).append(entry)
-        keys = {stage: {k for e in found for k in e.match} - {"stage", "check", "size"} for stage, found in self._by_stage.items()}
+        keys = {stage: _keys(found) - {"stage", "check", "size"} for stage, found in self._by_stage.items()}
         for (stage, _check), (other, named_by) in SAME_WORK.items():
             if other in keys:
                 keys[stage] = {*keys.get(stage, ()), *keys[other], named_by}
@@ -154,6 +161,12 @@ class Expectations:
     def load(cls, dumped: list[dict[str, t.Any]]) -> Expectations:
         """Back from plan.json."""
         return cls(Expectation(**e) for e in dumped)
+
+
+def _keys(entries: t.Iterable[Expectation]) -> set[str]:
+    """The keys of a context that decide which of some entries hold."""
+    keys = {key for entry in entries for key in entry.match}
+    return keys | set(slots.KEYS) if "nics" in keys else keys
 
 
 def of_run(inputs: t.Mapping[str, t.Any]) -> t.Callable[[str, str], Expectations]:
@@ -348,10 +361,10 @@ def _change(entries: dict[str, Expectation], changes: dict[t.Any, t.Any], where:
         if not isinstance(change, dict) or "id" in change:
             raise ExpectationError(f"{where}: {name}: found {change!r}, expected keys to change, or null")
         old = entries[name]
-        whole = {k: getattr(old, k) for k in (*REQUIRED, "better", "note") if getattr(old, k) != ""}
+        whole = {k: getattr(old, k) for k in (*REQUIRED, "better", "missed", "note") if getattr(old, k) != ""}
         if set(change) & NUMBER:
             # Another number, or the same of something else, is not what was measured, and no note of the old one excuses it.
-            whole.pop("note", None)
+            whole.pop("note", None), whole.pop("missed", None)
             whole.update(
                 source=f"set in {where}, in place of {old.value:g} {old.unit} of {old.layer} {old.id}",
                 date=datetime.date.today().isoformat(),
@@ -401,6 +414,8 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
         refuse("better", better, "higher or lower")
     if kind is not None and (kind == "time") != (better == "lower"):
         refuse("better", better, "lower for a time and higher for everything else")
+    if raw.get("missed", "fail") not in MISSED:
+        refuse("missed", raw["missed"], " or ".join(MISSED))
     if raw["confidence"] not in CONFIDENCE:
         refuse("confidence", raw["confidence"], f"one of {', '.join(CONFIDENCE)}")
     date = raw["date"].isoformat() if isinstance(raw["date"], datetime.date) else raw["date"]
@@ -418,6 +433,7 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
         date=date,
         confidence=raw["confidence"],
         better=better,
+        missed=raw.get("missed", "fail"),
         note=raw.get("note", ""),
         layer=layer,
         rank=rank,

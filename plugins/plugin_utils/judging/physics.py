@@ -15,6 +15,7 @@ import functools
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 
@@ -80,18 +81,20 @@ _B300 = {"bf16": 2250.0, "fp16": 2250.0, "tf32": 1125.0, "fp8": 4500.0, "fp32": 
 _B200 = {**_B300, "fp64": 40.0}
 _GB300 = {"bf16": 2500.0, "fp16": 2500.0, "tf32": 1250.0, "fp8": 5000.0, "fp32": 80.0}
 _GB200 = {**_GB300, "fp64": 40.0}
+_RTX_PRO_6000 = {"bf16": 503.8, "fp16": 503.8, "tf32": 251.9, "fp8": 1007.6, "fp32": 125.0}
 _L40S = {"bf16": 362.0, "fp16": 362.0, "tf32": 183.0, "fp8": 733.0, "fp32": 91.6}
 _MI300X = {"bf16": 1307.0, "fp16": 1307.0, "tf32": 653.7, "fp8": 2615.0, "fp32": 163.4, "fp64": 163.4}
 
 # By the product name that nvidia-smi prints; the first pattern that matches the whole name counts.
 GPUS: tuple[tuple[str, Gpu], ...] = (
     (r"(Tesla|NVIDIA) V100-SXM.*", Gpu(6, 25.0, (3, 16), _VOLTA)),
+    (r"(Tesla|NVIDIA) V100S-PCIE.*", Gpu(0, 0.0, (3, 16), {"fp16": 130.0, "fp32": 16.4, "fp64": 8.2})),
     (r"(Tesla|NVIDIA) V100-PCIE.*", Gpu(0, 0.0, (3, 16), {"fp16": 112.0, "fp32": 14.0, "fp64": 7.0})),
     (r"(Tesla|NVIDIA) T4", Gpu(0, 0.0, (3, 16), {"fp16": 65.0, "fp32": 8.1})),
     (r"NVIDIA A100-SXM.*", Gpu(12, 25.0, (4, 16), _AMPERE)),
     (r"NVIDIA A100.*PCIe?.*|NVIDIA A100-PCIE.*", Gpu(12, 25.0, (4, 16), _AMPERE)),
     (r"NVIDIA A800.*", Gpu(8, 25.0, (4, 16), _AMPERE)),
-    (r"NVIDIA H100 PCIe", Gpu(12, 25.0, (5, 16), _HOPPER_PCIE)),
+    (r"NVIDIA (H100|H800) PCIe", Gpu(12, 25.0, (5, 16), _HOPPER_PCIE)),
     (r"NVIDIA H100 NVL", Gpu(12, 25.0, (5, 16), _HOPPER_NVL)),
     (r"NVIDIA H200 NVL", Gpu(18, 25.0, (5, 16), _HOPPER_NVL)),
     (r"NVIDIA (H100|H200|GH200).*", Gpu(18, 25.0, (5, 16), _HOPPER)),
@@ -102,6 +105,7 @@ GPUS: tuple[tuple[str, Gpu], ...] = (
     (r"NVIDIA B200.*", Gpu(18, 50.0, (6, 16), _B200)),
     (r"NVIDIA B300.*", Gpu(18, 50.0, (6, 16), _B300)),
     (r"NVIDIA L40S", Gpu(0, 0.0, (4, 16), _L40S)),
+    (r"NVIDIA RTX PRO 6000 Blackwell.*", Gpu(0, 0.0, (5, 16), _RTX_PRO_6000)),
     # Seven xGMI links of 64 GB/s in a full mesh.
     (r"AMD Instinct MI300X.*", Gpu(7, 64.0, (5, 16), _MI300X)),
 )
@@ -126,8 +130,6 @@ PRODUCTS = (
     "NVIDIA RTX 6000 Ada Generation", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "AMD Instinct MI325X", "AMD Instinct MI355X",
 )  # fmt: skip
 
-# GT/s per lane and the share that is payload (128b/130b, FLIT).
-_PCIE = {3: (8.0, 128 / 130), 4: (16.0, 128 / 130), 5: (32.0, 128 / 130), 6: (64.0, 242 / 256)}
 # Wider algorithms: the switch reduces, so a GPU sends its data once where a ring sends it twice.
 IN_SWITCH = {"nvls", "nvlstree", "sharp", "collnet", "collnetdirect", "collnetchain"}
 
@@ -158,15 +160,9 @@ def board(name: str) -> tuple[int, ...]:
     return next((counts for pattern, counts in BOARDS if re.fullmatch(pattern, name)), ())
 
 
-def pcie(generation: int, lanes: int) -> float:
-    """Payload of a PCIe link in one direction, GB/s: rate x lanes x coding."""
-    rate, coding = _PCIE[generation]
-    return rate * lanes * coding / 8
-
-
 def link_rate(spec: Gpu) -> float:
     """What one GPU can send at once, GB/s: all its NVLinks, or its PCIe slot where it has none."""
-    return spec.links * spec.link_rate if spec.links else pcie(*spec.pcie)
+    return spec.links * spec.link_rate if spec.links else slots.rate(*spec.pcie)
 
 
 def collective(rate: float, ranks: int | None, op: str, in_switch: bool) -> float:
@@ -410,8 +406,18 @@ def overlap(one: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
         values = value if isinstance(value, list) else [value]
         return {(isinstance(v, bool), v if isinstance(v, (int, float)) else str(v)) for v in values}
 
-    one, other = _implied(one), _implied(other)
+    one, other = _implied(_of_usable(one, other)), _implied(_of_usable(other, one))
     return all(members(one[k]) & members(other[k]) for k in set(one) & set(other))
+
+
+def _of_usable(match: dict[str, t.Any], other: dict[str, t.Any]) -> dict[str, t.Any]:
+    """A match as `other` is compared with it: if that one is about usable NICs (matching.about_usable_nics), and this one names its GPUs,
+    its `nics` are those that they can use for certain."""
+    if not matching.about_usable_nics(other) or not {"gpu", "nics", "nic_gbps"} <= set(match):
+        return match
+    hardware = {key: match[key] for key in slots.KEYS if key in match}
+    found = [slots.usable(case) for case in _cases({"gpus": [1, 2, 4, 8], **hardware})]
+    return {**match, "nics": sorted({usable.least for usable in found if usable})}
 
 
 def _implied(match: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -186,7 +186,7 @@ class Grouped(base.Stage):
         return [
             {"match": {k: v for k, v in e.match.items() if k != "stage"}, "value": physics.convert(e.value, e.unit, unit), "rank": e.rank}
             for e in entries
-            if e.match["stage"] == self.name and e.metric == metric
+            if e.match["stage"] == self.name and e.metric == metric and e.missed == "fail"
         ]
 
 

@@ -1,0 +1,127 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How many NICs of a node its GPUs can use, from what their PCIe slots and NVLinks give.
+
+A number between nodes is bound by the NICs only where the GPUs can fill them. The controller judges by this, and the head of a group of
+nodes searches by it (matching.py).
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import typing as t
+
+
+class Slot(t.NamedTuple):
+    """What one GPU can send: PCIe generation and lanes of its slot, and GB/s of its NVLinks in one direction.
+
+    `linked`: the NVLinks reach every other GPU of the node. Otherwise the slot also carries what goes to the neighbours.
+    `proven`: somebody has published that groups of such nodes fill their NICs.
+    """
+
+    generation: int
+    lanes: int
+    links: float = 0.0
+    linked: bool = False
+    proven: bool = False
+
+
+# By the product name that nvidia-smi prints; the first pattern that matches the whole name counts (datasheets). Filled NICs are published
+# of A100 (4 x 200G 96 GB/s, nccl-tests issue 119; 8 x 200G 191, DeepOps), H100 (8 x 400G 386.6, CoreWeave), and H200, B200 and B300,
+# which have the same or faster slots. H20 gave 343 of 384 (nccl issue 1244), V100 about 40 of 48, MI300X 350 of 384.
+SLOTS: t.Tuple[t.Tuple[str, Slot], ...] = (
+    (r"(Tesla|NVIDIA) V100-SXM.*", Slot(3, 16, 150.0, True)),
+    (r"(Tesla|NVIDIA) (V100S?-PCIE.*|T4)", Slot(3, 16)),
+    (r"NVIDIA A100-SXM.*", Slot(4, 16, 300.0, True, True)),
+    (r"NVIDIA A800-SXM.*", Slot(4, 16, 200.0, True, True)),
+    (r"NVIDIA (A100|A800).*|NVIDIA (A10|A10G|A30|A40|L4|L20|L40|L40S)", Slot(4, 16)),
+    (r"NVIDIA (H100|H200|H800) (PCIe|NVL)|NVIDIA RTX PRO 6000 Blackwell.*", Slot(5, 16)),
+    (r"NVIDIA (H100|H200).*", Slot(5, 16, 450.0, True, True)),
+    (r"NVIDIA H800.*", Slot(5, 16, 200.0, True, True)),
+    (r"NVIDIA H20(-3e)?", Slot(5, 16, 450.0, True)),
+    (r"NVIDIA B200.*", Slot(5, 16, 900.0, True, True)),
+    (r"NVIDIA B300.*", Slot(6, 16, 900.0, True, True)),
+    (r"AMD Instinct MI300X.*", Slot(5, 16, 448.0, True)),
+)
+# GT/s per lane and the share that is payload (128b/130b, FLIT).
+PCIE: t.Dict[int, t.Tuple[float, float]] = {
+    3: (8.0, 128 / 130),
+    4: (16.0, 128 / 130),
+    5: (32.0, 128 / 130),
+    6: (64.0, 242 / 256),
+}
+# Of the payload rate of a slot DMA reaches 0.79 to 0.88: 12.4 to 13.2 of 15.75 GB/s (V100), 25.9 to 26.3 of 31.5 (A100), 51 to 55.4 of
+# 63.0 (H100, H200), by SuperBench, Azure and the ml-engineering book.
+REACHED = 0.8
+# NCCL reaches this share of a NIC's line rate: 24 GB/s of 25 per 200G port, 48 of 50 per 400G port.
+NIC_REACHED = 0.96
+# Links that carry hardly more than the NICs of the node do bind by themselves: A800 and H800, whose NVLinks are cut.
+LINKS_SPARE = 0.9
+# Baseboards carry eight GPUs: the NICs of a node belong to so many, however few of them a test uses.
+BOARD = 8
+
+
+# What of a measurement's context usable() reads.
+KEYS = ("gpu", "gpus", "nics", "nic_gbps", "link_layer", "mnnvl")
+
+
+class Usable(t.NamedTuple):
+    """NICs of each node that a test can use: certainly, and at most. What lies between depends on the PCIe tree of the node."""
+
+    least: int
+    most: int
+
+
+@functools.lru_cache(maxsize=256)
+def of(name: str) -> Slot | None:
+    """What is known of the slot of a GPU by its product name."""
+    return next((slot for pattern, slot in SLOTS if re.fullmatch(pattern, name)), None)
+
+
+def rate(generation: int, lanes: int) -> float:
+    """Payload of a PCIe link in one direction, GB/s: rate x lanes x coding."""
+    gigatransfers, coding = PCIE[generation]
+    return gigatransfers * lanes * coding / 8
+
+
+def reached(slot: Slot) -> float:
+    """GB/s in one direction that DMA reaches through a slot."""
+    return REACHED * rate(slot.generation, slot.lanes)
+
+
+def usable(context: t.Mapping[str, t.Any]) -> Usable | None:
+    """How many of the NICs of a node the GPUs of a test can use.
+
+    `context` is that of a measurement: gpu, gpus (of each node), nics, nic_gbps, link_layer, mnnvl. None if there are no NICs in it, or
+    if NVLink goes from node to node, so that no NIC is a limit.
+    """
+    gpus, nics, gbps = (_positive(context.get(key)) for key in ("gpus", "nics", "nic_gbps"))
+    if not nics or not gbps or context.get("mnnvl") is True:
+        return None
+    name = context.get("gpu")
+    slot = of(name) if isinstance(name, str) else None
+    if slot is None or not gpus:
+        return Usable(0, int(nics))
+    each = NIC_REACHED * gbps / 8
+    fit = int(reached(slot) / each + 1e-9)
+    if not slot.linked:
+        # The ring passes through every slot, so that the group is no faster than one of them.
+        return Usable(0, min(int(nics), fit))
+    if fit == 0:
+        return Usable(0, 0)
+    # With as many NICs as GPUs or more each GPU has NICs of its own, as many as the others; storage NICs stand beside.
+    most = int(min(nics, gpus * min(fit, nics // gpus))) if nics >= gpus else int(nics)
+    known = slot.proven and most * each <= LINKS_SPARE * slot.links
+    known = known and context.get("link_layer") in (None, "InfiniBand", "Ethernet")
+    least = min(most, -(-int(gpus) * min(int(nics), BOARD) // BOARD)) if known else 0
+    return Usable(least, most)
+
+
+def _positive(value: t.Any) -> float | None:
+    """A positive finite number, else None."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if number and 0 < value < 1e9 else None
