@@ -100,7 +100,7 @@ def test_the_filter_refuses_a_floor_for_more_nics_than_can_be_used() -> None:
 
 @pytest.mark.parametrize("match", [{"gpu": H100, "gpus": 8}, {"gpu": H100}, {"gpus": 8}, {}])
 def test_no_entry_softens_the_floor_of_nics_that_can_be_used(match: dict[str, t.Any]) -> None:
-    soft = {**OWN, "value": 100, "match": {**OWN["match"], "nics": 8, "nic_gbps": 400, **match}}
+    soft = {**OWN, "value": 200, "match": {**OWN["match"], "nics": 8, "nic_gbps": 400, **match}}
     if "gpu" not in match:
         del soft["match"]["gpu"]
     with pytest.raises(ExpectationError, match="fabric-8x400g-all_reduce"):
