@@ -234,6 +234,7 @@ class _Court:
             settled[key] = self._settle(key, opinions[key], settled)
         del opinions, chosen  # of thousands of nodes a lot
         self.notes += self.waiving.unused()
+        self.warnings += self.waiving.unbound()
         return self._conclude(settled)
 
     def _among_nodes(self) -> tuple[list[tuple[t.Any, t.Any]], dict[str, t.Any], dict[str, t.Any], list[str]]:
@@ -304,7 +305,8 @@ class _Court:
     def _waived(self, key: Key, opinion: Opinion, settled: dict[Key, Opinion]) -> Opinion:
         """A failure under its waiver, or under those of the parts of a node."""
         parts = {part: (self.deciding[part], settled[part]) for part in self.parts.get(key, ())}
-        return self.waiving.by_parts(key, self.waiving.waive(key, opinion), self.deciding[key]["subject"]["members"], parts)
+        waived = self.waiving.waive(key, opinion, self.drift.get(key[3], ()))
+        return self.waiving.by_parts(key, waived, self.deciding[key]["subject"]["members"], parts)
 
     def _with_past(self, key: Key, opinion: Opinion) -> Opinion:
         """What has become worse than its own past is at best a WARN; its floor, and all else that was said of it, stays."""

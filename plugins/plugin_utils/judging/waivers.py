@@ -17,10 +17,13 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import entries
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
-KEYS = ("subject", "stage", "check", "codes", "ticket", "expires", "reason", "wide")
+KEYS = ("subject", "stage", "check", "codes", "state", "ticket", "expires", "reason", "wide")
+# A code and the beginning of a digest, as waiving.state_of() makes it.
+_STATE = re.compile(r"^[a-z0-9_]+-[0-9a-f]{8}$")
 # Days that a date can always be away.
 _CENTURY = 36500
 _TEXTS = ("subject", "stage", "check", "ticket", "expires", "reason")
@@ -32,29 +35,43 @@ class WaiverError(RunError):
 
 @dataclasses.dataclass(frozen=True)
 class Waiver(entries.About):
-    """`codes` are the reason codes of the failures that are known, `wide` says that it may cover more than one node."""
+    """`codes` are the reason codes of the failures that are known, `state` what they were when it was written: fingerprints of failures, or
+    one number that a measured value may not be worse than. `wide` says that it may cover more than one node."""
 
     ticket: str
     expires: str  # YYYY-MM-DD, the last day on which it holds
     reason: str
     codes: tuple[str, ...] = reasons.LOW
     wide: bool = False
+    state: tuple[str | float, ...] = ()
 
 
 def parse(raw: t.Any, where: str = "acceptance_waivers") -> list[Waiver]:
-    """A list of {subject, stage, check, codes, ticket, expires, reason, wide} as the user wrote it; without stage or check it is for
-    all, without codes for numbers that are too low, and a reason is for people only."""
+    """A list of {subject, stage, check, codes, state, ticket, expires, reason, wide} as the user wrote it; without stage or check it is for
+    all, without codes for numbers that are too low, without a state for whatever was there before the run, and a reason is for people
+    only."""
     if not isinstance(raw, list):
         raise WaiverError(f"{where}: found {raw!r}, expected a list of waivers")
-    return [_one(item, f"{where}[{number}]") for number, item in enumerate(raw)]
+    return [_one(item, f"{where}[{index}]") for index, item in enumerate(raw)]
 
 
 def _one(raw: t.Any, where: str) -> Waiver:
     values, where = entries.read(raw, where, KEYS, _TEXTS, "expires", WaiverError)
     values["codes"] = _codes(values.get("codes", list(reasons.LOW)), where)
+    values["state"] = _state(values.get("state", []), where)
     if not isinstance(values.get("wide", False), bool):
         raise WaiverError(f"{where}: wide: found {values['wide']!r}, expected true or false")
     return Waiver(**values)
+
+
+def _state(raw: t.Any, where: str) -> tuple[str | float, ...]:
+    """The states that a waiver was written for: fingerprints as the run's WARN says them, or one number."""
+    states = raw if isinstance(raw, list) else [raw]
+    for one in states:
+        if not number(one) and not (isinstance(one, str) and _STATE.match(one)):
+            wanted = "what the report says, as ecc-0a1b2c3d, a list of such, or the number that was measured"
+            raise WaiverError(f"{where}: state: found {one!r}, expected {wanted}")
+    return tuple(states)
 
 
 def _codes(raw: t.Any, where: str) -> tuple[str, ...]:
@@ -84,10 +101,10 @@ class Book:
         covers more than one node and does not say `wide: true`."""
         if not isinstance(given, list):
             raise WaiverError(f"{where}: found {given!r}, expected a list of waivers")
-        for number, item in enumerate(given):
+        for index, item in enumerate(given):
             whole = {"subject": subject, **item} if isinstance(item, dict) else item
-            waiver = _one(whole, f"{where}[{number}]")
-            place = f"{where}[{number}] ({waiver.ticket})"
+            waiver = _one(whole, f"{where}[{index}]")
+            place = f"{where}[{index}] ({waiver.ticket})"
             last = (self.today + datetime.timedelta(days=min(days, _CENTURY))).isoformat()
             if waiver.expires > last:
                 raise WaiverError(

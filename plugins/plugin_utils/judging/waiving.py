@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
 import math
+import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
@@ -20,6 +22,19 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 
 Record = dict[str, t.Any]
+# How a failure begins that an earlier attempt told, and how one ends that came up while a test ran (alone.py).
+_EARLIER = re.compile(r"^on attempt \d+, which no other takes back: ")
+DURING = " while the test ran"
+# Failures that are a state of the machine, and stay what they are from run to run: codes of a health check, of its counters and facts.
+STATES = {*reasons.FATAL, *reasons.DEFECTS, "drift", "firmware", "health"} - {"wrong_results", "not_trained"}
+
+
+def state_of(opinion: Opinion, deviating: t.Iterable[Record] = ()) -> str:
+    """The fingerprint of the state that a failure tells of, as `ecc-0a1b2c3d`: equal for the same words, which name parts and counters, and
+    of drift for the same values of the same facts (`deviating`, of drift.py), however many neighbours have them."""
+    items = sorted(f"{item['item']}={item['found']}" for item in deviating) if opinion.reason_code == "drift" else []
+    words = "\n".join(items) or _EARLIER.sub("", opinion.reason)
+    return f"{opinion.reason_code}-{hashlib.sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 class Waiving:
@@ -29,22 +44,37 @@ class Waiving:
         self.waivers = waivers
         self.today = today
         self.used: set[Waiver] = set()
+        # Of each ticket the states that its waivers covered without naming them.
+        self.stateless: dict[str, set[str]] = collections.defaultdict(set)
 
-    def waive(self, key: Key, opinion: Opinion) -> Opinion:
-        """A failure under the waiver that names its code. Each is waived by itself, so that a known one hides no other."""
+    def waive(self, key: Key, opinion: Opinion, deviating: t.Iterable[Record] = ()) -> Opinion:
+        """A failure under the waiver that names its code and holds its state. Each is waived by itself, so that a known one hides no other.
+        `deviating` are the facts that the node drifts in."""
         if opinion.verdict != "FAIL":
             return opinion
         mine = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
-        waiver = self._naming(mine, (opinion.reason_code,))
+        naming = [w for w in mine if opinion.reason_code in w.codes]
+        state = state_of(opinion, deviating) if naming else ""
+        holding = [w for w in naming if _holds(w, opinion, state)]
+        waiver = self._naming(holding, (opinion.reason_code,))
         if waiver is None:
-            others = [f"waiver {w.ticket} does not name {opinion.reason_code}, only {', '.join(w.codes)}" for w in mine]
-            return opinion._replace(findings=[*opinion.findings, *others])
+            others = [f"waiver {w.ticket} does not name {opinion.reason_code}, only {', '.join(w.codes)}" for w in mine if w not in naming]
+            return opinion._replace(findings=[*opinion.findings, *(_exceeded(w, opinion, state) for w in naming), *others])
         self.used.add(waiver)
         if waiver.expires < self.today:
             reason = f"{opinion.reason}; its waiver {waiver.ticket} expired on {waiver.expires}"
             changed = opinion.but("FAIL", "expired_waiver", reason)
             return changed._replace(ticket=waiver.ticket, expires=waiver.expires)
+        if not waiver.state and opinion.reason_code in STATES:
+            self.stateless[waiver.ticket].add(state)
         return _known(opinion, waiver, opinion.reason)
+
+    def unbound(self) -> list[str]:
+        """A line for each ticket whose waivers cover states of machines and do not say which."""
+        return [
+            f"waiver {ticket} does not say for which state it is and covers a worse one too: add state: [{', '.join(sorted(states)[:8])}]"
+            for ticket, states in sorted(self.stateless.items())
+        ]
 
     @staticmethod
     def _naming(of: t.Iterable[Waiver], codes: t.Iterable[str | None]) -> Waiver | None:
@@ -93,6 +123,27 @@ class Waiving:
                 about = " ".join(word for word in (w.stage, w.check) if word != "*") or "any check"
                 subjects = ", ".join(one.subject for one in group[:4]) + (" ..." if len(group) > 4 else "")
                 yield f"waiver {w.ticket} covers nothing in this run: {about} on {subjects}, {', '.join(w.codes)}"
+
+
+def _holds(waiver: Waiver, opinion: Opinion, state: str) -> bool:
+    """Return True if a failure is in the state that a waiver was written for: one of its fingerprints, or a value that is no worse than its
+    number. Without a state a waiver holds for what was there before the run, and not for what came up while a test ran."""
+    if not waiver.state:
+        return opinion.reason_code not in STATES or not opinion.reason.endswith(DURING)
+    limits = [one for one in waiver.state if not isinstance(one, str)]
+    if opinion.value is not None and limits:
+        lower = opinion.floor is not None and opinion.expected is not None and opinion.floor > opinion.expected
+        floors = [bands.floors(limit, "lower" if lower else "higher")[0] for limit in limits]
+        return any(opinion.value <= floor if lower else opinion.value >= floor for floor in floors)
+    return state in waiver.state
+
+
+def _exceeded(waiver: Waiver, opinion: Opinion, state: str) -> str:
+    """Why a waiver that names the code of a failure does not cover it."""
+    if not waiver.state:
+        return f"waiver {waiver.ticket} is for what was there before the run, and this came up while a test ran: a new failure ({state})"
+    value = "" if opinion.value is None else f" {opinion.value:g} {opinion.unit}"
+    return f"waiver {waiver.ticket} was written for {', '.join(map(str, waiver.state))}, this is{value} {state}: a new failure"
 
 
 def _number(part: Record, opinion: Opinion) -> float | None:

@@ -13,7 +13,7 @@ import typing as t
 import jsonschema
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, verdict, waivers
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, verdict, waivers, waiving
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, resolve
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, schema
@@ -804,12 +804,74 @@ def test_a_waiver_for_a_slow_node_covers_nothing_else(code: str) -> None:
         found = one(failed("n1", code), bad, waivers=[slow])
         assert (found["verdict"], found["reason_code"]) == ("FAIL", code)
         assert f"waiver T-1 does not name {code}, only below_floor" in str(found["findings"])
-    both = one(nccl(busbw=100.0, evidence=evidence), waivers=[{**slow, "codes": [code, "below_floor"]}])
+    known = waiving.state_of(bands.Opinion("FAIL", "a new defect while the test ran", code))
+    of_code = {**slow, "codes": [code], "state": known}
+    both = one(nccl(busbw=100.0, evidence=evidence), waivers=[slow, of_code])
     assert both["verdict"] == "KNOWN_FAIL"
-    assert one(nccl(busbw=100.0, evidence=evidence), waivers=[{**slow, "codes": [code]}])["reason_code"] == "below_floor"
-    of_gpu = {**slow, "subject": "n1/gpu/A", "codes": [code]}
+    assert one(nccl(busbw=100.0, evidence=evidence), waivers=[of_code])["reason_code"] == "below_floor"
+    of_gpu = {**of_code, "subject": "n1/gpu/A"}
     assert one(nccl(evidence=evidence), waivers=[of_gpu])["verdict"] == "KNOWN_FAIL", "what is a GPU's is waived as the GPU's"
     assert one(nccl(evidence={"changes": [{"code": code, "part": "gpu/B", "text": "x"}]}), waivers=[of_gpu])["verdict"] == "FAIL"
+
+
+ECC = {"subject": "n1", "codes": ["ecc"], "ticket": "T-5", "expires": "2026-12-01"}
+
+
+def with_ecc(words: str, events: str = "", **waiver: t.Any) -> tuple[list[str], verdict.Judgement]:
+    """Verdicts of gpu_health, where a GPU has such words, and of NCCL, during which an event may come, under a waiver for `ecc`."""
+    health = failed("n1", "ecc", stage="stack", check="gpu_health")
+    health["reason"] = words
+    evidence = {"changes": [{"code": "ecc", "part": "gpu/A", "text": events, "before": 1, "after": 5}]} if events else {}
+    items = [item("n1", "stack", "gpu_health"), item("n1")]
+    found = judge(items, [health, nccl(evidence=evidence)], waivers=[{**ECC, **waiver}], stated={"n1": {"gpu_count": 4}})
+    return [v["verdict"] for v in found.planned], found
+
+
+def test_a_waiver_for_an_old_error_takes_no_new_one_along() -> None:
+    old = "GPU 3 (0000:1a:00.0, serial 7): 1 uncorrectable memory errors since the driver was loaded"
+    more = old.replace(": 1 ", ": 5 ")
+    words, found = with_ecc(old)
+    assert words == ["KNOWN_FAIL", "PASS"] and found.accepted
+    (warning,) = found.warnings
+    assert warning.startswith("waiver T-5 does not say for which state it is") and "add state: [ecc-" in warning
+    words, found = with_ecc(old, "GPU 3: ecc rose from 1 to 5")
+    assert words == ["KNOWN_FAIL", "FAIL"] and not found.accepted, "four new errors while NCCL ran"
+    assert "came up while a test ran: a new failure (ecc-" in str(found.planned[1]["findings"])
+    # With its state it holds that and no more, in any later run.
+    state = warning.rpartition("[")[2].rstrip("]")
+    words, found = with_ecc(old, state=state)
+    assert words == ["KNOWN_FAIL", "PASS"] and found.accepted and not found.warnings
+    words, found = with_ecc(more, state=state)
+    assert words == ["FAIL", "PASS"] and "waiver T-5 was written for" in str(found.planned[0]["findings"])
+    assert with_ecc(old, "GPU 3: ecc rose from 1 to 5", state=state)[0] == ["KNOWN_FAIL", "FAIL"]
+    assert with_ecc(old, state=[state, "ecc-00000000"])[1].accepted
+
+
+def test_a_waiver_for_drift_holds_for_the_same_values_of_the_same_facts() -> None:
+    def drifting(own: Record, state: str = "", of: int = 4) -> verdict.Judgement:
+        nodes = {f"s{n}": {"driver": "580", "vbios": "96"} for n in range(of)} | {"n1": {"driver": "580", "vbios": "96", **own}}
+        waiver = {**ECC, "codes": ["drift"], **({"state": state} if state else {})}
+        return of_facts(nodes, waivers=[waiver])
+
+    known = drifting({"driver": "570"})
+    assert known.accepted and words_of(known)["n1"] == "KNOWN_FAIL"
+    state = known.warnings[0].rpartition("[")[2].rstrip("]")
+    assert drifting({"driver": "570"}, state, of=9).accepted, "however many neighbours there are"
+    assert not drifting({"driver": "565"}, state).accepted and not drifting({"driver": "570", "vbios": "95"}, state).accepted
+
+
+def test_a_waiver_for_a_number_holds_down_to_that_number() -> None:
+    slow = {"subject": "n1", "stage": "nccl_node", "ticket": "T-1", "expires": "2026-12-01"}
+    assert one(nccl(busbw=100.0), waivers=[slow])["verdict"] == "KNOWN_FAIL"
+    for busbw, word in ((310.0, "KNOWN_FAIL"), (300.0, "KNOWN_FAIL"), (286.0, "KNOWN_FAIL"), (284.0, "FAIL"), (100.0, "FAIL")):
+        assert one(nccl(busbw=busbw), waivers=[{**slow, "state": 300}])["verdict"] == word, busbw
+    assert "waiver T-1 was written for 300, this is 100 GB/s" in str(one(nccl(busbw=100.0), waivers=[{**slow, "state": 300}])["findings"])
+
+
+@pytest.mark.parametrize("state", ["ecc", "ecc-xyz", True, {"a": 1}, [None], "ECC-0a1b2c3d"])
+def test_a_state_that_is_none_is_named(state: t.Any) -> None:
+    with pytest.raises(waivers.WaiverError, match="state: found"):
+        waivers.parse([{**ECC, "state": state}])
 
 
 def waived_gpus(values: list[float], waived: t.Sequence[int] = (3,), node: float | None = None, **fields: t.Any) -> verdict.Judgement:
@@ -1094,8 +1156,11 @@ def test_a_defect_that_comes_up_under_a_passing_test_stays(code: str) -> None:
     found = one(nccl(evidence=changed(code)))
     assert found["verdict"] == "FAIL" and found["reason_code"] == ("ecc" if code == "remap" else code)
     assert one(nccl(evidence=changed(code)), nccl(attempt=2))["verdict"] == "FAIL", "a later test begins with it"
-    waiver = [{"subject": "n1", "codes": [found["reason_code"]], "ticket": "T-1", "expires": "2026-12-01"}]
-    assert one(nccl(evidence=changed(code)), waivers=waiver)["verdict"] == "KNOWN_FAIL"
+    waiver = {"subject": "n1", "codes": [found["reason_code"]], "ticket": "T-1", "expires": "2026-12-01"}
+    without = "FAIL" if found["reason_code"] in waiving.STATES else "KNOWN_FAIL"
+    assert one(nccl(evidence=changed(code)), waivers=[waiver])["verdict"] == without, "it is new"
+    state = waiving.state_of(bands.Opinion("FAIL", "GPU 0: it is so while the test ran", found["reason_code"]))
+    assert one(nccl(evidence=changed(code)), waivers=[{**waiver, "state": state}])["verdict"] == "KNOWN_FAIL", "it was known"
 
 
 @pytest.mark.parametrize("code", ["gpu_state", "xid_own", "xid_unknown", "cuda_failed"])
