@@ -55,11 +55,13 @@ class Window:
         self.changes: list[dict[str, t.Any]] = []
         self.unreadable: set[str] = set()
         self.loads: dict[str, base.Load] = {}
+        self.began: list[dict[str, str]] = []
 
     def __enter__(self) -> Window:
         self.kernel_log = kernel_log.at_end(self.node.path(kernel_log.PATH)) if self.accelerator.log_code else None
         self.links = self.accelerator.link_errors(self.before)
         self.links_down = self.accelerator.links_beside(self.before)
+        self.began = self._health_before()
         self.last_pid = _last_pid()
         self._start_sampler()
         return self
@@ -85,8 +87,10 @@ class Window:
         Codes of counters: ecc_corrected, remap, pcie_replay, nvlink_error, link_errors, throttle_hw, throttle_thermal. All others are
         reason codes: of a health check (ecc, ecc_past, pcie_width, pcie_speed, fabric, nvlink ...), of the kernel's log (xid, xid_own,
         xid_unknown, ecc, gpu_fault, gpu_lost, nvlink, gpu_reset), and gpu_state. In `unreadable`, `samples` stands for clocks, power,
-        temperature and throttle reasons, `pcie_link` for the speed of the PCIe link under load."""
-        return {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
+        temperature and throttle reasons, `pcie_link` for the speed of the PCIe link under load. "health": what a health check would have
+        found as the test began, [{"code", "part", "text"}], if anything."""
+        found = {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
+        return {**found, "health": self.began} if self.began else found
 
     def state(self) -> dict[str, t.Any] | None:
         """What evidence() would be told from, as the window begins: where a later window begins so too (`quiet`), nothing has happened in
@@ -98,6 +102,15 @@ class Window:
         health = [self.accelerator.health(g) for g in self.before["gpus"]]
         counters = {"gpus": gpus, "links": self.links, "health": health, "down": self.links_down}
         return {"counters": counters, "log": _log(self.node.path(kernel_log.PATH), self.accelerator)}
+
+    def _health_before(self) -> list[dict[str, str]]:
+        """What is wrong with the devices as the test begins."""
+        found = []
+        for g in self.before["gpus"]:
+            down = (self.links_down or {}).get(g["uuid"])
+            for code, words in [*self.accelerator.health(g), *([down] if down else [])]:
+                found.append({"code": code, "part": f"gpu/{g['uuid']}", "text": f"{gpu.word(g)} {g['index']}: {words}"})
+        return found
 
     # The sampler -------------------------------------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ WORTH_A_LOOK = [
     Plant("an error of the past that is counted only after a test", "after:ecc_life", WARN),
     Plant("ECC is off", "ecc_off", WARN),
     Plant("ECC is switched off while a test runs", "after:ecc_off", WARN),
+    Plant("ECC is switched off between health check and test", "between:ecc_off", WARN),
     Plant("half of the power", "power_limit=350.00", WARN),
     Plant("half of the power from the first test on", "after:power_limit=350.00", WARN),
     Plant("low application clocks", "application_clock=1200", WARN),
@@ -112,6 +113,12 @@ FAULTS = [
             ("gpu_lost", "a GPU is lost"),
         )
     ),
+    *(
+        Plant(f"between the health check and the test: {fault}", f"between:{fault}")
+        for fault in (
+            "remap_failure", "remap_pending", "rows=11", "ecc", "recovery=Reset", "pcie_width", "fabric_degraded", "links_of_all=17",
+        )
+    ),
     Plant("nvidia-smi cannot be asked after the test", "after:smi_mismatch", UNKNOWN),
     Plant("random bytes after the test", "after:smi_garbage", UNKNOWN),
     Plant("PCIe generation 1 of 5 under load", "pcie_gen=1", settings=LONG),
@@ -147,7 +154,8 @@ def judged(folder: pathlib.Path, plant: Plant) -> set[str]:
     items: list[dict[str, t.Any]] = []
     run = Run(folder, samples.RUN)
     run.dir.mkdir()
-    for stage, probe, settings in (("stack", stack.probe, asked), ("nccl_node", nccl.probe, params)):
+    steps: list[tuple[str, t.Any, dict[str, t.Any]]] = [("stack", stack.probe, asked), ("nccl_node", nccl.probe, params)]
+    for stage, probe, settings in steps:
         node = Node(60, root=host["acceptance_root"])
         for check in settings["checks"]:
             subject = {"kind": "node", "id": NAME, "members": []}
@@ -155,7 +163,7 @@ def judged(folder: pathlib.Path, plant: Plant) -> set[str]:
         completer = Completer(run, stage, NAME, "ssh", {(i["check"], i["variant"], NAME): i for i in items if i["stage"] == stage})
         records += [completer.complete(one) for one in probe(settings, node)]
     known = expectations.shipped()
-    plan = samples.plan([NAME], ["stack", "nccl_node"], items=items)
+    plan: t.Any = samples.plan([NAME], ["stack", "nccl_node"], items=items)
     found = verdict.judge(plan, records, lambda *_who: known, stages=registry.shipped().values())
     words = {v["verdict"] for v in found.verdicts}
     assert found.accepted == (not words & {"FAIL", "UNKNOWN"})

@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
     causes,
     configured,
     drift,
+    health,
     identity,
     nodes,
     others,
@@ -245,6 +246,7 @@ class _Court:
             *self._drift(),
             *configured.opinions(self.deciding, lambda key, record: self.alone.own(key, record)[0]),
             *machines.opinions(self.records, self.stated, self.stack),
+            *health.opinions(self.deciding),
         ]
         unstated = machines.unstated(self.stated, self.stack)
         return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), unstated

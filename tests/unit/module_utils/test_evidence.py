@@ -206,7 +206,9 @@ def test_what_a_health_check_finds_only_after_the_test(smi: FakeSmi, tag: str, v
     later(smi, tag, value)
     evidence = watch(smi)
     assert codes(evidence) == [(code, FIRST)] and evidence["changes"][0]["text"].startswith("GPU 0: ")
-    assert watch(smi)["changes"] == [], "what was there before is no change"
+    again = watch(smi)
+    assert again["changes"] == [], "what was there before is no change"
+    assert [(one["code"], one["part"]) for one in again["health"]] == [(code, FIRST)] and "health" not in evidence
 
 
 def test_more_rows_than_before_are_a_change_beside_a_counter_that_is_less_grave(smi: FakeSmi) -> None:

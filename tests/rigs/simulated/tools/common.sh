@@ -28,15 +28,17 @@ case " $FAULTS" in
         if fault later_machine; then printf '%032x\n' $((IDENTITY + 5000)) >"$node/root/etc/machine-id"; fi
     fi ;;
 esac
-# after:FAULT: the fault is there from the third look at all GPUs on, which is the one after the first test of the second stage.
+# between:FAULT and after:FAULT: the fault is there from the second or third look at all GPUs on, which are those before and after the first
+# test of the second stage.
 case " $FAULTS" in
-*" after:"*)
+*" after:"* | *" between:"*)
     node=${0%/bin/*}
     seen=$(cat "$node/seen" 2>/dev/null || echo 0)
     case "${0##*/} $*" in "nvidia-smi -q -x") seen=$((seen + 1)); echo $seen >"$node/seen" ;; esac
     words=""
     for word in $FAULTS; do
         case $word in
+        between:*) if [ "$seen" -ge 2 ]; then words="$words ${word#between:}"; fi ;;
         after:*) if [ "$seen" -ge 3 ]; then words="$words ${word#after:}"; fi ;;
         *) words="$words $word" ;;
         esac

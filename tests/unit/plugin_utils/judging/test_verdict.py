@@ -1202,3 +1202,26 @@ def test_a_health_check_that_found_what_is_worth_a_look(code: str) -> None:
     found = {"findings": [{"code": code, "part": "gpu/A", "text": "it is so"}]}
     seen = record(stage="stack", check="gpu_health", context=found)
     assert one(seen, item=item(stage="stack", check="gpu_health"))["verdict"] == "WARN"
+
+
+def began(code: str) -> Record:
+    return {"health": [{"code": code, "part": "gpu/A", "text": "GPU 0: it is so"}], "changes": [], "unreadable": [], "window": {}}
+
+
+@pytest.mark.parametrize(
+    ("code", "word"), [("ecc", "FAIL"), ("fabric", "FAIL"), ("ecc_off", "WARN"), ("unsupported", "UNKNOWN"), ("x", "UNKNOWN")]
+)
+def test_a_test_that_begins_with_what_no_health_check_has_found(code: str, word: str) -> None:
+    assert one(nccl(evidence=began(code)))["verdict"] == word
+    clean = record("n1/gpu/A", "stack", "gpu_health")
+    assert one(nccl(evidence=began(code)), clean)["verdict"] == word
+    found = {"findings": [{"code": code, "part": "gpu/A", "text": "it is so"}]}
+    knows = record("n1/gpu/A", "stack", "gpu_health", context=found)
+    assert one(nccl(evidence=began(code)), knows)["verdict"] == "PASS", "the health check has said it"
+    other = record("n1/gpu/B", "stack", "gpu_health", context=found)
+    assert one(nccl(evidence=began(code)), other)["verdict"] == word
+
+
+def test_a_health_before_a_test_that_is_not_of_its_form() -> None:
+    for wrong in ("x", ["x"], [{}], {"a": 1}):
+        assert one(nccl(evidence={"health": wrong, "changes": [], "unreadable": []}))["verdict"] == "UNKNOWN"
