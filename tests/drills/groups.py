@@ -13,7 +13,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, hccl
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import alone, expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -159,6 +160,8 @@ FABRIC_HEALTHY: list[tuple[str, str, int, int, float, float]] = [
     ("8 x H200 with 8 x 400G and two of storage", "NVIDIA H200", 8, 10, 400, 380.0),
     ("8 x L40S whose slots give no more", "NVIDIA L40S", 8, 4, 200, 23.9),
     ("8 x A100 with 4 x 200G", "NVIDIA A100-SXM4-80GB", 8, 4, 200, 95.0),
+    ("8 x A100 with 4 x 100G", "NVIDIA A100-SXM4-80GB", 8, 4, 100, 47.0),
+    ("8 x B300 with 8 x 800G", "NVIDIA B300 SXM6 AC", 8, 8, 800, 720.0),
 ]
 FABRIC_FAULTS: list[tuple[str, str, int, int, float, float]] = [
     ("half of the NICs of H100 unused", "NVIDIA H100 80GB HBM3", 8, 8, 400, 192.0),
@@ -172,8 +175,65 @@ FABRIC_FAULTS: list[tuple[str, str, int, int, float, float]] = [
     ("a T4 without GPUDirect at half of its NIC", "Tesla T4", 4, 1, 100, 6.0),
     ("an unknown GPU beside eight NICs", "NVIDIA A1 Imaginary", 8, 8, 400, 200.0),
     ("A100 that use two of their four NICs", "NVIDIA A100-SXM4-80GB", 8, 4, 200, 48.0),
+    ("4 x 100G at 38 where the wire allows 48", "NVIDIA A100-SXM4-80GB", 8, 4, 100, 38.0),
+    ("B300 at the rate of 400G", "NVIDIA B300 SXM6 AC", 8, 8, 800, 384.0),
+    ("V100 below their NICs", "Tesla V100-SXM2-16GB", 8, 4, 100, 38.0),
+    ("8 x H200 at half of 16 x 200G and a little more", "NVIDIA H200", 8, 16, 200, 200.0),
     ("H800 that use two of eight NICs", "NVIDIA H800", 8, 8, 400, 96.0),
 ]
+
+
+# (what, stage, check, metric, unit, message size, value, context), judged by the shipped floors.
+_IB: Record = {"op": "write", "nic_gbps": 400, "link_layer": "InfiniBand", "bidirectional": False}
+_NODE: Record = {"op": "all_reduce", "nodes": 1, "nvls": False, "algorithm": "auto"}
+_A800: Record = {**_NODE, "gpu": "NVIDIA A800-SXM4-80GB", "gpus": 8}
+_V100: Record = {**_NODE, "gpu": "Tesla V100-SXM2-16GB", "gpus": 8}
+_B300: Record = {**_NODE, "gpu": "NVIDIA B300 SXM6 AC", "gpus": 8, "nvls": True}
+_L40S: Record = {**_NODE, "gpu": "NVIDIA L40S", "gpus": 8}
+_PAIR: Record = {**_NODE, "gpu": "NVIDIA H100 PCIe", "gpus": 2}
+_GEMM: Record = {"shape": "8192x8192x8192", "backend": "torch"}
+NUMBERS_HEALTHY: list[tuple[t.Any, ...]] = [
+    ("NDR in a leaf", "rdma", "write_lat", "latency", "us", 2, 1.7, {**_IB, "hops": 1}),
+    ("NDR between pods", "rdma", "write_lat", "latency", "us", 2, 2.8, _IB),
+    ("RoCE between leaves", "rdma", "write_lat", "latency", "us", 2, 4.0, {**_IB, "link_layer": "Ethernet"}),
+    ("NDR at its rate", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 392.0, _IB),
+    ("400G of RoCE with an MTU of 1024", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 370.0, {**_IB, "link_layer": "Ethernet"}),
+    ("800G at its rate", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 785.0, {**_IB, "nic_gbps": 800}),
+    ("8 x A800 in a quick test", "nccl_node", "all_reduce", "busbw", "GB/s", 1 << 30, 157.0, _A800),
+    ("8 x V100 of 16 GB", "nccl_node", "all_reduce", "busbw", "GB/s", 2 << 30, 125.0, _V100),
+    ("8 x B300", "nccl_node", "all_reduce", "busbw", "GB/s", 16 << 30, 843.0, _B300),
+    ("an H20", "gemm", "bf16", "tflops", "TFLOPS", None, 138.0, {**_GEMM, "gpu": "NVIDIA H20", "type": "bf16"}),
+]  # fmt: skip
+NUMBERS_FAULTS: list[tuple[t.Any, ...]] = [
+    ("6 us between two nodes", "rdma", "write_lat", "latency", "us", 2, 6.0, {**_IB, "link_layer": None}),
+    ("9 us over RoCE", "rdma", "write_lat", "latency", "us", 2, 9.0, {**_IB, "link_layer": "Ethernet"}),
+    ("4 us over InfiniBand", "rdma", "write_lat", "latency", "us", 2, 4.0, _IB),
+    ("3 us in a leaf of InfiniBand", "rdma", "write_lat", "latency", "us", 2, 3.0, {**_IB, "hops": 1}),
+    ("a read of 9 us", "rdma", "read_lat", "latency", "us", 2, 9.0, {**_IB, "op": "read"}),
+    ("NDR at 346 Gb/s", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 346.0, _IB),
+    ("800G at 690 Gb/s", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 690.0, {**_IB, "nic_gbps": 800}),
+    ("25G at 20 Gb/s", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 20.0, {**_IB, "nic_gbps": 25, "link_layer": "Ethernet"}),
+    ("8 x A800 at 100 GB/s", "nccl_node", "all_reduce", "busbw", "GB/s", 1 << 30, 100.0, _A800),
+    ("8 x V100 over PCIe", "nccl_node", "all_reduce", "busbw", "GB/s", 2 << 30, 12.0, _V100),
+    ("8 x B300 at B200's ring", "nccl_node", "all_reduce", "busbw", "GB/s", 16 << 30, 682.0, _B300),
+    ("8 x L40S without peer-to-peer", "nccl_node", "all_reduce", "busbw", "GB/s", 1 << 30, 6.0, _L40S),
+    ("H100 PCIe without their bridge", "nccl_node", "all_reduce", "busbw", "GB/s", 1 << 30, 40.0, _PAIR),
+    ("an H20 at 110", "gemm", "bf16", "tflops", "TFLOPS", None, 110.0, {**_GEMM, "gpu": "NVIDIA H20", "type": "bf16"}),
+    ("an H100 PCIe at 300", "gemm", "bf16", "tflops", "TFLOPS", None, 300.0, {**_GEMM, "gpu": "NVIDIA H100 PCIe", "type": "bf16"}),
+    ("a B200 at 700 in FP16", "gemm", "fp16", "tflops", "TFLOPS", None, 700.0, {**_GEMM, "gpu": "NVIDIA B200", "type": "fp16"}),
+]  # fmt: skip
+
+
+def reaches(
+    _folder: pathlib.Path, stage: str, check: str, metric: str, unit: str, size: int | None, value: float, context: Record
+) -> set[str]:
+    """The verdict of one number by itself."""
+    record = {
+        **observation.measured(check, metrics={metric: {"value": value, "unit": unit}}, context=context),
+        "stage": stage,
+        "series": [] if size is None else [{"size": size, metric: value}],
+    }
+    return {alone.measured(Key(stage, check, "", "gpu-01"), record, expectations.shipped())[0].verdict}
 
 
 def fills(folder: pathlib.Path, gpu: str, gpus: int, nics: int, gbps: float, value: float) -> set[str]:
@@ -197,9 +257,11 @@ def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
     """How many faults were planted, which of them are accepted all the same, and which healthy groups are not."""
     accepts, rejects = [], []
     fabric = [[(one[0], one[1:]) for one in several] for several in (FABRIC_HEALTHY, FABRIC_FAULTS)]
+    numbers = [[(one[0], one[1:]) for one in several] for several in (NUMBERS_HEALTHY, NUMBERS_FAULTS)]
     parts: tuple[t.Any, ...] = (
         ("ddp", trains, DDP_HEALTHY, DDP_FAULTS),
         ("hccl", exchanges, HCCL_HEALTHY, HCCL_FAULTS),
+        ("numbers", lambda place, given: reaches(place, *given), *numbers),
         ("nccl_fabric", lambda place, given: fills(place, *given), *fabric),
     )
     for stage, judged, healthy, faults in parts:

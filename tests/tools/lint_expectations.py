@@ -100,7 +100,8 @@ def _rdma(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, 
         counts = {"rdma_iterations": 5000, "rdma_latency_iterations": 5000, "rdma_duration": 0, "rdma_extra_args": []}
         for kind in rdma.kinds({**wanted, **counts}):
             port = {"rate_gbps": rate, "link_layer": layer, "nic": "mlx5_ib"}
-            yield kind["check"], {**kind["context"], **rdma.of_ports(port, port)}
+            for hops in ({}, {"hops": 1}):
+                yield kind["check"], {**kind["context"], **rdma.of_ports(port, port), **hops}
 
 
 def _checks(entry: expectations.Expectation, usual: list[str]) -> list[str]:

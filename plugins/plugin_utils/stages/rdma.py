@@ -470,7 +470,7 @@ class Timetable:
             # No round shares a port with its neighbours, in which somebody may still be late.
             "tcp_port": self.first + (self.number * widest + place) % self.span,
             "peer": self.address(server, gids[0].get("address") or serving["address"]),
-            "context": of_ports(serving, asking),
+            "context": {**of_ports(serving, asking), **self._hops(server, client)},
         }
         for node, port, role, partner, (own, theirs) in (
             (server, serving, "server", client, gids),
@@ -489,6 +489,14 @@ class Timetable:
                     "peer_gid": theirs.get("address"),
                 },
             )
+
+    def _hops(self, server: str, client: str) -> Record:
+        """{"hops": 1} if both nodes are on one leaf switch by `rdma_leaf`: how many switches lie between leaves is not told."""
+        leaves = []
+        for node in (server, client):
+            said = self.settings[self.nodes[node]].get("rdma_leaf")
+            leaves.append(said.get(node) if isinstance(said, dict) else said)
+        return {"hops": 1} if leaves[0] and leaves[0] == leaves[1] and server != client else {}
 
     def _gids(self, serving: Record, asking: Record) -> tuple[Record, Record]:
         """The GIDs of both sides, in one network where there are such; nothing on InfiniBand."""

@@ -474,6 +474,6 @@ def test_what_displaces_nothing_may_be_as_soft_as_it_likes() -> None:
     assert refused(match=EIGHT)
     for other in ({"size": 12345}, {"gpu": "NVIDIA X1"}, {"check": "alltoall"}, {"stage": "own"}):
         assert not refused(match={**EIGHT, **other}), other
-    there = next(e for e in shipped().entries if e.match["stage"] == "rdma" and e.metric == "latency")
+    there = next(e for e in shipped().entries if e.id == "rdma-latency-leaf-infiniband")
     latency = {"metric": "latency", "unit": "us", "better": "lower", "match": {**there.match, "check": "write_lat"}}
     assert refused(**latency, value=2 * there.value) and not refused(**latency, value=1.5 * there.value), "a time that is far longer"

@@ -27,7 +27,7 @@ def judged(check: str, metric: str, unit: str, size: int, rails: list[float], **
 
 
 @pytest.mark.parametrize(
-    ("rails", "verdict"), [([1.9, 3.4], "PASS"), ([3.4, 9.6], "WARN"), ([9.6, 3.4], "WARN"), ([1.9, 10.2], "FAIL"), ([10.2, 1.9], "FAIL")]
+    ("rails", "verdict"), [([1.9, 3.4], "PASS"), ([3.4, 5.4], "WARN"), ([5.4, 3.4], "WARN"), ([1.9, 6.0], "FAIL"), ([6.0, 1.9], "FAIL")]
 )
 def test_a_pair_is_as_late_as_its_latest_rail(rails: list[float], verdict: str) -> None:
     assert judged("send_lat", "latency", "us", 2, rails) == verdict
@@ -36,3 +36,50 @@ def test_a_pair_is_as_late_as_its_latest_rail(rails: list[float], verdict: str) 
 @pytest.mark.parametrize(("rails", "verdict"), [([384, 390], "PASS"), ([390, 350], "WARN"), ([340, 390], "FAIL")])
 def test_a_pair_is_as_fast_as_its_slowest_rail(rails: list[float], verdict: str) -> None:
     assert judged("send_bw", "bandwidth", "Gb/s", 65536, rails) == verdict
+
+
+IB = {"link_layer": "InfiniBand"}
+
+
+@pytest.mark.parametrize(
+    ("check", "context", "value", "verdict"),
+    [
+        ("write_lat", {}, 6.0, "FAIL"),
+        ("write_lat", {}, 9.0, "FAIL"),
+        ("write_lat", IB, 1.9, "PASS"),
+        ("write_lat", IB, 3.4, "FAIL"),
+        ("write_lat", {**IB, "hops": 1}, 1.9, "PASS"),
+        ("write_lat", {**IB, "hops": 1}, 2.5, "FAIL"),
+        ("write_lat", {"link_layer": "Ethernet"}, 4.2, "PASS"),
+        ("write_lat", {"link_layer": "Ethernet", "hops": 1}, 4.2, "FAIL"),
+        ("write_lat", {"link_layer": "Ethernet", "hops": 1}, 2.4, "PASS"),
+        ("read_lat", IB, 4.0, "PASS"),
+        ("read_lat", {**IB, "hops": 1}, 4.0, "FAIL"),
+        ("send_lat", {"nic_gbps": 800, **IB}, 9.0, "FAIL"),
+    ],
+)
+def test_a_latency_is_held_to_its_network_and_its_leaf(check: str, context: dict[str, t.Any], value: float, verdict: str) -> None:
+    assert judged(check, "latency", "us", 2, [value], **context) == verdict
+
+
+@pytest.mark.parametrize(
+    ("gbps", "context", "value", "verdict"),
+    [
+        (400, {}, 346, "FAIL"),
+        (400, IB, 346, "FAIL"),
+        (400, IB, 392, "PASS"),
+        (400, IB, 369, "PASS"),
+        (400, {"link_layer": "Ethernet"}, 370, "PASS"),  # RoCE v2 with an MTU of 1024
+        (200, IB, 197, "PASS"),
+        (200, IB, 170, "FAIL"),
+        (200, IB, 175, "WARN"),
+        (100, IB, 96.6, "PASS"),
+        (50, {}, 48.0, "PASS"),
+        (25, {}, 23.1, "PASS"),
+        (25, {}, 20.0, "FAIL"),
+        (800, IB, 784, "PASS"),
+        (800, {}, 690, "FAIL"),
+    ],
+)
+def test_a_rate_starts_from_what_the_wire_allows(gbps: float, context: dict[str, t.Any], value: float, verdict: str) -> None:
+    assert judged("send_bw", "bandwidth", "Gb/s", 65536, [value], nic_gbps=gbps, **context) == verdict

@@ -72,6 +72,13 @@ def verdict(seen: dict[str, t.Any], known: Expectations | None = None) -> tuple[
         (H100, 4, 4, 400, 188.0, "PASS"),
         (H100, 4, 4, 400, 150.0, "UNKNOWN"),  # NICs that two GPUs share
         (H100, 4, 4, 400, 40.0, "FAIL"),
+        ("NVIDIA A100-SXM4-80GB", 8, 4, 100, 47.0, "PASS"),
+        ("NVIDIA A100-SXM4-80GB", 8, 4, 100, 38.0, "FAIL"),
+        ("Tesla V100-SXM2-16GB", 8, 4, 100, 40.0, "UNKNOWN"),
+        ("NVIDIA B300 SXM6 AC", 8, 8, 800, 710.0, "PASS"),
+        ("NVIDIA B300 SXM6 AC", 8, 8, 800, 400.0, "FAIL"),
+        ("NVIDIA H200", 8, 16, 200, 380.0, "PASS"),
+        ("NVIDIA H200", 8, 16, 200, 300.0, "UNKNOWN"),
     ],
 )
 def test_no_floor_is_above_what_the_gpus_can_use(gpu: str, gpus: int, nics: int, gbps: int, value: float, wanted: str) -> None:
