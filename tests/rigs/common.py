@@ -74,11 +74,16 @@ def need_packages(packages: dict[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: pathlib.Path) -> t.Iterator[None]:
-    """One up or down at a time per rig."""
+def locked(path: pathlib.Path, holder: str = "") -> t.Iterator[None]:
+    """Hold the lock of a rig, so that one process at a time changes it. `holder` says in words for whom a person waits, if anybody."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="ascii") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if holder:
+                print(f"waiting for {holder}", file=sys.stderr, flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 

@@ -26,5 +26,10 @@ if [ -z "$python" ]; then
     python=$(find_python)
     [ -n "$python" ] || { echo "python3 of this system is $(python3 --version); expected 3.11 to 3.13; set PYTHON" >&2; exit 1; }
 fi
+echo "setting up $dir with $("$python" --version) and the packages of requirements-dev.txt: one to three minutes"
 if ! { [ -x "$dir/bin/python" ] && usable "$dir/bin/python"; }; then "$python" -m venv --clear "$dir"; fi
-"$dir/bin/python" -m pip install -q --disable-pip-version-check -r requirements-dev.txt
+# Of what pip prints, a line for each package that it fetches, and its last words where it fails.
+"$dir/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r requirements-dev.txt 2>&1 |
+    awk '/^Collecting/ { print "  fetching " $2; next } /^Installing collected/ { print "  installing them"; next } /^(ERROR|error|WARNING)/ { print }
+        { fflush() }'
+echo "$dir is ready"

@@ -61,22 +61,18 @@ def optional() -> pathlib.Path:
 def _built(what: str, modules: pathlib.Path, programs: Programs, manifests: Programs) -> pathlib.Path:
     """What an interrupted build made is kept."""
     target = common.CACHE / "kubernetes" / f"{what}-{_version(modules, programs, manifests)}"
-    with common.locked(target.with_name("lock")):
+    with common.locked(target.with_name("lock"), f"another process, which builds the {what} of the Kubernetes rig"):
         target.mkdir(exist_ok=True)
-        missing = [name for name in programs if not (target / name).exists()]
-        folders = [folder for folder in manifests if not (target / "manifests" / folder).exists()]
+        missing, folders = golang.missing(target, programs), golang.missing(target / "manifests", manifests)
         if not missing and not folders:
             return target
         go = golang.go()
         for number, name in enumerate(missing, 1):
-            print(f"building {name}, {number} of {len(missing)}", file=sys.stderr)
             folder, package = programs[name]
-            new = target / f".{name}.new"
-            common.run(
-                "nice", go, "build", *FLAGS, "-ldflags", _linker_flags(folder), "-o", new, package,
-                cwd=modules / folder, env=golang.environment(),
+            golang.build(
+                f"{name}, {number} of {len(missing)}", *FLAGS, "-ldflags", _linker_flags(folder),
+                package=package, into=target / name, cwd=modules / folder,
             )  # fmt: skip
-            new.rename(target / name)
         for folder in folders:
             module, pattern = manifests[folder]
             common.run(go, "mod", "download", module, cwd=modules / folder, env=golang.environment())

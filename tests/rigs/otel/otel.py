@@ -27,12 +27,9 @@ def program() -> pathlib.Path:
     for path in sorted(MODULE.iterdir()):
         digest.update(f"{path.name}\n".encode() + path.read_bytes())
     target = common.CACHE / "otel" / f"collector-{digest.hexdigest()[:16]}"
-    with common.locked(target.with_name("lock")):
+    with common.locked(target.with_name("lock"), "another process, which builds the OpenTelemetry collector"):
         if not target.exists():
-            print("building the OpenTelemetry collector", file=sys.stderr)
-            new = target.with_name(f".{target.name}.new")
-            common.run("nice", golang.go(), "build", *FLAGS, "-o", new, ".", cwd=MODULE, env=golang.environment())
-            new.rename(target)
+            golang.build("the OpenTelemetry collector", *FLAGS, package=".", into=target, cwd=MODULE)
     return target
 
 
