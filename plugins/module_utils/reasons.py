@@ -150,6 +150,7 @@ VERDICTS = {
     "below_warn": "the value is below the passing band",
     "below_neighbours": "the value is far below that of identical neighbours",
     "below_siblings": "the GPU is slower than its siblings in the node",
+    "sweep_dip": "some sizes of a sweep are far below what its other sizes, or identical nodes, give",
     "no_number": "the check has no number, and does not say that it needs none or is expected to have one",
     "own_test": "a team's own test says by its exit status that it failed",
     "case_failed": "what a case asserts does not hold",

@@ -171,6 +171,26 @@ def test_planted_faults_on_both_planes_and_only_those_are_found(healthy: Mixed) 
     healthy.nothing_left()
 
 
+# What each playbook of the README needs besides a run, over machines and a cluster together.
+PLAYBOOKS: dict[str, list[str]] = {
+    "judge": [], "verify": [], "restore": [], "status": [], "cleanup": [], "compare": [], "baseline": [],
+    "history": ["-e", "node=lab/kube-01"],
+}  # fmt: skip
+
+
+def test_every_playbook_of_the_readme_runs_over_a_mixed_inventory(healthy: Mixed) -> None:
+    lab = {"lab": healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]})}
+    about: dict[str, t.Any] = {"acceptance_results_dir": str(healthy.folder / "readme"), "acceptance_history": True}
+    for _twice in range(2):  # the second is what the first is compared with
+        measured = healthy.run(lab, "--tags", "stack,nccl_node", "-e", json.dumps(about))
+        assert measured.status == 0, measured.output[-3000:]
+    about["run_id"] = max(path.parent.name for path in (healthy.folder / "readme").glob("*/plan.json"))
+    for name, more in PLAYBOOKS.items():
+        done = healthy.run(lab, "-e", json.dumps(about), *more, playbook=f"playbooks/{name}.yml")
+        assert done.status == 0 and "UNREACHABLE" not in done.output and "failed=1" not in done.output, (name, done.output[-3000:])
+    healthy.nothing_left()
+
+
 def test_all_stages_on_nodes_with_containers(healthy: Mixed) -> None:
     done = healthy.run({"lab": healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]})}, hosts=False)
     assert not bad(done), [m for m in done.journal if m["outcome"] != "measured"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import itertools
 import json
 import typing as t
 
@@ -28,6 +29,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
     nodes,
     others,
     past,
+    sweeps,
     waiving,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
@@ -209,7 +211,7 @@ class _Court:
             for key, record in self.deciding.items():
                 opinion, chosen[key] = self.alone.own(key, record)
                 opinions[key] = [opinion]
-            for key, opinion in others.opinions(self.deciding, chosen, self.leaf):
+            for key, opinion in itertools.chain(others.opinions(self.deciding, chosen, self.leaf), sweeps.opinions(self.deciding)):
                 opinions[key].append(opinion)
             if self.before is not None and self.regression != "off":
                 self.told = self.before(self.deciding, others.numbers(self.deciding, chosen))

@@ -95,8 +95,9 @@ def left_over(client: Client) -> dict[str, list[Object]]:
 
 
 def janitor(client: Client, own_run: str = "", own_stage: str = "") -> list[str]:
-    """Remove what killed controllers and ended deadlines have left, and what this stage of our own run had before. What a run that
-    still lives holds is left alone. Returns what was done, in words."""
+    """Remove what killed controllers and ended deadlines have left, and what this stage of our own run launched before from the client's
+    inventory host. What a run that still lives holds is left alone, and so is what another inventory host of our own run launches in
+    this namespace. Return one sentence for each launch that was removed."""
     done = []
     launches: dict[str, list[Object]] = {}
     for items in left_over(client).values():
@@ -104,7 +105,8 @@ def janitor(client: Client, own_run: str = "", own_stage: str = "") -> list[str]
             launches.setdefault((item["metadata"]["labels"]).get(marks.LAUNCH, ""), []).append(item)
     for launch, items in launches.items():
         labels = items[0]["metadata"]["labels"]
-        own = own_run and (labels.get(marks.RUN), labels.get(marks.STAGE)) == (own_run, own_stage)
+        same = own_run and (labels.get(marks.RUN), labels.get(marks.STAGE)) == (own_run, own_stage)
+        own = same and marks.launched_by(items[0], client.name)
         marked = [item for item in items if marks.EXPIRES in (item["metadata"].get("annotations") or {})]
         if own or not marked or all(marks.abandoned(item) for item in marked):
             selector = f"{marks.OURS},{marks.LAUNCH}={launch}" if launch else f"{marks.OURS},!{marks.LAUNCH}"

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 MANAGER = "gpufleet-acceptance"
 DOMAIN = "gpufleet.acceptance"
 RUN, STAGE, LAUNCH = f"{DOMAIN}/run-id", f"{DOMAIN}/stage", f"{DOMAIN}/launch"
-EXPIRES, CONTROLLER = f"{DOMAIN}/expires-at", f"{DOMAIN}/controller"
+EXPIRES, CONTROLLER, HOST = f"{DOMAIN}/expires-at", f"{DOMAIN}/controller", f"{DOMAIN}/inventory-host"
 OURS = f"app.kubernetes.io/managed-by={MANAGER}"
 # What our container is called, in a pod that does not say in this annotation that it goes by another name.
 CONTAINER, CALLED = "probe", f"{DOMAIN}/container"
@@ -29,6 +29,11 @@ GRACE_S = 300
 def container(pod: Object) -> str:
     """What our container is called in this pod."""
     return str(((pod.get("metadata") or {}).get("annotations") or {}).get(CALLED) or CONTAINER)
+
+
+def launched_by(item: Object, host: str) -> bool:
+    """Return True if this inventory host launched an object of ours, or if the object does not say who did: older versions did not."""
+    return (item["metadata"].get("annotations") or {}).get(HOST) in (None, "", host)
 
 
 def abandoned(item: Object, now: float | None = None) -> bool:

@@ -110,7 +110,7 @@ class Group:
         self.raw = raw
         # The guardian in the pod ends the probe, then writes; our own patience is longer, the cluster's is the longest.
         self.run_s = timeout + 90.0
-        self.launch = objects.Launch(run_id, stage, client.namespace, 2 * settings.start_timeout + self.run_s + 60.0)
+        self.launch = objects.Launch(run_id, stage, client.namespace, 2 * settings.start_timeout + self.run_s + 60.0, client.name)
         self.path = cleanup.path("/api/v1", client.namespace, "pods")
         self.following = self._follower()
         self.pods: dict[str, Seat] = {}

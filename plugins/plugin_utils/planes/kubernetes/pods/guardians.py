@@ -66,7 +66,7 @@ class Guardians:
     ) -> None:
         self.client = client
         self.pods = pods_of(pods)
-        self.launch = objects.Launch(run_id, stage, client.namespace, 0.0)
+        self.launch = objects.Launch(run_id, stage, client.namespace, 0.0, client.name)
         self.archive = archive
         self.governor = governor
         self.state_dir = posixpath.normpath(state_dir or DEFAULT_STATE_DIR)

@@ -52,16 +52,17 @@ class Launch:
     """Names and labels of one stage of one run on one cluster.
 
     `deadline_s`: by when everything of it must be over; pods end by themselves then, and janitors may take what is left, `stays_s`
-    later where somebody may still come for it.
+    later where somebody may still come for it. `host`: the inventory host that launches it; two of them may share a namespace.
     """
 
-    def __init__(self, run_id: str, stage: str, namespace: str, deadline_s: float) -> None:
+    def __init__(self, run_id: str, stage: str, namespace: str, deadline_s: float, host: str = "") -> None:
         self.stays_s = 0.0
         # Who comes for it, where that is not the process that drives the run.
         self.holder = ""
         self.run_id = run_id
         self.stage = stage
         self.namespace = namespace
+        self.host = host
         self.deadline_s = deadline_s
         self.secret = secrets.token_hex(16)
         # A stage may be launched again in the same run while what it had before is still being deleted.
@@ -87,6 +88,7 @@ class Launch:
             **{str(k): str(v) for k, v in settings.annotations.items()},
             marks.EXPIRES: str(int(time.time() + self.deadline_s + marks.GRACE_S + self.stays_s)),
             marks.CONTROLLER: self.holder or driver.of(),
+            marks.HOST: self.host,
         }
         found: Object = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
         if self.owner:

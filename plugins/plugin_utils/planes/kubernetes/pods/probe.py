@@ -84,7 +84,7 @@ class NodeProbe:
         self.raw = raw
         # The guardian in the pod ends the probe, then writes; our own patience is longer, the cluster's is the longest.
         self.run_s = timeout + 90.0
-        self.launch = objects.Launch(run_id, stage, client.namespace, settings.start_timeout + self.run_s + 60.0)
+        self.launch = objects.Launch(run_id, stage, client.namespace, settings.start_timeout + self.run_s + 60.0, client.name)
         self.pods = cleanup.path("/api/v1", client.namespace, "pods")
         self.following = self._follower()
         # Pods that stay when they have answered, and those that are left for a person: {pod: node}.

@@ -97,7 +97,7 @@ class SharingCluster:
         self.system = system
         self.options = options
         self.namespace = client.namespace
-        self.launch = objects.Launch(run_id, stage, client.namespace, options.deadline_s)
+        self.launch = objects.Launch(run_id, stage, client.namespace, options.deadline_s, client.name)
         self.jobs: set[str] = set()
         self.cordoned: set[str] = set()
         self.clock: clocks.Offset | None = None

@@ -9,9 +9,11 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
+RUN = "20260101T000000Z-0a1b2c"
 PODS = (("/api/v1", "pods"),)
 LATE = KubeError("cluster_unreachable", "lab: DELETE pods: status 504: the request did not complete within the allotted duration", 504)
 SILENT = KubeError("cluster_unreachable", "lab: https://192.0.2.1 does not answer: no answer in time")
@@ -55,3 +57,37 @@ def test_a_server_that_is_down_is_asked_once() -> None:
     with pytest.raises(KubeError):
         cleanup.remove(t.cast("t.Any", down), "a=b", PODS)
     assert down.asked == 1
+
+
+class Holding:
+    """A namespace with one launch, made by an inventory host for a run whose controller is this process."""
+
+    namespace = "lab"
+
+    def __init__(self, name: str, launched_by: str | None) -> None:
+        self.name = name
+        self.deleted: list[str] = []
+        annotations = {marks.EXPIRES: str(1 << 40), marks.CONTROLLER: driver.of()}
+        if launched_by is not None:
+            annotations[marks.HOST] = launched_by
+        labels = {marks.RUN: RUN, marks.STAGE: "hccl", marks.LAUNCH: "gpufleet-launch"}
+        self.pod = {"metadata": {"name": "pod-0", "labels": labels, "annotations": annotations}}
+
+    def pages(self, path: str, **_query: t.Any) -> t.Iterator[dict[str, t.Any]]:
+        yield {"items": [self.pod] if path.endswith("/pods") and not self.deleted else []}
+
+    def get(self, path: str, **_query: t.Any) -> dict[str, t.Any]:
+        return next(self.pages(path)) if "/namespaces/" in path else {"items": []}
+
+    def delete(self, path: str, **_query: t.Any) -> None:
+        self.deleted.append(path)
+
+
+@pytest.mark.parametrize(("launched_by", "removed"), [("poola", True), ("poolb", False), (None, True)])
+def test_a_stage_removes_what_its_own_inventory_host_launched_before_and_nothing_of_another(
+    monkeypatch: pytest.MonkeyPatch, launched_by: str | None, removed: bool
+) -> None:
+    monkeypatch.setattr(cleanup.leases, "abandoned", lambda _client: [])
+    holding = Holding("poola", launched_by)
+    said = cleanup.janitor(t.cast("t.Any", holding), RUN, "hccl")
+    assert bool(holding.deleted) is bool(said) is removed
