@@ -218,7 +218,7 @@ def _read_text(text: str, result: Parsed) -> str | None:
     if "\n#, cycles\n" in text:
         raise _Bad("bad_output", "the latencies are in cycles (-C), not in microseconds")
     _heading(title, fields, test)
-    _addresses(title, above, test)
+    _addresses(title, above, fields, test)
     _direction(text, fields, test)
     names: list[str] = []
     unit = ""
@@ -262,8 +262,10 @@ def _heading(title: t.Any, fields: dict[str, str], test: dict[str, t.Any]) -> No
         raise _Bad("bad_output", f"the heading is that of another test: {title.group(0).strip()} has no `{strange}`")
 
 
-def _addresses(title: t.Any, above: str, test: dict[str, t.Any]) -> None:
-    """Raises _Bad where the addresses are those of another test: a line for each QP of each side, a key where memory is named."""
+def _addresses(title: t.Any, above: str, fields: dict[str, str], test: dict[str, t.Any]) -> None:
+    """Raise _Bad if the addresses are those of another test. Expected is one line for each QP of each side, with RKey and VAddr if the
+    test reads or writes memory of the other side. With rdma_cm (-R, -z) perftest may print these lines bare, since keys are exchanged
+    otherwise."""
     lines = {side: [m.group(0) for m in _ADDRESS.finditer(above) if m.group(1) == side] for side in ("local", "remote")}
     if not lines["local"] or test["connection"] == "RawEth":
         return
@@ -271,8 +273,12 @@ def _addresses(title: t.Any, above: str, test: dict[str, t.Any]) -> None:
         told = f"{len(lines['local'])} local and {len(lines['remote'])} remote addresses"
         raise _Bad("bad_output", f"{told} stand under a heading of {test['qps']} QPs")
     keyed = test["op"] == "read" or (test["op"] == "write" and "_imm" not in title.group(0))
+    allowed = [(keyed, test["op"] == "read")]
+    if fields.get("rdma_cm QPs") == "ON" or fields.get("Data ex. method") == "rdma_cm":
+        allowed.append((False, False))
+    forms = {("RKey" in line, " OUT " in line) for line in lines["local"] + lines["remote"]}
     for line in lines["local"] + lines["remote"]:
-        if ("RKey" in line) is not keyed or (" OUT " in line) is not (test["op"] == "read"):
+        if len(forms) > 1 or forms.isdisjoint(allowed):
             raise _Bad("bad_output", f"the addresses are not those of a {title.group(0).strip()}: {line.strip()[:120]}")
 
 

@@ -67,6 +67,33 @@ def test_recordings(name: str) -> None:
     assert parse(text.expandtabs(), rc) == found  # copied from a terminal
 
 
+OPTIONS = sorted(path.name for path in (HERE / "options").glob("*.txt"))
+# Options that the recorded version or soft-RoCE refuses: -T and dual port without their hardware, -e of a write, XRC, -R of a read latency.
+REFUSED = ("ib_send_bw_xrc", "ib_write_bw_T", "ib_write_bw_e", "ib_write_bw_dual", "ib_read_lat_R")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_that_change_the_heading_are_read(name: str) -> None:
+    """-R and -z (rdma_cm), which print addresses without keys, -q, -b, -I, -l, -T, UC, UD, SRQ and a link-local GID: real runs, both sides."""
+    text, rc = recording(f"options/{name}")
+    found = parse(text, rc)
+    if name.startswith(tuple(f"{stem}." for stem in REFUSED)):
+        assert found["outcome"] == "error" and found["reason_code"] in reasons.ALL
+        return
+    assert (found["outcome"], found["reason"]) == ("measured", None)
+    assert found["tool"] == "_".join(name.split(".")[0].split("_")[:3]) and len(found["rows"]) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [("rdma_cm QPs\t : ON", "rdma_cm QPs\t : OFF"), (" local address: LID 0000 QPN", " local address: LID 0000 OUT 0x10 QPN")]
+)
+def test_bare_addresses_are_those_of_rdma_cm_and_all_of_one_form(change: tuple[str, str]) -> None:
+    text, rc = recording("options/ib_write_bw_R.client.txt")
+    text = text.replace("Data ex. method : rdma_cm", "Data ex. method : Ethernet") if "OFF" in change[1] else text
+    changed = text.replace(*change)
+    assert changed != text and "the addresses are not those of a RDMA_Write BW Test" in str(parse(changed, rc)["reason"])
+
+
 @pytest.mark.parametrize("name", sorted(p.name for p in HERE.glob("ib_*.json") if p.stat().st_size))
 def test_json_has_the_numbers_of_the_text(name: str) -> None:
     """Recordings of before 24.01, when it was no JSON yet. The unit is proved by the message rate."""
