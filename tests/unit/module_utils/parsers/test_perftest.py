@@ -81,7 +81,7 @@ def test_options_that_change_the_heading_are_read(name: str) -> None:
         assert found["outcome"] == "error" and found["reason_code"] in reasons.ALL
         return
     assert (found["outcome"], found["reason"]) == ("measured", None)
-    assert found["tool"] == "_".join(name.split(".")[0].split("_")[:3]) and len(found["rows"]) == 1
+    assert found["tool"] == "_".join(name.split(".", maxsplit=1)[0].split("_")[:3]) and len(found["rows"]) == 1
 
 
 @pytest.mark.parametrize(
