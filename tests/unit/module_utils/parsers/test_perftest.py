@@ -74,7 +74,7 @@ REFUSED = ("ib_send_bw_xrc", "ib_write_bw_T", "ib_write_bw_e", "ib_write_bw_dual
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_that_change_the_heading_are_read(name: str) -> None:
-    """-R and -z (rdma_cm), which print addresses without keys, -q, -b, -I, -l, -T, UC, UD, SRQ and a link-local GID: real runs, both sides."""
+    """Real runs of both sides: -R and -z (rdma_cm: addresses without keys), -q, -b, -I, -l, -T, UC, UD, SRQ, a link-local GID."""
     text, rc = recording(f"options/{name}")
     found = parse(text, rc)
     if name.startswith(tuple(f"{stem}." for stem in REFUSED)):
