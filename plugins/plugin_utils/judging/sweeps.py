@@ -72,7 +72,7 @@ def dips(sweep: t.Mapping[int, float]) -> list[int]:
     """Return the sizes of a sweep, {bytes: busbw} in order of size, that are far below what its smaller or its larger sizes give."""
     quickest: dict[int, float] = {}  # by size, the least time of any larger one (in units of the sweep)
     least = float("inf")
-    for size in reversed(sweep):
+    for size in reversed(list(sweep)):
         quickest[size] = least
         if sweep[size] > 0:
             least = min(least, size / sweep[size])
