@@ -131,7 +131,7 @@ def _output(node: Node, *argv: str) -> str | None:
     result = node.run(list(argv), timeout=15)
     if result.ok:
         return result.out.strip()
-    why = "no answer in 15 s" if result.timed_out else " ".join((result.err or result.out).split())[:100]
+    why = f"no answer in {result.ended_after(15)}" if result.timed_out else " ".join((result.err or result.out).split())[:100]
     return f"unreadable: {why or f'status {result.rc}'}"
 
 
@@ -241,7 +241,7 @@ def _python(node: Node, params: dict[str, t.Any]) -> Facts:
         python, packages, urls = said["python"], said["packages"], said.get("urls") or {}
         have = dict(str(entry).split("==", 1) for entry in packages if "==" in str(entry))
     except (ValueError, StopIteration, KeyError, TypeError):
-        why = "no answer in 60 s" if result.timed_out else result.missing or " ".join(result.err.split())[-100:]
+        why = f"no answer in {result.ended_after(60)}" if result.timed_out else result.missing or " ".join(result.err.split())[-100:]
         return {"python": f"unreadable: {argv[0]}: {why}"}
     facts: Facts = {}
     for name in params["packages"]:

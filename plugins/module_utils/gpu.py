@@ -51,13 +51,24 @@ def _snapshot(node: Node, program: str) -> dict[str, t.Any]:
         return other.snapshot()
     both = [first.snapshot(), other.snapshot()]
     there = [seen for seen in both if seen["gpus"] or seen["reason_code"] == "gpu_lost"]
+    if len(there) == 2 and not any(seen["gpus"] for seen in there):
+        reason = (
+            f"neither {first.program} nor {other.program} shows an accelerator of the node: {there[0]['reason']}; {there[1]['reason']}; "
+            "if the node has one kind only, set acceptance_nvidia_smi or acceptance_npu_smi of the other kind to an empty text"
+        )
+        return {**both[0], "outcome": "error", "reason_code": "gpu_lost", "reason": reason}
     if len(there) == 2:
         reason = (
-            f"the node has accelerators of two kinds, {' and '.join(model(seen) for seen in there)}: a node is accepted with one; "
-            "where one of them is not meant, set acceptance_nvidia_smi or acceptance_npu_smi to an empty text"
+            f"the node has accelerators of two kinds, {' and '.join(map(_kind, there))}: a node is accepted with one; "
+            "if one of them is not meant, set acceptance_nvidia_smi or acceptance_npu_smi to an empty text"
         )
         return {**both[0], "outcome": "error", "reason_code": "unsupported", "reason": reason, "gpus": []}
     return there[0] if there else both[0]
+
+
+def _kind(seen: dict[str, t.Any]) -> str:
+    """Return the model of the accelerators in a snapshot; if it shows none, their kind and why."""
+    return model(seen) if seen["gpus"] else f"{WORDS[seen['kind']]} that cannot be seen ({seen['reason']})"
 
 
 def refusal(

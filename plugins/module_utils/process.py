@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import math
 import os
 import selectors
 import signal
@@ -28,7 +29,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class Result:
     """How a child ended: `rc` (negative: the signal), `out`, `err` (text), `timed_out`, `missing` (could not be
-    started: not found, or not executable), `dropped` (bytes of output beyond the limit), `duration_s`."""
+    started: not found, or not executable), `timeout_s` (the seconds that it had),
+    `dropped` (bytes of output beyond the limit), `duration_s`."""
 
     def __init__(self, argv: list[str]) -> None:
         self.argv = argv
@@ -36,6 +38,8 @@ class Result:
         self.out = ""
         self.err = ""
         self.timed_out = False
+        # The seconds that it was given.
+        self.timeout_s = math.inf
         self.missing: str | None = None
         self.dropped = 0
         self.started_at = time.time()
@@ -50,6 +54,16 @@ class Result:
     def too_much(self) -> str | None:
         """What to say where its output does not say what it should, and was not read to its end."""
         return too_much(self.out, self.err, self.dropped, OUTPUT_LIMIT) if self.dropped else None
+
+    def ended_after(self, wanted_s: float) -> str:
+        """Return how long a tool had that was ended, in words. `wanted_s` is its own limit: a probe near its deadline gives less."""
+        if not self.cut_short(wanted_s):
+            return f"{wanted_s:.0f} s"
+        return f"{max(0.0, self.timeout_s):.1f} s, all that was left until the deadline of its stage (its variable NAME_timeout)"
+
+    def cut_short(self, wanted_s: float) -> bool:
+        """Return True if a tool was ended before its own limit of `wanted_s` seconds, by the deadline of the probe."""
+        return self.timed_out and self.timeout_s < wanted_s
 
     @property
     def ok(self) -> bool:
@@ -173,6 +187,7 @@ def run(
     `out`. `on_start` gets the pid, to record it. Never raises for what the child does.
     """
     result = Result(list(argv))
+    result.timeout_s = timeout
     begin = time.monotonic()
     try:
         child = spawn(

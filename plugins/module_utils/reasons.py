@@ -68,6 +68,7 @@ ERRORS = {
     "module_failed": "the module could not run on the node",
     "name_resolution": "a name does not resolve on a node",
     "namespace_gone": "the namespace is absent or being deleted",
+    "no_address": "the address of a node that other nodes of its group need is not known",
     "no_cpufreq": "the machine has no CPU frequency control",
     "no_expectation": "no expectation is known for this hardware",
     "no_gid": "no GID of the wanted network and kind",

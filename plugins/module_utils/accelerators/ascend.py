@@ -20,6 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import
 
 # The first question after boot starts the driver's management.
 QUERY_TIMEOUT_S = 60.0
+# A tool that had less time says nothing of the devices: loading the driver alone may take seconds on a machine without persistence.
+ANSWER_S = 30.0
 # What an idle NPU has in use of its own HBM is some 3.4 GiB of 64 (910B and A3, drivers 23 to 25).
 IDLE_MIB = 8192
 INTERVAL_S = 1
@@ -45,8 +47,11 @@ class Ascend(base.Accelerator):
             code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
             reason = f"{self.program}: {result.missing}; install the Ascend driver, or set acceptance_npu_smi"
             return {**seen, "reason_code": code, "reason": reason}
+        if result.cut_short(ANSWER_S):
+            reason = f"{self.program} was ended before it answered: it had {result.ended_after(QUERY_TIMEOUT_S)}"
+            return {**seen, "outcome": "error", "reason_code": "timeout", "reason": reason}
         if result.timed_out:
-            reason = f"{self.program} did not answer in {QUERY_TIMEOUT_S:.0f} s: an NPU or its driver hangs, see dmesg"
+            reason = f"{self.program} did not answer in {result.ended_after(QUERY_TIMEOUT_S)}: an NPU or its driver hangs, see dmesg"
             return {**seen, "outcome": "error", "reason_code": "gpu_lost", "reason": reason}
         if result.rc and read["reason_code"] in (None, "bad_output", "incomplete_output"):
             words = " ".join((result.err or result.out[:1000]).split())[:200]

@@ -20,6 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import
 
 # The first query after boot without persistence mode initialises every GPU, some 2 s each.
 QUERY_TIMEOUT_S = 60.0
+# A tool that had less time says nothing of the devices: loading the driver alone may take seconds on a machine without persistence.
+ANSWER_S = 30.0
 # What the sampler asks for. The last is the older name of its field; drivers of both generations answer to it.
 SAMPLED = (
     "uuid", "clocks.sm", "power.draw", "temperature.gpu", "clocks_throttle_reasons.active",
@@ -187,8 +189,10 @@ def _snapshot(run: Run, program: str) -> dict[str, t.Any]:
     if result.missing:
         code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
         return _error(code, f"{program}: {result.missing}; install the NVIDIA driver, or set acceptance_nvidia_smi")
+    if result.cut_short(ANSWER_S):
+        return _error("timeout", f"{program} was ended before it answered: it had {result.ended_after(QUERY_TIMEOUT_S)}")
     if result.timed_out:
-        reason = f"{program} did not answer in {QUERY_TIMEOUT_S:.0f} s: a GPU or its driver hangs, see dmesg"
+        reason = f"{program} did not answer in {result.ended_after(QUERY_TIMEOUT_S)}: a GPU or its driver hangs, see dmesg"
         return _error("gpu_lost", reason)
     seen = nvidia_smi.parse_xml(result.out)
     if seen["outcome"] == "measured" and result.rc:

@@ -113,7 +113,7 @@ def _problem(
     if result.missing:
         return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set gemm_python"
     if result.timed_out:
-        return "timeout", "timeout", f"the matrix products did not end within {params['test_timeout']:.0f} s"
+        return "timeout", "timeout", f"the matrix products did not end within {result.ended_after(params['test_timeout'])}"
     for record in mine:
         if record["kind"] == "unsupported":
             return "error", "unsupported", str(record.get("reason"))

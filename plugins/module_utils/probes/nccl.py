@@ -109,7 +109,7 @@ def _measure(
         reason = f"{binary}: {result.missing}; install nccl-tests or set nccl_node_binary_dir"
         return observation.failed(op, code, reason, **common), window.after
     if result.timed_out:
-        reason = f"{os.path.basename(binary)} did not end within {params['test_timeout']:.0f} s and was ended"
+        reason = f"{os.path.basename(binary)} did not end within {result.ended_after(params['test_timeout'])} and was ended"
         return observation.failed(op, "timeout", reason, "timeout", **common), window.after
     read = nccl_tests.parse(result.out, rc=result.rc or 0, expect_ranks=count, expect_max_bytes=max_bytes)
     common["tool_version"] = read.get("tool_version")

@@ -220,7 +220,7 @@ def _cuda(
         return observation.failed("cuda", *problem, **fields)
     if result.timed_out:
         step = "importing torch" if said else f"initialising {start.runtime}"
-        reason = f"{step} in {argv[0]} did not end within {START_TIMEOUT_S:.0f} s"
+        reason = f"{step} in {argv[0]} did not end within {result.ended_after(START_TIMEOUT_S)}"
         return observation.failed("cuda", start.code, reason, "timeout", **fields)
     if result.rc != 0 or not said:
         words = " ".join((result.err or result.out).split())[-200:]

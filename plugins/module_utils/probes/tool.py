@@ -40,7 +40,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
             yield observation.failed(check, code, f"{argv[0]}: {result.missing}", **common)
         elif result.timed_out:
-            reason = f"{argv[0]} did not end within {params['test_timeout']:.0f} s and was ended"
+            reason = f"{argv[0]} did not end within {result.ended_after(params['test_timeout'])} and was ended"
             yield observation.failed(check, "timeout", reason, "timeout", **common)
         elif result.rc != 0:
             reason = f"{argv[0]} ended with status {result.rc}: {_last_words(result)}"

@@ -200,7 +200,7 @@ class Said:
         if result.missing:
             return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set train_python"
         if result.timed_out:
-            return "timeout", "timeout", f"the training did not end within {timeout:.0f} s"
+            return "timeout", "timeout", f"the training did not end within {result.ended_after(timeout)}"
         if result.rc != 0:
             words = " ".join((result.err.split() or self.rest)[-40:])
             return "error", "tool_failed", f"the workload ended with status {result.rc}: {words}"

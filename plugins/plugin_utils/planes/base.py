@@ -63,6 +63,10 @@ class Plane:
         the nodes behind one host."""
         return ""
 
+    def problem(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> str | None:
+        """Return what is wrong with the settings of a host for these stages, None if nothing is. Nothing is asked of the host."""
+        return None
+
     def foreign(self, names: t.Iterable[str]) -> list[str]:
         """Which of some variables belong to another plane and say nothing on this one."""
         return []

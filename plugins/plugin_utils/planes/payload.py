@@ -20,6 +20,7 @@ import importlib.util
 import io
 import json
 import marshal
+import math
 import pathlib
 import types
 import typing as t
@@ -141,6 +142,7 @@ def looking(args: dict[str, t.Any]) -> dict[str, t.Any]:
     validated = ArgumentSpecValidator(runner.COMMON).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
         raise ValueError("; ".join(validated.error_messages))
+    _check_timeouts(validated.validated_parameters)
     return {"probe": "", "params": validated.validated_parameters}
 
 
@@ -150,12 +152,21 @@ def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any], own: st
     validated = ArgumentSpecValidator(spec).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
         raise ValueError("; ".join(validated.error_messages))
+    _check_timeouts(validated.validated_parameters)
     found: dict[str, t.Any] = {"probe": door(module).PROBE, "params": validated.validated_parameters}
     if own:
         found.update(probe=pathlib.Path(own).stem, source=_source(own))
     elif not found["probe"]:
         raise ValueError(f"module {module} does the work of a stage's own probe, and the description of this stage names none")
     return found
+
+
+def _check_timeouts(params: dict[str, t.Any]) -> None:
+    """ValueError names a deadline that ends a tool at once, or never. Those of variables were checked in the plan, those of tasks were
+    not."""
+    for name, value in params.items():
+        if name.endswith("timeout") and isinstance(value, (int, float)) and not 0 < value < math.inf:
+            raise ValueError(f"{name}: found {value:g}, expected more than 0 seconds")
 
 
 @functools.lru_cache(maxsize=16)

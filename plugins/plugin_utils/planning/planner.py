@@ -21,7 +21,7 @@ from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import kept, reserved
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import foreseeable, kept, ranges, reserved
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import (
     COMMON,
     COMMON_ROLE,
@@ -147,7 +147,8 @@ class Planner:
                 raise PlanError(f"{host}: {misspelt(unknown[0], role)}")
             settled.update(values)
             settled.update(validated.validated_parameters)
-            problem = role.stage.problem(settled)
+            shipped = role.name == COMMON or role.name in registry.shipped()
+            problem = ranges.problem(role.options, settled, str(role.entry["role"]), shipped) or role.stage.problem(settled)
             if problem:
                 raise PlanError(f"{host}: {problem}")
             # A list of one may be written without brackets; its checks are made of the list.
@@ -172,11 +173,15 @@ class Planner:
         return nodes or [host]
 
     def template(self, host: str, value: t.Any) -> t.Any:
-        """A raw value of a host's variables, templated where it has templates at all."""
+        """Return the expectations in a host's variables, templated if they have templates."""
+        return self._of_host(host, "acceptance_expectations", value)
+
+    def _of_host(self, host: str, name: str, value: t.Any) -> t.Any:
+        """Return the value of the variable `name` of a host, templated if it has templates."""
         if "{{" not in repr(value) and "{%" not in repr(value):
             return value
         templar = Templar(loader=self.loader, variables=self.layers.variables(host))
-        return self._template(templar, host, "acceptance_expectations", value)
+        return self._template(templar, host, name, value)
 
     def _template(self, templar: t.Any, host: str, name: str, value: t.Any) -> t.Any:
         try:
@@ -190,6 +195,9 @@ class Planner:
         """The plan of a new run, its stages, and the settings of its hosts."""
         stages, skipped = self.stages(wanted)
         settings = self.settings(stages)
+        problem = foreseeable.problem(settings, [one.stage for one in stages], self.layers.variables, self._of_host)
+        if problem:
+            raise PlanError(problem)
         left_out = self.left_out()
         items: list[dict[str, t.Any]] = []
         samples: dict[str, t.Any] = {}

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import rails
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
@@ -26,6 +26,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 
 Record = t.Dict[str, t.Any]
+# Nodes named in one reason.
+NAMED = 8
+CORRECT = "correct the network, or set acceptance_fabric_address of the node"
 
 
 class Grouped(base.Stage):
@@ -149,31 +152,44 @@ class Grouped(base.Stage):
             head = item["target"]
             if item["subject"]["kind"] == "group" and head in settings and head not in told and not on_cluster(settings[head]):
                 members = {node: target_of[node] for node in item["subject"]["members"]}
-                told.update(self._of_group(item["subject"]["id"], head, members, settings, seen, run))
+                checks = [(one["check"], one["variant"]) for one in mine if one["subject"]["id"] == item["subject"]["id"]]
+                told.update(self._of_group(item["subject"]["id"], head, members, settings, seen, run, checks))
                 floors = self.floors(plan, head)
                 told[head].update({"floors": floors} if floors else {})
         return told
 
     def _of_group(
-        self, name: str, head: str, target_of: dict[str, str], settings: dict[str, Record], seen: dict[str, list[str]], run: Run
-    ) -> dict[str, Record]:
-        """What head and members of one group are told."""
+        self, name: str, head: str, target_of: dict[str, str], settings: dict[str, Record], seen: dict[str, list[str]], run: Run,
+        checks: list[tuple[str, str]],
+    ) -> dict[str, Record]:  # fmt: skip
+        """Return what head and members of one group are told, {target: options}. `checks` are those that are measured over the group.
+
+        A node whose address is not known is told its answer and runs no probe. If that leaves fewer than two nodes, or no head, every
+        node is: the members would wait for a head that cannot come.
+        """
         token = secrets.token_hex(16)
         wanted = settings[head]
         timeout, joining = wanted[f"{self.name}_timeout"], wanted[f"{self.name}_join_timeout"]
         private, public = _key(self.name) if wanted[f"{self.name}_ssh"] == "ephemeral" else ("", "")
         seats = []
+        unknown: dict[str, str] = {}
         for node, target in target_of.items():
             where, problem = address(settings.get(target, {}), seen.get(node, []))
+            if problem:
+                unknown[node] = problem
             lost = run.lost(target)
             problem = lost[1] if lost else problem
             seats.append({"name": node, "address": where, "local": target == head, "problem": problem})
+        usable = [seat for seat in seats if not seat["problem"]]
+        if unknown and (len(usable) < 2 or not any(seat["local"] for seat in usable)):
+            return _not_begun(name, head, target_of, unknown, checks)
         source = next(seat["address"] for seat in seats if seat["local"])
         key = {"public": public, "from": [source], "seconds": timeout + 120} if public and source else None
         # A member outlasts its head, however much later that one begins.
         told: dict[str, Record] = {target: {"token": token, "key": key, "timeout": timeout + joining} for target in target_of.values()}
         more = self.for_head(list(target_of), {node: settings.get(target, {}) for node, target in target_of.items()})
         told[head] = {"group": name, "token": token, "key": {"private": private} if private else None, "members": seats, **more}
+        told.update({target_of[node]: _answered([_member_without_address(node, why)]) for node, why in unknown.items()})
         return told
 
     def floors(self, plan: Record, target: str) -> list[Record]:
@@ -216,6 +232,31 @@ def _need_addresses(members: list[str], nodes: base.Nodes, settings: base.Settin
             raise RunError(f"{node}: set acceptance_fabric_address, or let the stage stack run too: it finds the addresses of nodes")
 
 
+def _not_begun(
+    name: str, head: str, target_of: dict[str, str], unknown: dict[str, str], checks: list[tuple[str, str]]
+) -> dict[str, Record]:
+    """Return what the targets of a group are told that cannot begin, because the addresses of some nodes are `unknown`, {node: why}."""
+    shown = "; ".join(f"{node}: {why}" for node, why in list(unknown.items())[:NAMED])
+    more = f"; and {len(unknown) - NAMED} more nodes" if len(unknown) > NAMED else ""
+    reason = f"group {name} was not begun: {shown}{more}"
+    about: dict[str, list[Record]] = {target: [] for target in target_of.values()}
+    subject = {"kind": "group", "id": name, "members": list(target_of)}
+    about[head] += [observation.failed(check, "no_address", reason, variant=variant, subject=subject) for check, variant in checks]
+    for node, target in target_of.items():
+        why = unknown.get(node)
+        about[target].append(_member_without_address(node, why) if why else observation.failed(MEMBER, "partner", reason))
+    return {target: _answered(found) for target, found in about.items()}
+
+
+def _member_without_address(node: str, why: str) -> Record:
+    return observation.failed(MEMBER, "no_address", f"{node}: {why}")
+
+
+def _answered(observations: list[Record]) -> Record:
+    """Return the options of a target whose answer is known without asking it."""
+    return {"answer": {"state": "done", "end": "done", "observations": observations}}
+
+
 def address(settings: Record, seen: list[str]) -> tuple[str, str | None]:
     """Where the other nodes of a group find a node, and what is wrong with it: as the inventory says, else its own address in
     `acceptance_fabric_network`, else that of its default route. Never ansible_host, which is the controller's way to it."""
@@ -224,11 +265,13 @@ def address(settings: Record, seen: list[str]) -> tuple[str, str | None]:
         return str(given), None
     network = settings.get("acceptance_fabric_network")
     if not seen:
-        return "", "its address between nodes is not known: the stage stack found none; set acceptance_fabric_address"
+        return "", "its address between nodes is not known: the stage stack found none; set acceptance_fabric_address of the node"
     if not network:
         return seen[0], None
     within = [one for one in seen if ipaddress.ip_address(one) in ipaddress.ip_network(network, strict=False)]
-    return (within[0], None) if within else ("", f"it has no address in acceptance_fabric_network {network}, only {', '.join(seen)}")
+    if within:
+        return within[0], None
+    return "", f"it has no address in acceptance_fabric_network {network}, only {', '.join(seen)}; {CORRECT}"
 
 
 def addresses(records: t.Iterable[Record]) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend, nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import npu_smi
@@ -120,6 +120,28 @@ def test_a_node_with_two_kinds_says_so(tmp_path: pathlib.Path) -> None:
     nodes.planted(tmp_path / "other", 8)
     seen = gpu.snapshot(node, str(tmp_path / "other/bin/nvidia-smi"))
     assert (seen["outcome"], seen["reason_code"], seen["gpus"]) == ("error", "unsupported", []) and "two kinds" in seen["reason"]
+
+
+def test_tools_that_were_ended_at_once_are_named_as_that(tmp_path: pathlib.Path) -> None:
+    """Of a node whose deadline has passed nobody knows which accelerators it has, let alone of two kinds."""
+    node = machine(tmp_path)
+    nodes.planted(tmp_path / "other", 8)
+    node.end = 0.0
+    seen = gpu.snapshot(node, str(tmp_path / "other/bin/nvidia-smi"))
+    assert (seen["outcome"], seen["reason_code"], seen["gpus"]) == ("error", "timeout", [])
+    assert "nvidia-smi was ended before it answered: it had 0.0 s, all that was left until the deadline" in seen["reason"]
+    assert "kinds" not in seen["reason"] and "mixed" not in seen["reason"]
+
+
+def test_two_tools_that_both_hang_are_both_named(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    node = machine(tmp_path)
+    nodes.planted(tmp_path / "other", 8)
+    for kind in (nvidia, ascend):
+        monkeypatch.setattr(kind, "QUERY_TIMEOUT_S", 0.0)
+        monkeypatch.setattr(kind, "ANSWER_S", 0.0)
+    seen = gpu.snapshot(node, str(tmp_path / "other/bin/nvidia-smi"))
+    assert (seen["outcome"], seen["reason_code"]) == ("error", "gpu_lost")
+    assert seen["reason"].startswith("neither ") and seen["reason"].count("did not answer in 0 s") == 2 and "mixed" not in seen["reason"]
 
 
 def test_a_tool_without_devices_is_no_kind(tmp_path: pathlib.Path) -> None:

@@ -45,6 +45,20 @@ class Kubernetes(base.Plane):
 
         return [f"{host}/{name}" for name in inventory.select(host, settings, entry)]
 
+    def problem(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+
+        # A manifest and a stage of a whole cluster name images of their own.
+        needs_image = any(stage.works not in (MANIFEST, CLUSTER) for stage in stages)
+        own = {} if needs_image else {f"{of_variables.PREFIX}image": "their own"}
+        try:
+            of_variables.pods({**settings, **own})
+            of_variables.connection(host, settings)
+        except client.KubeError as error:
+            return error.reason
+        return None
+
     def own_facts(self, settings: base.Record) -> t.Sequence[str]:
         return OF_A_POD if settings.get("acceptance_kube_host_root") else (*OF_A_POD, *OF_AN_IMAGE)
 

@@ -199,12 +199,51 @@ def test_stages_that_cannot_be_planned(site: Site, stages: t.Any, words: str) ->
         ({"disk_sample": {"count": 1, "percent": 5}}, "disk_sample: found "),
         ({"acceptance_kube_image": "x"}, "acceptance_kube_image says nothing on plane ssh"),
         ({"acceptance_plane": "slurm"}, "acceptance_plane"),
+        ({"acceptance_lock_wait": -1}, "gpu-01: acceptance_lock_wait: found -1, expected at least 0"),
+        ({"acceptance_fabric_network": "10.1.30.0/33"}, "gpu-01: acceptance_fabric_network: found '10.1.30.0/33', expected a network with"),
+        (
+            {"acceptance_fabric_network": "10.1.30.0/24", "acceptance_fabric_address": "10.2.0.1"},
+            "acceptance_fabric_network: no host has an address in 10.1.30.0/24; acceptance_fabric_address says gpu-01 10.2.0.1",
+        ),
+        ({"ansible_host": "192.0.2.1"}, "ansible_host: gpu-01 and gpu-02 are the same machine, 192.0.2.1; expected one name for each"),
+        ({"ansible_host": "gpu-{{ 3 }}.lab"}, "gpu-01 and gpu-02 are the same machine, gpu-3.lab"),
+        ({"acceptance_plane": "kubernetes"}, "gpu-01: acceptance_kube_image is not set; expected the image that has the tools under test"),
+        (
+            {"acceptance_plane": "kubernetes", "acceptance_kube_image": "x", "acceptance_kube_resources": {"limits": {"memroy": 1}}},
+            "gpu-01: acceptance_kube_resources: limits: found key 'memroy', expected cpu, memory, ephemeral-storage",
+        ),
     ],
 )
 def test_settings_that_cannot_be_planned_name_host_and_variable(site: Site, variables: dict[str, t.Any], words: str) -> None:
     with pytest.raises(site.of.interface.RunError) as refusal:
         build(site.planner(variables), DISK)
     assert words in str(refusal.value) and "Traceback" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        {"gpu-01": {"ansible_host": "192.0.2.1"}, "gpu-02": {"ansible_host": "192.0.2.1", "ansible_port": 2222}},
+        {"gpu-01": {"ansible_host": "192.0.2.1"}, "gpu-02": {"ansible_host": "192.0.2.1", "ansible_ssh_common_args": "-J jump"}},
+        {"gpu-01": {"ansible_connection": "local", "ansible_host": "x"}, "gpu-02": {"ansible_connection": "local", "ansible_host": "x"}},
+        {"gpu-01": {"ansible_host": "{{ inventory_hostname }}.lab"}, "gpu-02": {"ansible_host": "{{ inventory_hostname }}.lab"}},
+    ],
+)
+def test_machines_that_only_look_the_same_are_planned(site: Site, hosts: dict[str, t.Any]) -> None:
+    assert {subject for subject, *_check in listed(build(site.planner(hosts=hosts), DISK), "disk")} == set(hosts)
+
+
+def test_one_machine_by_its_own_name_and_by_another_is_refused(site: Site) -> None:
+    with pytest.raises(site.of.interface.RunError, match="gpu-01 and other are the same machine, GPU-01"):
+        build(site.planner(hosts={"gpu-01": {}, "other": {"ansible_host": "GPU-01"}}), DISK)
+
+
+def test_a_network_that_holds_some_host_is_planned(site: Site) -> None:
+    hosts = {"gpu-01": {"acceptance_fabric_address": "10.1.30.1"}, "gpu-02": {"acceptance_fabric_address": "10.2.0.2"}}
+    for network in ("10.1.30.0/24", "10.1.30.7/24"):
+        build(site.planner({"acceptance_fabric_network": network}, hosts), DISK)
+    build(site.planner({"acceptance_fabric_network": "10.9.0.0/16", "acceptance_fabric_address": "ib0.lab"}), DISK)
+    build(site.planner({"acceptance_fabric_network": "10.9.0.0/16"}), DISK)
 
 
 @pytest.mark.parametrize(

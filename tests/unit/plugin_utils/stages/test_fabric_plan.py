@@ -139,6 +139,31 @@ def test_addresses() -> None:
     assert "not known" in str(grouping.address({}, [])[1])
 
 
+@pytest.mark.parametrize("own", [(), ("gpu-02",), ("gpu-01", "gpu-03")], ids=["none", "one member", "head and a member"])
+def test_a_group_whose_nodes_have_no_address_fails_at_once(acting: Run, monkeypatch: pytest.MonkeyPatch, own: tuple[str, ...]) -> None:
+    """Nobody waits for a head that cannot come, and each node that is to blame is named with the cause."""
+    seen = {node: ["10.1.30.7"] if node in own else ["192.168.7.3"] for node in NODES}
+    monkeypatch.setattr(grouping, "addresses", lambda records: seen)
+    plan, todos = planned(acceptance_fabric_address="", acceptance_fabric_network="10.1.30.0/24", stack_drift={})
+    told = nccl_fabric.STAGE.work(acting, plan, todos)
+    said = {node: {o["check"]: o for o in args["answer"]["observations"]} for node, args in told.items() if "answer" in args}
+    cause = "it has no address in acceptance_fabric_network 10.1.30.0/24, only 192.168.7.3; correct the network"
+    for node in set(NODES) - set(own):
+        refused = said[node]["member"]
+        assert (refused["outcome"], refused["reason_code"]) == ("error", "no_address") and refused["reason"].startswith(f"{node}: {cause}")
+    if "gpu-01" in own:  # the head has an address, and one member: the group is measured without the others
+        assert set(said) == set(NODES) - set(own) and len(told["gpu-01"]["members"]) == len(NODES)
+        return
+    assert set(said) == set(NODES)
+    group = said["gpu-01"]["all_reduce"]
+    assert (group["reason_code"], group["subject"]["id"]) == ("no_address", "nccl_fabric") and f"gpu-01: {cause}" in group["reason"]
+    for node in own:
+        assert said[node]["member"]["reason_code"] == "partner" and "gpu-01: it has no address" in said[node]["member"]["reason"]
+    items = {(i["check"], i["variant"], i["subject"]["id"]): {**i, "attempt": 1} for i in plan["items"] if i["target"] == "gpu-01"}
+    completer = measurement.Completer(acting, "nccl_fabric", "gpu-01", "ssh", items, False)
+    assert {completer.complete(o)["reason_code"] for o in said["gpu-01"].values()} == {"no_address"}
+
+
 @pytest.fixture
 def acting(tmp_path: pathlib.Path) -> Run:
     run = Run(tmp_path, "20260101T000000Z-0a1b2c")

@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 import typing as t
 import urllib.parse
@@ -42,6 +43,11 @@ _TYPES: dict[str, Object] = {
 }
 # k8s.io/apimachinery/pkg/api/resource/quantity.go. The API names neither the field nor the value.
 _QUANTITY = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+|[numkKMGTPE]?i?)")
+# Resources of the API's own have no domain, all others have one (Kubernetes: Resource Management for Pods and Containers).
+_OF_THE_API = ("cpu", "memory", "ephemeral-storage")
+_RESOURCE = re.compile(
+    r"cpu|memory|ephemeral-storage|hugepages-[0-9]+[kKMGTPE]?i?|[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+)
 # Fields of acceptance_kube_pod_patch that are looked into: mappings, or lists of mappings.
 _PATCH_MAPPINGS = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "securityContext"), ("container", "securityContext"))
 _PATCH_LISTS = (("spec", "volumes"), ("spec", "initContainers"), ("container", "env"), ("container", "volumeMounts"))
@@ -132,7 +138,8 @@ def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
     if wrong:
         raise KubeError("bad_spec", f"acceptance_kube_image_pull_secrets: found {wrong[0]!r}, expected names of secrets")
     if not settings.image:
-        raise KubeError("bad_spec", "acceptance_kube_image is not set; expected the image that has the tools under test")
+        expected = "expected the image that has the tools under test: set it for the cluster in the inventory"
+        raise KubeError("bad_spec", f"acceptance_kube_image is not set; {expected}")
     if settings.launcher not in LAUNCHERS:
         raise KubeError("bad_spec", f"acceptance_kube_launcher: found {settings.launcher!r}, expected one of {', '.join(LAUNCHERS)}")
     results.check(settings.results)
@@ -183,7 +190,17 @@ def _check_shapes(settings: PodSettings) -> None:
         raise KubeError("bad_spec", f"acceptance_kube_metrics_port: found {settings.metrics_port}, expected a port like 8080, or 0")
     kinds = settings.resources
     if not set(kinds) <= {"requests", "limits"} or not all(isinstance(values, dict) for values in kinds.values()):
-        raise KubeError("bad_spec", f"acceptance_kube_resources: found {dict(kinds)!r}, expected {{requests: {{cpu: 8}}, limits: {{...}}}}")
+        expected = "expected {requests: {cpu: 8}, limits: {...}}, with these two keys only"
+        raise KubeError("bad_spec", f"acceptance_kube_resources: found {dict(kinds)!r}, {expected}")
+    for kind, values in kinds.items():
+        unknown = [name for name in values if not _RESOURCE.fullmatch(str(name))]
+        if unknown:
+            near = difflib.get_close_matches(str(unknown[0]), _OF_THE_API, 1, 0.5)
+            raise KubeError(
+                "bad_spec",
+                f"{PREFIX}resources: {kind}: found key {unknown[0]!r}, expected cpu, memory, ephemeral-storage, hugepages-SIZE, or an "
+                f"extended resource like rdma/hca{f'; did you mean {near[0]}?' if near else ''}",
+            )
     quantities = [("resources", value) for values in kinds.values() for value in values.values()]
     if settings.shm_size:
         quantities.append(("shm_size", settings.shm_size))

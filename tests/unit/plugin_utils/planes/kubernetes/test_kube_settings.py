@@ -65,6 +65,7 @@ def test_every_variable_of_the_role_is_known_and_no_other() -> None:
         ({"resources": {"limit": {"cpu": 8}}}, "acceptance_kube_resources: .* expected {requests"),
         ({"resources": {"limits": "8"}}, "acceptance_kube_resources: .* expected {requests"),
         ({"resources": {"limits": {"cpu": "many"}}}, "acceptance_kube_resources: found 'many', expected a quantity"),
+        ({"resources": {"limits": {"cpus": 8}}}, "acceptance_kube_resources: limits: found key 'cpus', .* did you mean cpu"),
         ({"shm_size": "huge"}, "acceptance_kube_shm_size: found 'huge', expected a quantity"),
         ({"env": {"A": {"b": 1}}}, "acceptance_kube_env: .* as A, expected a text"),
         ({"annotations": {"k8s.v1.cni.cncf.io/networks": [1]}}, "acceptance_kube_annotations: .* expected a text"),
