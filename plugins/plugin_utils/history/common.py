@@ -1,30 +1,64 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all identical subjects of a run share: a node's room was warm, everybody got a new driver. It is nobody's own.
+"""The run effect: what a run did to all identical subjects (a warm room, a new driver everywhere). It is no subject's own change.
 
-A value is its subject's level times what its run did to all times the rest (two-way analysis by medians, Tukey 1977). What a run did is
+A value is its subject's level plus the effect of its run plus the rest (two-way analysis by medians, Tukey 1977). The effect of a run is
 the weighted mean of what is left of each subject's value without its level, with Tukey's biweight about the median (Mosteller and Tukey
-1977): a third of the fleet that became slow at once does not pull the others with it. Of fewer than ENOUGH subjects it is not known.
+1977), so that less than a third of the fleet that became slow at once does not pull the others with it. The effect is unknown with fewer
+than ENOUGH subjects.
+
+Where a larger part of the fleet stepped, no average over all is right. `split` looks for one run at which the steps of the nodes fall into
+two clusters of at least SHARE each (the threshold of greatest variance between the two, Otsu 1979); from that run on, the effect is
+estimated from the cluster that did not move.
 
 Pure. This plugin util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import math
 import statistics
 import typing as t
 from collections import defaultdict
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import scatter
+
 ENOUGH = 5
 ROUNDS = 3
 REACH = 6.0  # scatters, beyond which a value has no weight
+SHARE = 0.2  # of the units, the smallest cluster that is one
+BEFORE, AFTER = 12, 6  # most runs on either side of a split that its steps are measured by
+FEWEST = 5  # runs before a split
+APART = 5.0  # standard deviations of a unit's step: the largest gap that noise makes at 60 possible runs is about 4
+WITHIN = 4.0  # scatters inside the clusters: two halves of one normal distribution lie 2.7 apart
+LEAST = 0.005  # of the value: a smaller gap is no split
+SPLITS = 4  # most of them: a driver that comes in waves
+MOST = 600  # units that the run of a split is looked for by
 
 Row = t.Sequence[tuple[int, float]]  # (number of the run, value)
+Levels = dict[int, float]  # {number of the run: value}
 
 
-def shared(rows: t.Sequence[Row]) -> dict[int, float]:
-    """{number of the run: what it added to all}, with a median of zero; only runs in which ENOUGH were measured."""
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """At run `at`, the subjects `moved` (places in the rows) stepped to another level and the others did not."""
+
+    at: int
+    moved: frozenset[int]
+
+
+def shared(rows: t.Sequence[Row], splits: t.Sequence[Split] = ()) -> Levels:
+    """{number of the run: its effect}, with a median of zero; only runs in which ENOUGH subjects were measured.
+
+    A subject that moved in a split says nothing of the runs since."""
+    until: dict[int, int] = {}
+    for split in splits:
+        for place in split.moved:
+            until[place] = min(split.at, until.get(place, split.at))
+    rows = [[(run, value) for run, value in row if run < until[at]] if at in until else row for at, row in enumerate(rows)]
     counts: dict[int, int] = defaultdict(int)
     for row in rows:
         for run, _value in row:
@@ -64,3 +98,119 @@ def _biweight(found: t.Sequence[tuple[float, float]]) -> float:
             break
         at = above / below
     return at
+
+
+def splits(rows: t.Sequence[Row], unit_of: t.Sequence[str]) -> list[Split]:
+    """The splits of a fleet, the clearest first. `unit_of` names the unit (the node) of each row: a unit moves as a whole."""
+    found: list[Split] = []
+    for _again in range(SPLITS):
+        gone = {place for split in found for place in split.moved}
+        members: dict[str, list[int]] = defaultdict(list)
+        for place, unit in enumerate(unit_of):
+            if place not in gone:
+                members[unit].append(place)
+        if len(members) < ENOUGH:
+            break
+        at, moved = _split({unit: _levels([rows[place] for place in places]) for unit, places in members.items()})
+        if not moved:
+            break
+        found.append(Split(at, frozenset(place for unit in moved for place in members[unit])))
+    return found
+
+
+def _levels(rows: t.Sequence[Row]) -> Levels:
+    """{run: median over a unit's rows of the value about the row's own median}."""
+    by_run: dict[int, list[float]] = defaultdict(list)
+    for row in rows:
+        middle = statistics.median([value for _run, value in row]) if row else 0.0
+        for run, value in row:
+            by_run[run].append(value - middle)
+    return {run: statistics.median(values) for run, values in sorted(by_run.items())}
+
+
+def _split(units: t.Mapping[str, Levels]) -> tuple[int, set[str]]:
+    """(run, units that moved) of the clearest split; no units if there is none."""
+    step = max(1, len(units) // MOST)
+    sample = {name: units[name] for name in sorted(units)[::step]}
+    noise = {name: _noise(list(levels.values())) for name, levels in sample.items()}
+    runs = sorted({run for levels in sample.values() for run in levels})
+    best: tuple[float, int, float] = (0.0, 0, 0.0)
+    for place in range(FEWEST, len(runs)):
+        old, new = runs[max(0, place - BEFORE) : place], runs[place : place + AFTER]
+        steps = {name: found for name, levels in sample.items() if (found := _step(levels, old, new)) is not None}
+        if len(steps) >= ENOUGH:
+            spread = statistics.median([noise[name] for name in steps]) * math.sqrt(1.57 * (1 / len(old) + 1 / len(new)))
+            best = max(best, (*_clusters(list(steps.values()), spread, runs[place]),))
+    if not best[0]:
+        return 0, set()
+    _score, at, threshold = best
+    place = runs.index(at)
+    old, new = runs[max(0, place - BEFORE) : place], runs[place : place + AFTER]
+    steps = {name: found for name, levels in units.items() if (found := _step(levels, old, new)) is not None}
+    low = {name for name, found in steps.items() if found < threshold}
+    high = set(steps) - low
+    if not low or not high:
+        return 0, set()
+    moved = _moved(steps, low, high)
+    apart = _apart(units, moved, (low | high) - moved)
+    return _begun(apart, [run for run in old if run in apart], [run for run in new if run in apart]), moved
+
+
+def _moved(steps: t.Mapping[str, float], low: set[str], high: set[str]) -> set[str]:
+    """Return the cluster that moved: the other one is nearer to no step at all or, if both are as near, the larger one."""
+    down, up = (abs(statistics.median([steps[name] for name in names])) for names in (low, high))
+    if abs(down - up) < 0.25 * (down + up):
+        return min(low, high, key=len)
+    return low if down > up else high
+
+
+def _apart(units: t.Mapping[str, Levels], moved: set[str], stayed: set[str]) -> Levels:
+    """{run: level of the units that moved about that of the others}"""
+    of: tuple[dict[int, list[float]], dict[int, list[float]]] = defaultdict(list), defaultdict(list)
+    for side, names in enumerate((moved, stayed)):
+        for name in names:
+            for run, level in units[name].items():
+                of[side][run].append(level)
+    return {run: statistics.median(of[0][run]) - statistics.median(of[1][run]) for run in of[0] if run in of[1]}
+
+
+def _begun(apart: Levels, old: t.Sequence[int], new: t.Sequence[int]) -> int:
+    """Return the run since which two clusters are apart: medians see a step some runs before it, with a longer window."""
+    before, after = statistics.median([apart[run] for run in old]), statistics.median([apart[run] for run in new])
+    runs = [*old[-AFTER // 2 :], *new]
+    return next(run for run in runs if abs(apart[run] - after) < abs(apart[run] - before))
+
+
+def _step(levels: Levels, old: t.Sequence[int], new: t.Sequence[int]) -> float | None:
+    before, after = [levels[run] for run in old if run in levels], [levels[run] for run in new if run in levels]
+    if len(before) < min(FEWEST, len(old)) or not after:
+        return None
+    return statistics.median(after) - statistics.median(before)
+
+
+def _noise(values: t.Sequence[float]) -> float:
+    """Standard deviation of a unit's values, by the differences of neighbours: no step raises it."""
+    if len(values) < 3:
+        return scatter.FLOOR
+    return max(scatter.FLOOR, scatter.SIGMA * statistics.median([abs(b - a) for a, b in itertools.pairwise(values)]) / math.sqrt(2))
+
+
+def _clusters(steps: t.Sequence[float], spread: float, at: int) -> tuple[float, int, float]:
+    """(how far apart the two clusters of steps lie, in standard deviations; the run; the step between them); zeros if they are one."""
+    order = sorted(steps)
+    count = len(order)
+    fewest = max(2, math.ceil(SHARE * count))
+    sums = [0.0, *itertools.accumulate(order)]
+    best, cut = 0.0, 0
+    for low in range(fewest, count - fewest + 1):
+        gap = (sums[-1] - sums[low]) / (count - low) - sums[low] / low
+        if low * (count - low) * gap * gap > best:
+            best, cut = low * (count - low) * gap * gap, low
+    if not cut:
+        return 0.0, 0, 0.0
+    low_at, high_at = statistics.median(order[:cut]), statistics.median(order[cut:])
+    inside = scatter.SIGMA * statistics.median([*(abs(s - low_at) for s in order[:cut]), *(abs(s - high_at) for s in order[cut:])])
+    gap = high_at - low_at
+    if gap < max(LEAST, APART * spread, WITHIN * inside):
+        return 0.0, 0, 0.0
+    return gap / spread, at, (order[cut - 1] + order[cut]) / 2

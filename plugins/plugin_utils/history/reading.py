@@ -28,12 +28,16 @@ SAID = 7.0  # and from which on it is said again
 REPAIRED = 0.5  # of what was lost
 NEWS = 8  # runs, for which a better level is told
 HICCUP = 4.5  # scatters, beyond which one run is said to be out of line
+DROP = 10.0  # deviance, and the part of the value lost (5 %), from which on one low run alone is an alarm: chance does that in fewer
+LARGE = 0.05  # than 1 in 10,000 runs, with normal noise and with heavy tails (Student's t, 3 degrees)
 RECENT = 16  # runs, in which a subject flaps
 LOW, NEAR = 3.5, 2.5  # scatters: on another level, on the old one
 FLAPS, TURNS = 5, 3  # runs on the lower level, and changes between the two
 FAR, SIDES = 2.0, 0.25  # scatters, and the least share of what is so far away on either side, where there is more scatter
 LIKELIER = 1.0  # how much better a slope must fit than a step
 SCREEN = 2.8  # standard deviations of a mean, below which no window is looked at closely
+
+CONFIRMED = frozenset((Kind.DRIFT, Kind.FLAPPING))  # alarms only if the run before showed one as well
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +163,19 @@ class Walk:
 
 
 def read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> Reading:
-    """Of the last of `values`, logarithms of which more is better, in the order of their runs."""
+    """Return what the last of `values` says; they are logarithms of which more is better, in the order of their runs.
+
+    A drift or a flapping is an alarm only if the run before showed one as well: most false ones are seen in one run only."""
+    found = _read(values, noise, floor)
+    if found.kind not in CONFIRMED or _read(values[:-1], noise, floor).kind in CONFIRMED | {Kind.STEP}:
+        return found
+    middle, own = scatter.centre([values[place] for place in found.reference])
+    spread, unsure = noise.scatter(own, len(found.reference), floor)
+    today = len(values) - 1
+    return _single(values[today] - middle, spread, noise.law(unsure), found.reference, today)
+
+
+def _read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> Reading:
     if len(values) <= FEWEST:
         return Reading(Kind.SHORT, range(len(values) - 1))
     walk, today = Walk(values, noise, floor), len(values) - 1
@@ -167,7 +183,7 @@ def read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> Readi
     reference = walk.good if away else walk.good[:-1]
     if not reference:
         return Reading(Kind.SHORT)
-    middle, spread, _unsure = walk.reference(reference)
+    middle, spread, unsure = walk.reference(reference)
     if flapping := _flapping(values, middle, spread, reference):
         return flapping
     if scattering := _scattering(walk):
@@ -182,10 +198,13 @@ def read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> Readi
         return Reading(Kind.IMPROVEMENT, lower, moved, walk.level(moved) - walk.level(lower))
     if len(reference) < FEWEST:
         return Reading(Kind.SHORT, reference)
-    return _drifting(walk) or _single(values[today] - middle, spread, reference, today)
+    return _drifting(walk) or _single(values[today] - middle, spread, noise.law(unsure), reference, today)
 
 
-def _single(away: float, spread: float, reference: t.Sequence[int], today: int) -> Reading:
+def _single(away: float, spread: float, law: tuple[float, float], reference: t.Sequence[int], today: int) -> Reading:
+    """Return what a run says alone, `away` from its level: a drop if it is low beyond any chance, a hiccup if it is out of line."""
+    if away < math.log1p(-LARGE) and scatter.deviance(away / spread, law) >= DROP:
+        return Reading(Kind.DROP, reference, (today,), away)
     if abs(away) > max(HICCUP * spread, evidence.MINIMUM):
         return Reading(Kind.HICCUP, reference, (today,), away)
     return Reading(Kind.NOTHING, reference, (today,), away)

@@ -37,6 +37,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.whose 
 
 OWN = 0.25  # of what a subject lost beside the others it must have lost by itself: others may have gained
 
+# A repaired part is at its old level if the median of its FIRST runs is that near: in scatters (two standard errors of a median of
+# three), or as a part of the value (less is nobody's concern).
+FIRST, RETURNED, SAME = 3, 1.5, 0.005
+
 
 @dataclasses.dataclass
 class Series:
@@ -87,7 +91,9 @@ def _fleet(fleet: t.Sequence[Today], past: t.Mapping[Key, t.Sequence[Point]], fa
     all_series = [_series(one, points[one.key], number, history) for one in fleet]
     # What all of one node did is the node's: nobody else is there who could have done it too.
     alone = len({name for one in fleet for kind, name in one.places if kind == "node"}) == 1
-    added = {} if alone else common.shared([list(zip(s.runs, s.values, strict=True)) for s in all_series])
+    rows = [list(zip(s.runs, s.values, strict=True)) for s in all_series]
+    splits = [] if alone else common.splits(rows, _units(fleet))
+    added = {} if alone else common.shared(rows, splits)
     for series in all_series:
         series.own = [value - added.get(run, 0.0) for run, value in zip(series.runs, series.values, strict=True)]
     noise = scatter.noise([s.own for s in all_series], [s.least for s in all_series])
@@ -95,10 +101,18 @@ def _fleet(fleet: t.Sequence[Today], past: t.Mapping[Key, t.Sequence[Point]], fa
         if usable(series.today.point.value):
             series.read = _by_itself(series, reading.read(series.own, noise, series.least))
     cases = [Case(s.today.subject, s.today.places, s.runs[s.read.moved[0]] if s.read.kind in ALARMS else None) for s in all_series]
-    blamed = whose(cases, history)
+    blamed = whose(cases, history, [(s.at, frozenset(all_series[place].today.subject for place in s.moved)) for s in splits])
     siblings = _siblings(all_series)
     each = [_change(s, blamed.get(s.today.subject, Whose()), siblings.get(s.today.subject, words.Siblings())) for s in all_series]
     return each, _all(all_series, added, cases, history, runs, times)
+
+
+def _units(fleet: t.Sequence[Today]) -> list[str]:
+    """What each subject moves with: its node if there are enough nodes and each subject stands in one, otherwise itself."""
+    nodes = [[name for kind, name in one.places if kind == "node"] for one in fleet]
+    if all(len(names) == 1 for names in nodes) and len({names[0] for names in nodes}) >= common.ENOUGH:
+        return [names[0] for names in nodes]
+    return [one.subject for one in fleet]
 
 
 def _points(one: Today, past: t.Sequence[Point]) -> list[Point]:
@@ -112,14 +126,44 @@ def _points(one: Today, past: t.Sequence[Point]) -> list[Point]:
 
 def _series(one: Today, points: t.Sequence[Point], number: t.Mapping[str, int], history: History) -> Series:
     begun = history.repaired({one.subject, *(name for _kind, name in one.places)})
-    kept = [point for point in points if number[point.run] >= begun]
-    good = [point for point in kept if usable(point.value)]
-    values = [float(point.value or 0) for point in good]
+    good = [point for point in points if usable(point.value)]
+    ignored = len(points) - len(good)
+    since = [point for point in good if number[point.run] >= begun]
+    before = _healthy(one, good[: len(good) - len(since)])
+    # A part that returns at its old level keeps its reference, without the runs in which it was broken.
+    anew = begun > 0 and not _returned(one, before, since)
+    if anew:
+        ignored = sum(number[point.run] >= begun for point in points) - len(since)
+    kept = since if anew or not begun else [*before, *since]
+    return Series(one, kept, [number[point.run] for point in kept], _logarithms(one, kept), ignored, anew)
+
+
+def _logarithms(one: Today, points: t.Sequence[Point]) -> list[float]:
+    """Return the values of `points` as logarithms about their median, of which more is better."""
+    values = [float(point.value or 0) for point in points]
     middle = statistics.median(values) if values else 1.0
     sign = 1.0 if one.better != "lower" else -1.0
     # Divided first: the same numbers in another unit are the same.
-    logs = [sign * (math.log(value / middle) if value / middle else -745.0) for value in values]
-    return Series(one, good, [number[point.run] for point in good], logs, len(kept) - len(good), begun > 0)
+    return [sign * (math.log(value / middle) if value / middle else -745.0) for value in values]
+
+
+def _healthy(one: Today, points: t.Sequence[Point]) -> list[Point]:
+    """Return those of `points` (the runs before a repair) that are as ever, read without what the fleet shares."""
+    if len(points) <= reading.FEWEST:
+        return list(points)
+    values = _logarithms(one, points)
+    walk = reading.Walk(values, scatter.Noise(), scatter.least(values))
+    return [points[place] for place in walk.good]
+
+
+def _returned(one: Today, before: t.Sequence[Point], since: t.Sequence[Point]) -> bool:
+    """Return True if the first runs after a repair are at the level of the runs before it. Decided by these runs alone: a later step is
+    no news of the repair."""
+    if len(before) < reading.FEWEST or not since:
+        return False
+    values = _logarithms(one, [*before, *since[:FIRST]])
+    middle, spread = scatter.centre(values[: len(before)])
+    return abs(statistics.median(values[len(before) :]) - middle) <= max(RETURNED * spread, SAME)
 
 
 def _by_itself(series: Series, read: Reading) -> Reading:

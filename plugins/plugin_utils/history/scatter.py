@@ -28,6 +28,7 @@ TAILS = {3: 0.051, 5: 0.038, 8: 0.029, 20: 0.019}  # lies that share of the valu
 FEW = 10  # subjects, below which their scatters say nothing of how different they are
 BETWEEN = 0.25  # variance of that logarithm between subjects where nothing is known of it
 GUESS, GUESS_WORTH = 0.3, 200  # correlation of neighbouring runs before any were seen, and how many pairs that is worth
+ALIKE = 0.85  # most that a run is taken to be like the one before it: with more, no evidence would be left
 EQUAL = 1e-9
 STEP, COARSEST = 1.5, 0.02  # scatters of a step of the tool, and what is more is none
 BOUND = 2.5  # scatters, to which a value is held where products are formed
@@ -86,7 +87,7 @@ def deviance(z: float, law: tuple[float, float]) -> float:
 
 def noise(series: t.Sequence[t.Sequence[float]], floors: t.Sequence[float]) -> Noise:
     """From the values of each subject, in order, and its least scatter."""
-    logs, products, squares, pairs, runs, far = [], 0.0, 0.0, 0, 0, 0
+    logs, each_alike, pairs, runs, far = [], [], 0, 0, 0
     for values, floor in zip(series, floors, strict=True):
         if len(values) < 8:
             continue
@@ -96,14 +97,15 @@ def noise(series: t.Sequence[t.Sequence[float]], floors: t.Sequence[float]) -> N
         found, square = sum(a * b for a, b in itertools.pairwise(held)), sum(h * h for h in held)
         logs.append(math.log(scatter))
         runs += len(values)
-        # A subject that changed looks alike from run to run; it must not speak for the others.
-        if found < 0.6 * square:
-            products, squares, pairs = products + found, squares + square, pairs + len(values) - 1
+        # A subject that changed looks alike from run to run; the median over subjects is not moved by it.
+        if found < ALIKE * square:
+            each_alike.append(found / square + 1 / len(values) if square else 0.0)
+            pairs += len(values) - 1
             far += sum(FAR[0] < abs(v - middle) / scatter < FAR[1] for v in values)
     if not logs:
         return Noise()
-    alike = products / squares + len(logs) / max(runs, 1) if squares else 0.0
-    alike = max(0.0, min(0.6, (alike * pairs + GUESS * GUESS_WORTH) / (pairs + GUESS_WORTH)))
+    alike = statistics.median(each_alike) if each_alike else 0.0
+    alike = max(0.0, min(ALIKE, (alike * pairs + GUESS * GUESS_WORTH) / (pairs + GUESS_WORTH)))
     share = (far + TAILS[min(TAILS)] * GUESS_WORTH) / (pairs + GUESS_WORTH)
     freedom = min(TAILS, key=lambda freedom: abs(math.log(TAILS[freedom] / max(share, 1e-3))))
     if len(logs) < 5:

@@ -55,6 +55,7 @@ class Today:
 class Kind(enum.StrEnum):
     NOTHING = "nothing"
     HICCUP = "hiccup"
+    DROP = "drop"
     STEP = "step"
     DRIFT = "drift"
     SCATTER = "scatter"
@@ -64,7 +65,7 @@ class Kind(enum.StrEnum):
     UNUSABLE = "unusable"
 
 
-ALARMS = frozenset((Kind.STEP, Kind.DRIFT, Kind.SCATTER, Kind.FLAPPING))
+ALARMS = frozenset((Kind.STEP, Kind.DRIFT, Kind.SCATTER, Kind.FLAPPING, Kind.DROP))
 EVERYBODY = "everybody"
 
 

@@ -21,11 +21,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series
 
 MOST = 0.6  # of the subjects of a place
 NEARLY = 0.8  # of the subjects that got a fact's new value
+EXACTLY = 0.9  # of all that moved or got a fact's new value, those that did both
 TOGETHER = 3  # runs, within which changes are one
 # A fact that changed with a repair or an exchange: what was before is another machine's.
 EXCHANGED = ("*serial*", "machine_id", "*uuid*", "*guid*")
 REPAIRS = ("repaired*", *EXCHANGED)
 EXPLAINING = ("*driver*", "*firmware*", "nccl*", "cuda*", "vbios*", "bios*", "kernel*", "ofed*", "*version*", "image*")
+
+Moved = tuple[int, frozenset[str]]  # number of the run, subjects
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,14 +92,65 @@ class Case:
     onset: int | None
 
 
-def whose(cases: t.Sequence[Case], history: History) -> dict[str, Whose]:
-    """{subject: whose it is}, of those that changed."""
+def whose(cases: t.Sequence[Case], history: History, splits: t.Sequence[Moved] = ()) -> dict[str, Whose]:
+    """{subject: whose it is}, of the subjects that changed. `splits` are the parts of the fleet that stepped together: (run, subjects)."""
     changed = [case for case in cases if case.onset is not None]
     found = {case.subject: _own(case) for case in changed}
-    if len(changed) < 2:
+    if not changed:
         return found
-    found |= _places(cases, changed)
-    return found | _facts(cases, changed, history)
+    if len(changed) > 1:
+        found |= _few(cases, changed) | _places(cases, changed) | _facts(cases, changed, history)
+    found |= _of_splits(cases, changed, history, splits)
+    return _likely(cases, changed, history, found)
+
+
+def _few(cases: t.Sequence[Case], changed: t.Sequence[Case]) -> dict[str, Whose]:
+    """Everybody's, if all of a fleet that is too small to know a run effect changed together on more than one node."""
+    together = len(changed) == len(cases) and all(_together(changed[0], case) for case in changed)
+    nodes = {name for case in cases for kind, name in case.places if kind == "node"}
+    return {case.subject: Whose(EVERYBODY) for case in changed} if together and len(nodes) > 1 else {}
+
+
+def _getters(cases: t.Sequence[Case], history: History) -> dict[tuple[str, str], dict[str, int]]:
+    """{(fact, new value): {subject: number of the run since which a place of the subject has it}}"""
+    got: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for case in cases:
+        for name in _names(case):
+            for one in history.place(name):
+                if matches(one.fact, EXPLAINING):
+                    got[one.fact, one.value][case.subject] = one.at
+    return got
+
+
+def _of_splits(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History, splits: t.Sequence[Moved]) -> dict[str, Whose]:
+    """Each subject that moved with a part of the fleet, if a fact changed then for exactly that part. Not every one of the part need be
+    seen to have changed: the part as a whole is clearer than each of its subjects."""
+    found: dict[str, Whose] = {}
+    got = _getters(cases, history) if splits else {}
+    for at, moved in splits:
+        for (fact, value), since in sorted(got.items()):
+            got_then = {subject for subject, run in since.items() if abs(run - at) <= 1}
+            if len(got_then & moved) < EXACTLY * len(got_then | moved):
+                continue
+            for case in changed:
+                if case.subject in moved and case.onset is not None and abs(case.onset - at) <= TOGETHER:
+                    found.setdefault(case.subject, Whose(EVERYBODY, "", fact, value, history.runs[at]))
+    return found
+
+
+def _likely(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History, found: dict[str, Whose]) -> dict[str, Whose]:
+    """Add to a blamed node the fact that became another when the node changed, unless subjects that got it too did not change."""
+    named, of_all_cases = dict(found), _getters(cases, history)
+    for (fact, value), since in sorted(_getters(changed, history).items()):
+        all_that_got = of_all_cases[fact, value]
+        explained = [c for c in changed if c.subject in since and c.onset is not None and abs(c.onset - since[c.subject]) <= 1]
+        if len(explained) < NEARLY * len(all_that_got):
+            continue
+        for case in explained:
+            one = named[case.subject]
+            if one.kind != EVERYBODY and not one.fact:
+                named[case.subject] = dataclasses.replace(one, fact=fact, value=value, run=history.runs[since[case.subject]])
+    return named
 
 
 def of_all(cases: t.Sequence[Case], onset: int, history: History) -> Whose:
@@ -148,12 +202,7 @@ def _together(case: Case, other: Case) -> bool:
 
 def _facts(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History) -> dict[str, Whose]:
     """Each changed subject whose places got a fact's new value as it changed, where most that got it changed, and few that did not."""
-    got: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for case in cases:
-        for name in _names(case):
-            for one in history.place(name):
-                if matches(one.fact, EXPLAINING):
-                    got[one.fact, one.value][case.subject] = one.at
+    got = _getters(cases, history)
     if not got:
         return {}
     nodes = {case.subject: next((name for kind, name in case.places if kind == "node"), case.subject) for case in cases}

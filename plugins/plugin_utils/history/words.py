@@ -56,6 +56,9 @@ def sentence(today: Today, change: Change, siblings: Siblings, wider: float = 1.
         return text
     if change.kind == Kind.HICCUP:
         return f"{text}; one run alone, a hiccup until the next ones say more{_siblings(siblings)}"
+    if change.kind == Kind.DROP:
+        text += "; one run so far, but far outside the scatter: measure again"
+        return text + _whose(today, change) + _siblings(siblings)
     if change.kind == Kind.SCATTER:
         return (
             f"{what} {_value(today, change)} scatters about {wider:.0f} times as much as before since {day(change.onset_time)}, about {own}"
@@ -119,9 +122,10 @@ def _whose(today: Today, change: Change) -> str:
     whose = change.whose
     if whose.kind == EVERYBODY:
         return f"; everybody's since {whose.fact} became {whose.value}" if whose.fact else "; everybody's"
+    likely = f"; likely cause: {whose.fact} became {whose.value}" if whose.fact else ""
     if whose.name and (whose.kind, whose.name) not in today.places[:1] and whose.name != today.subject:
-        return f"; so is most of {whose.kind} {whose.name}"
-    return ""
+        return f"; so is most of {whose.kind} {whose.name}{likely}"
+    return likely
 
 
 def _siblings(siblings: Siblings) -> str:

@@ -34,7 +34,7 @@ EXPECTATION = ("stage", "check", "metric", "expected", "unit", "floor", "layer",
 # Metrics that are shown and never gated on: a mean over all sizes says nothing about the plateau.
 UNGATED = ("avg_busbw", "out_of_bounds")
 # What became of numbers, what concerns most first; so many of each kind are said.
-PAST_ORDER = ("step", "drift", "scatter", "flapping", "improvement", "hiccup")
+PAST_ORDER = ("step", "drop", "drift", "scatter", "flapping", "improvement", "hiccup")
 PAST_SAID = 20
 # The columns of a sweep over message sizes: bytes, microseconds, GB/s.
 SWEEP = ("size", "time_us", "algbw", "busbw")

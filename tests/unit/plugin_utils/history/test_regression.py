@@ -81,13 +81,82 @@ def test_less_than_eight_runs_are_not_guessed_about() -> None:
 
 def test_one_bad_run_is_a_hiccup_and_the_next_good_one_is_nothing() -> None:
     series: dict[str, Values] = {**fleet(1, 20)}
-    series["n1/gpu/3"] = [*series["n1/gpu/3"][:-1], 500.0]
+    series["n1/gpu/3"] = [*series["n1/gpu/3"][:-1], 650.0]
     change = judged(series)["n1/gpu/3"]
     assert change.kind == Kind.HICCUP
     assert not change.alarm
     assert "one run alone" in change.sentence
     series["n1/gpu/3"] = [*series["n1/gpu/3"][:-2], 500.0, 676.0]
     assert judged(series)["n1/gpu/3"].kind == Kind.NOTHING
+
+
+@pytest.mark.parametrize("alone", (True, False))
+def test_a_drop_far_outside_the_scatter_is_an_alarm_the_first_time(alone: bool) -> None:
+    series: dict[str, Values] = {"n1/gpu/3": healthy("drop", 30)} if alone else {**fleet(2, 30)}
+    series["n1/gpu/3"] = since(series["n1/gpu/3"], 29, 0.7)
+    change = judged(series)["n1/gpu/3"]
+    assert change.kind == Kind.DROP and change.alarm
+    assert "one run so far, but far outside the scatter: measure again" in change.sentence
+    assert not [subject for subject, other in judged(series).items() if other.alarm and subject != "n1/gpu/3"]
+    series["n1/gpu/3"] = [*healthy("drop", 29), 676.0 / 0.7]
+    assert not judged(series)["n1/gpu/3"].alarm, "better is no drop"
+
+
+def drivers(nodes: int, got: t.Collection[str], since_run: int, runs: int) -> Facts:
+    names = [f"n{node}" for node in range(1, nodes + 1)]
+    return {
+        f"run-{run:03d}": {name: {"driver": "580" if run >= since_run and name in got else "570"} for name in names} for run in range(runs)
+    }
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hit", "factor", "days"), ((8, 5, 0.8, 3), (8, 5, 0.8, 1), (8, 4, 0.97, 4), (10, 6, 0.97, 4), (10, 7, 0.97, 5))
+)
+def test_a_part_of_the_fleet_is_not_everybody(nodes: int, hit: int, factor: float, days: int) -> None:
+    got = {f"n{node}" for node in range(1, hit + 1)}
+    series = {s: since(v, 20, factor) if s.split("/")[0] in got else v for s, v in fleet(nodes, 20 + days).items()}
+    found = judged(series, drivers(nodes, got, 20, 20 + days))
+    ill = {subject: change for subject, change in found.items() if change.alarm}
+    assert set(ill) == {subject for subject in series if subject.split("/")[0] in got}
+    assert {change.whose.fact for change in ill.values()} == {"driver"}
+    assert "" not in found
+
+
+def test_a_fault_is_not_masked_by_the_loss_of_the_other_half() -> None:
+    got = {f"n{node}" for node in range(1, 5)}
+    series = {s: since(v, 20, 0.97) if s.split("/")[0] in got else v for s, v in fleet(8, 25).items()}
+    series["n7/gpu/2"] = since(series["n7/gpu/2"], 14, 0.96)
+    change = judged(series, drivers(8, got, 20, 25))["n7/gpu/2"]
+    assert change.kind == Kind.STEP
+    assert change.whose == Whose("gpu", "n7/gpu/2"), "it did not get the driver"
+
+
+def test_a_lone_node_after_the_fleets_driver_has_the_driver_named() -> None:
+    series = {s: since(v, 20, 0.95) for s, v in fleet(1, 24).items()}
+    found = judged(series, drivers(1, {"n1"}, 20, 24))
+    assert {change.whose for change in found.values()} == {Whose("node", "n1", "driver", "580", "run-020")}
+    assert "so is most of node n1; likely cause: driver became 580" in found["n1/gpu/0"].sentence
+
+
+@pytest.mark.parametrize("count", (2, 3, 4))
+def test_few_subjects_that_all_step_are_not_blamed_each_alone(count: int) -> None:
+    series = {f"n{node}/gpu/0": since(healthy(node, 24), 20, 0.95) for node in range(1, count + 1)}
+    found = judged(series)
+    assert {change.whose.kind for change in found.values()} == {"everybody"}
+    assert all(change.alarm for change in found.values())
+
+
+@pytest.mark.parametrize("broken", (1.0, 0.9))
+def test_a_repaired_node_at_its_old_level_keeps_its_reference(broken: float) -> None:
+    facts: Facts = {f"run-{run:03d}": {"n1": {"repaired": "7"} if run >= 20 else {"driver": "570"}} for run in range(30)}
+    series: dict[str, Values] = {**fleet(2, 30)}
+    for gpu in range(8):
+        series[f"n1/gpu/{gpu}"] = since(since(series[f"n1/gpu/{gpu}"], 14, broken), 20, 1 / broken)
+    for runs in (21, 22, 23):
+        found = judged({subject: values[:runs] for subject, values in series.items()}, facts)
+        assert {change.kind for change in found.values()} <= {Kind.NOTHING, Kind.HICCUP}
+    series["n1/gpu/3"] = since(series["n1/gpu/3"], 22, 0.95)
+    assert judged({subject: values[:25] for subject, values in series.items()}, facts)["n1/gpu/3"].kind == Kind.STEP
 
 
 def test_a_slow_drift_is_told_from_a_step() -> None:
