@@ -47,7 +47,7 @@ class Ascend(base.Accelerator):
             code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
             reason = f"{self.program}: {result.missing}; install the Ascend driver, or set acceptance_npu_smi"
             return {**seen, "reason_code": code, "reason": reason}
-        if result.cut_short(ANSWER_S):
+        if result.cut_short(min(ANSWER_S, QUERY_TIMEOUT_S)):
             reason = f"{self.program} was ended before it answered: it had {result.ended_after(QUERY_TIMEOUT_S)}"
             return {**seen, "outcome": "error", "reason_code": "timeout", "reason": reason}
         if result.timed_out:

@@ -189,7 +189,7 @@ def _snapshot(run: Run, program: str) -> dict[str, t.Any]:
     if result.missing:
         code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
         return _error(code, f"{program}: {result.missing}; install the NVIDIA driver, or set acceptance_nvidia_smi")
-    if result.cut_short(ANSWER_S):
+    if result.cut_short(min(ANSWER_S, QUERY_TIMEOUT_S)):
         return _error("timeout", f"{program} was ended before it answered: it had {result.ended_after(QUERY_TIMEOUT_S)}")
     if result.timed_out:
         reason = f"{program} did not answer in {result.ended_after(QUERY_TIMEOUT_S)}: a GPU or its driver hangs, see dmesg"

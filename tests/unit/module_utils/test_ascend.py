@@ -138,7 +138,6 @@ def test_two_tools_that_both_hang_are_both_named(monkeypatch: pytest.MonkeyPatch
     nodes.planted(tmp_path / "other", 8)
     for kind in (nvidia, ascend):
         monkeypatch.setattr(kind, "QUERY_TIMEOUT_S", 0.0)
-        monkeypatch.setattr(kind, "ANSWER_S", 0.0)
     seen = gpu.snapshot(node, str(tmp_path / "other/bin/nvidia-smi"))
     assert (seen["outcome"], seen["reason_code"]) == ("error", "gpu_lost")
     assert seen["reason"].startswith("neither ") and seen["reason"].count("did not answer in 0 s") == 2 and "mixed" not in seen["reason"]
