@@ -207,7 +207,8 @@ def held(found: Reading, expected: Expectation, context: t.Mapping[str, t.Any]) 
     if expected.missed == "unknown":
         reason = f"whether this machine can reach more is not known ({expected.note or expected.source}): {advice}; {opinion.reason}"
         return opinion.but("UNKNOWN", "path_unknown", reason)
-    usable = slots.usable(context) if about_usable_nics(expected.match) else None
+    # Who gives a floor of their own knows the machine.
+    usable = slots.usable(context) if expected.layer == "shipped" and about_usable_nics(expected.match) else None
     if usable is None or usable.least >= usable.most:
         return opinion
     share = usable.least / usable.most

@@ -96,6 +96,12 @@ def test_who_knows_the_machine_says_so_by_its_gpu(value: float, wanted: str) -> 
     assert verdict(record(L40S, 8, 4, 200, value), resolve([("group", [OWN])]))[0] == wanted
 
 
+def test_a_floor_of_ones_own_is_missed_whatever_the_tables_know_of_the_gpu() -> None:
+    match = {key: value for key, value in OWN["match"].items() if key != "gpu"}
+    own = resolve([("group", [{**OWN, "match": {**match, "nics": 2}, "value": 46}])])
+    assert verdict(record("NVIDIA A1 Imaginary", 8, 2, 200, 20.0), own) == ("FAIL", "below_floor")
+
+
 def test_the_filter_refuses_a_floor_for_more_nics_than_can_be_used() -> None:
     entry = next(one for one in shipped().entries if one.id == "fabric-8x400g-all_reduce")
     given = {key: getattr(entry, key) for key in ("id", "match", "metric", "value", "unit", "source", "date", "confidence")}
