@@ -338,12 +338,12 @@ def test_status_and_cleanup(healthy: Mixed) -> None:
         at_work(healthy, running, 3)
         run_id = next(iter(cleanup.left_over(healthy.admin)))
         shown = healthy.run({"lab": lab}, "-e", f"run_id={run_id}", "-e", "tail=5", hosts=False, playbook="playbooks/status.yml")
-        assert shown.status == 0 and f"lab: run {run_id}: 1 configmaps, 2 pods; held by its controller" in shown.output
+        assert shown.status == 0 and f"lab: run {run_id}: 1 configmaps, 1 jobs, 2 pods; held by its controller" in shown.output
         assert "kwok-0002" in shown.output
         cleaned = healthy.run({"lab": lab}, hosts=False, playbook="playbooks/cleanup.yml")
         assert "lab: nothing to remove" in cleaned.output  # its controller lives
         cleaned = healthy.run({"lab": lab}, "-e", f"run_id={run_id}", hosts=False, playbook="playbooks/cleanup.yml")
-        assert f"removed 3 objects of run {run_id}" in cleaned.output
+        assert f"removed 4 objects of run {run_id}" in cleaned.output
         healthy.nothing_left()
     finally:
         running.kill()

@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     settings,
     watch,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import heartbeat, probe
 from harness import kwok_answers
 from harness.namespace import Namespace, roles
 from harness.own_rig import own
@@ -280,6 +280,7 @@ RULES = [
     for number, role in enumerate(roles("probe"))
     for place, rule in enumerate(role["rules"])
     for verb in rule["verbs"]
+    if rule["resources"] != ["jobs"]  # the heartbeat, without which a run goes on
 ]
 
 
@@ -292,7 +293,7 @@ def test_the_roles_are_what_the_stage_asks_for() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    asked = {*access.PROBE, *access.NODES, *access.LAUNCHERS["daemonset"], *access.LAUNCHERS["job"]}
+    asked = {*access.PROBE, *access.HEARTBEAT, *access.NODES, *access.LAUNCHERS["daemonset"], *access.LAUNCHERS["job"]}
     assert told == asked
 
 
@@ -313,9 +314,8 @@ def test_a_right_that_is_missing_is_named_before_anything_is_made(lab: Lab, numb
 def test_with_every_right_nothing_is_missing(lab: Lab) -> None:
     lab.permit(roles("probe"))
     access.require(lab.api, access.PROBE, access.NODES)
-    assert access.missing(lab.api, access.LAUNCHERS["job"]) == [
-        "create jobs.batch", "get jobs.batch", "list jobs.batch", "deletecollection jobs.batch",
-    ]  # fmt: skip
+    assert access.missing(lab.api, access.HEARTBEAT) == []
+    assert access.missing(lab.api, access.LAUNCHERS["job"]) == ["get jobs.batch"]
 
 
 # What is left ----------------------------------------------------------------------------------------------------
@@ -354,15 +354,59 @@ def test_what_a_killed_controller_left_goes_at_the_next_start_and_nothing_else(l
         assert cleanup.janitor(lab.api) == []  # both are alive
         started[0].send_signal(signal.SIGKILL)
         started[0].wait()
-        assert cleanup.janitor(lab.api) == [f"lab: removed {NODES + 1} objects of run {runs[0]}"]
+        assert cleanup.janitor(lab.api) == [f"lab: removed {NODES + 2} objects of run {runs[0]}"]
         assert set(cleanup.left_over(lab.admin)) == {runs[1]}
     finally:
         for process in started:
             process.kill()
             process.wait()
-    assert cleanup.janitor(lab.api) == [f"lab: removed {NODES + 1} objects of run {runs[1]}"]
+    assert cleanup.janitor(lab.api) == [f"lab: removed {NODES + 2} objects of run {runs[1]}"]
     lab.nothing_left()
     assert lab.admin.get(f"/api/v1/namespaces/{lab.namespace}/configmaps/somebody")
+
+
+def controller(lab: Lab, run: str) -> subprocess.Popen[bytes]:
+    """A process that follows a pod on each node, once all pods are there."""
+    argv = [sys.executable, "-c", textwrap.dedent(CONTROLLER), lab.kubeconfig, lab.namespace, run, *lab.nodes]
+    started = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT / ".collections")})
+    end = time.monotonic() + 180
+    while len(lab.admin.get(f"/api/v1/namespaces/{lab.namespace}/pods")["items"]) < NODES:
+        assert time.monotonic() < end and started.poll() is None
+        time.sleep(0.2)
+    return started
+
+
+def test_the_cluster_removes_everything_within_a_minute_after_a_power_cut_of_the_controller(lab: Lab) -> None:
+    lab.containers.plant(dict.fromkeys(lab.nodes, "hang"))
+    started = controller(lab, RUN)
+    try:
+        time.sleep(heartbeat.LAPSE_S + 15)
+        assert {run: len(items) for run, items in lab.left().items()} == {RUN: NODES + 2}, "a controller that lives loses nothing"
+    finally:
+        started.kill()  # as a power cut: nobody of ours runs afterwards, no janitor and no cleanup.yml
+        cut = time.monotonic()
+        started.wait()
+    lab.nothing_left(60)
+    print(f"all gone {time.monotonic() - cut:.1f} s after the power cut")
+    assert time.monotonic() - cut > 20, "a controller that misses a few heartbeats loses nothing either"
+
+
+def test_without_the_right_to_heartbeats_a_run_measures_and_warns(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    probe_only = [{**role, "rules": [rule for rule in role["rules"] if rule["resources"] != ["jobs"]]} for role in roles("probe")]
+    lab.permit(probe_only)
+    assert all(map(good, lab.run(lab.probe()).values()))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "lab: stack: if this machine dies, its pods stay until their deadline" in said and "patch jobs.batch" in said, said
+
+
+def test_a_run_whose_heartbeats_reach_no_one_is_told_why_its_pods_went(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.containers.plant(dict.fromkeys(lab.nodes, "hang"))
+    monkeypatch.setattr(heartbeat, "LAPSE_S", 8.0)
+    monkeypatch.setattr(heartbeat, "BEAT_S", 1.0)
+    monkeypatch.setattr(heartbeat.Heartbeat, "_run", lambda _self: None)
+    answers = lab.run(lab.probe())
+    assert {said["reason_code"] for said in answers.values()} == {"pod_deleted"}
+    assert all("no heartbeat reached Job" in said["reason"] for said in answers.values()), answers
 
 
 def test_the_owner_takes_everything_with_it(lab: Lab) -> None:

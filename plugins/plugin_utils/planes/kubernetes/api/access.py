@@ -26,6 +26,8 @@ PROBE: tuple[Right, ...] = (
     ("get", "", "pods", "log"),
     ("list", "", "events", ""),
 )
+# Besides, for the heartbeat of a controller (pods/heartbeat.py). A run that lacks them goes on without one, and says so.
+HEARTBEAT: tuple[Right, ...] = tuple((verb, "batch", "jobs", "") for verb in ("create", "list", "patch", "deletecollection"))
 # Besides, for pods that are told where the others are.
 MEETING: tuple[Right, ...] = (("patch", "", "pods", ""),)
 LAUNCHERS: dict[str, tuple[Right, ...]] = {

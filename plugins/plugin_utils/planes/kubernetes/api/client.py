@@ -251,6 +251,17 @@ class Client:
         """Merge `body` into an object."""
         return self._asked("PATCH", path, {}, body)
 
+    def patch_once(self, path: str, body: Object, timeout: float) -> Object:
+        """Merge `body` into an object and return its metadata. Ask once: KubeError if no answer comes within `timeout` seconds."""
+        try:
+            response = self._send("PATCH", path, {}, body, urllib3.Timeout(connect=timeout, read=timeout), METADATA)
+            data = response.data
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise KubeError("cluster_unreachable", f"{self.name}: {path}: {_network(error)}") from None
+        if response.status >= 400:
+            raise self._refused(response.status, data, f"PATCH {path}")
+        return t.cast("Object", json.loads(data))
+
     def apply(self, path: str, body: Object, manager: str, dry_run: bool = False) -> Object:
         """Make an object what `body` says of it, by server-side apply: what others have said of other fields stays."""
         query = {"fieldManager": manager, "force": True, "fieldValidation": "Strict", "dryRun": "All" if dry_run else None}

@@ -32,6 +32,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group_objects import HEAD, WORKER, Shape
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod, holders
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 
 # By when an operator says of a new object that it has taken it up.
@@ -112,6 +113,7 @@ class Group:
         self.run_s = timeout + 90.0
         self.launch = objects.Launch(run_id, stage, client.namespace, 2 * settings.start_timeout + self.run_s + 60.0, client.name)
         self.path = cleanup.path("/api/v1", client.namespace, "pods")
+        self.heartbeat = Heartbeat(client, self.launch)
         self.following = self._follower()
         self.pods: dict[str, Seat] = {}
         self.placed = False
@@ -125,16 +127,19 @@ class Group:
 
     def _follower(self) -> Follower:
         what = f"{self.client.name}: {self.stage}, group {self.shape.name},"
-        return Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
+        made = Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
+        made.lapsed = self.heartbeat.lapsed
+        return made
 
     def run(self) -> Answer:
         """The head's answer, or why there is none. KubeError where nothing could be submitted at all."""
         self.shape.check()
-        made = group_objects.objects_of(self.shape, self._owner(), self.settings)
-        self._late = [one for one in made if one.late]
-        self.following = self._follower()
-        self.following.start()
         try:
+            self.heartbeat.start(self.settings)
+            made = group_objects.objects_of(self.shape, self._owner(), self.settings)
+            self._late = [one for one in made if one.late]
+            self.following = self._follower()
+            self.following.start()
             self._submit([one for one in made if not one.late])
             self._began = time.monotonic()
             return self._follow()
@@ -148,6 +153,7 @@ class Group:
             nobody = self.placed or fault.code == "no_launcher"
             return Answer(said, self._about(), {}, {} if nobody else self._absent(fault))
         finally:
+            self.heartbeat.stop()
             self.following.stop()
 
     def clean(self) -> list[str]:
@@ -157,6 +163,7 @@ class Group:
         while True:
             there = self.client.get(self.path, labelSelector=self.launch.selector, limit=20)["items"]
             if not there or time.monotonic() > end:
+                self.heartbeat.end()
                 self.left += [f"pods/{pod['metadata']['name']}" for pod in there]
                 return self.left
             time.sleep(0.2)
@@ -395,6 +402,7 @@ class Group:
             if error.status == 404:
                 words = self.following.namespace_gone()
                 code = "namespace_gone" if words else "pod_deleted"
+                words = words or self.heartbeat.lapsed()
                 raise _Fault(code, words or f"somebody deleted {self.shape.kind} {self.shape.name}") from None
             raise
         ended, acts = _ended(status), bool(status.get("conditions") or (status.get("state") or {}).get("phase"))

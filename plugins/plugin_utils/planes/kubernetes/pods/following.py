@@ -100,6 +100,8 @@ class Follower:
         self.settings = settings
         self.run_s = run_s
         self.what = what
+        # Why the cluster has removed the launch though its controller lives (pods/heartbeat.py); empty if it has not.
+        self.lapsed: t.Callable[[], str] = str
         self.watch = Watch(client, cleanup.path("/api/v1", client.namespace, "pods"), selector)
         self._namespace: tuple[float, str] = (0.0, "")
         self._node: tuple[float, str, str] = (0.0, "", "")
@@ -150,6 +152,8 @@ class Follower:
         words = self.namespace_gone()
         if words:
             return Trouble("namespace_gone", words)
+        if words := self.lapsed():
+            return Trouble("pod_deleted", f"{words}; a resume measures again")
         return Trouble("pod_deleted", f"somebody deleted pod {pod.name} before {before}{self._of_node(pod.node)}; a resume measures again")
 
     def _of_node(self, node: str) -> str:

@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import SUBMITTERS
 
 RESOURCES = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
@@ -67,6 +68,7 @@ class Guardians:
         self.client = client
         self.pods = pods_of(pods)
         self.launch = objects.Launch(run_id, stage, client.namespace, 0.0, client.name)
+        self.heartbeat = Heartbeat(client, self.launch)
         self.archive = archive
         self.governor = governor
         self.state_dir = posixpath.normpath(state_dir or DEFAULT_STATE_DIR)
@@ -84,6 +86,7 @@ class Guardians:
         self._waiting = {node: Pod(node) for node in nodes}
         try:
             self._following.start()
+            self.heartbeat.start(self.pods)
             request = {"guardian": self._told()}
             made = self.client.post(
                 cleanup.path("/api/v1", self.client.namespace, "configmaps"), self.launch.config(self.archive, [request], self.pods)
@@ -122,12 +125,15 @@ class Guardians:
 
     def stop(self) -> None:
         """Look at them no more."""
+        self.heartbeat.stop()
         self._following.stop()
 
     def clean(self) -> list[str]:
         """Remove them, which gives back what they hold; what is still there in the end."""
         self._over = True
-        return cleanup.remove(self.client, self.launch.selector, cleanup.KINDS_OF_PROBES, wait_s=float(GRACE_S))
+        left = cleanup.remove(self.client, self.launch.selector, cleanup.KINDS_OF_PROBES, wait_s=float(GRACE_S))
+        self.heartbeat.end(self.client)
+        return left
 
     def _told(self) -> Object:
         """What the guardians themselves are told."""

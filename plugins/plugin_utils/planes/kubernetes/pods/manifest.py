@@ -65,7 +65,9 @@ class ManifestProbe(NodeProbe):
         self._ends: dict[str, int | None] = {}
 
     def clean(self) -> list[str]:
-        return cleanup.remove(self.client, self.launch.selector, [(self.api, self.resource), *cleanup.KINDS_OF_PROBES])
+        left = cleanup.remove(self.client, self.launch.selector, [(self.api, self.resource), *cleanup.KINDS_OF_PROBES])
+        self.heartbeat.end(self.client)
+        return left
 
     def _submit(self, asked: list[Asked], numbers: list[int], makers: concurrent.futures.Executor) -> None:
         for item in asked:

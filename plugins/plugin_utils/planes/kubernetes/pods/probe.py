@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import UNSEEN, Follower, Pod
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
 
 # What makes the pods, where we do not make each one.
 LAUNCHED_BY: dict[str, list[tuple[str, str]]] = {
@@ -86,6 +87,7 @@ class NodeProbe:
         self.run_s = timeout + 90.0
         self.launch = objects.Launch(run_id, stage, client.namespace, settings.start_timeout + self.run_s + 60.0, client.name)
         self.pods = cleanup.path("/api/v1", client.namespace, "pods")
+        self.heartbeat = Heartbeat(client, self.launch)
         self.following = self._follower()
         # Pods that stay when they have answered, and those that are left for a person: {pod: node}.
         self.stay = settings.launcher != "pods" or settings.keep != "never"
@@ -113,6 +115,8 @@ class NodeProbe:
         self.following = self._follower()
         self.following.start()
         try:
+            if self.settings.keep == "never":  # pods that are kept for a person outlive their controller
+                self.heartbeat.start(self.settings)
             self._make_owner(requests)
             with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers, concurrent.futures.ThreadPoolExecutor(READERS) as readers:
                 try:
@@ -122,6 +126,7 @@ class NodeProbe:
                     makers.shutdown(wait=False, cancel_futures=True)
                     readers.shutdown(wait=False, cancel_futures=True)
         finally:
+            self.heartbeat.stop()
             self.following.stop()
 
     def _ending(self) -> Object:
@@ -169,7 +174,9 @@ class NodeProbe:
 
     def _follower(self) -> Follower:
         what = f"{self.client.name}: {self.launch.stage}"
-        return Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
+        made = Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
+        made.lapsed = self.heartbeat.lapsed
+        return made
 
     def _make_owner(self, requests: list[Object]) -> None:
         made = self.client.post(
@@ -187,7 +194,9 @@ class NodeProbe:
                     one = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={name}"}
                     self.client.delete(self.pods, propagationPolicy="Background", **one)
             return []
-        return cleanup.remove(self.client, self.launch.selector, [*LAUNCHED_BY[self.settings.launcher], *cleanup.KINDS_OF_PROBES])
+        left = cleanup.remove(self.client, self.launch.selector, [*LAUNCHED_BY[self.settings.launcher], *cleanup.KINDS_OF_PROBES])
+        self.heartbeat.end(self.client)
+        return left
 
     def ended(self) -> bool:
         """Whether every pod has answered and none holds what another stage may want: nobody waits for their removal then."""

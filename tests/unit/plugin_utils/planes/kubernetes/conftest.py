@@ -14,6 +14,15 @@ import urllib.parse
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import heartbeat
+
+
+@pytest.fixture(autouse=True)
+def no_heartbeat(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No launch has a heartbeat, for which the clusters of these tests would need more than they can: test_heartbeat.py tests it."""
+    if request.module.__name__.rpartition(".")[2] != "test_heartbeat":
+        monkeypatch.setattr(heartbeat.Heartbeat, "start", lambda _self, _settings: None)
+
 
 Answer = dict[str, t.Any] | bytes | int
 
