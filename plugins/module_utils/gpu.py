@@ -72,10 +72,16 @@ def _kind(seen: dict[str, t.Any]) -> str:
 
 
 def refusal(
-    seen: dict[str, t.Any], expected: int | None, what: str, mig: str = "refused", kind: str | None = "nvidia"
+    seen: dict[str, t.Any],
+    expected: int | None,
+    what: str,
+    mig: str = "refused",
+    kind: str | None = "nvidia",
+    some: bool = False,
 ) -> tuple[str, str, str] | None:
     """Why `what` is not measured on a node in this state, as (outcome, reason code, reason), or None. `mig`: whether MIG is `allowed`;
-    `kind`: of the accelerators that it is measured on, None where it is on each."""
+    `kind`: of the accelerators that it is measured on, None where it is on each; `some`: whether it can be measured on the GPUs that are
+    whole, where others have MIG (without_mig())."""
     if seen["outcome"] != "measured":
         if expected == 0 and seen["reason_code"] in ("no_gpu", "tool_missing"):
             return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
@@ -85,7 +91,9 @@ def refusal(
     if kind is not None and seen.get("kind", "nvidia") != kind:
         reason = f"{what}: of {WORDS[kind]} only, and this node has {len(seen['gpus'])} {model(seen)}"
         return "not_applicable", "other_accelerator", reason
-    parted = [name(g) for g in seen["gpus"] if (g["mig"] or "").lower() == "enabled"]
+    parted = [name(g) for g in seen["gpus"] if _has_mig(g)]
+    if some and mig == "allowed" and len(parted) < len(seen["gpus"]):
+        seen, parted = without_mig(seen)[0], []
     if parted:
         on = f"MIG is on for {', '.join(parted) if len(parted) < len(seen['gpus']) else 'all GPUs'}: no {what} of whole GPUs"
         if mig == "allowed":
@@ -95,6 +103,16 @@ def refusal(
     if busy:
         return "error", "busy_gpu", f"other processes use the GPUs: {'; '.join(busy)}; end them and resume"
     return None
+
+
+def without_mig(seen: dict[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, str]]:
+    """The snapshot with the GPUs that are whole, and those that MIG parts, {UUID: name}."""
+    aside = {str(g["uuid"]): name(g) for g in seen["gpus"] if _has_mig(g)}
+    return ({**seen, "gpus": [g for g in seen["gpus"] if not _has_mig(g)]}, aside) if aside else (seen, {})
+
+
+def _has_mig(g: dict[str, t.Any]) -> bool:
+    return (g["mig"] or "").lower() == "enabled"
 
 
 def foreign_processes(seen: dict[str, t.Any], own_pids: t.Collection[int] = ()) -> list[str]:

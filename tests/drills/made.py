@@ -14,7 +14,8 @@ import shutil
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 
 Record = dict[str, t.Any]
 Change = t.Callable[[list[Record]], list[Record]]
@@ -132,6 +133,26 @@ TAMPERED: list[tuple[str, t.Callable[[pathlib.Path], None]]] = [
 ]  # fmt: skip
 
 
+def _facts(edit: t.Callable[[pathlib.Path], t.Any]) -> t.Callable[[pathlib.Path], None]:
+    return lambda folder: edit(folder / "nodes" / f"{NODE}.json")
+
+
+# What no verdict is made from, and verify names.
+EDITED: list[tuple[str, t.Callable[[pathlib.Path], None]]] = [
+    ("a driver version edited in the facts of a node", _facts(lambda path: path.write_text(path.read_text().replace("580.", "570.")))),
+    ("the facts of a node were deleted", _facts(lambda path: path.unlink())),
+    ("facts of a node that was not measured", _facts(lambda path: path.with_name("other.json").write_text("{}"))),
+]  # fmt: skip
+
+
+def whole_run(run: Run) -> bool:
+    """Whether verify finds nothing."""
+    try:
+        return bool(integrity.verify(run))
+    except RunError:
+        return False
+
+
 def accepted(accepted_run: pathlib.Path, place: pathlib.Path) -> tuple[int, list[str]]:
     """How many runs were made of an accepted one, and which of them are accepted all the same."""
     wrong = []
@@ -152,7 +173,16 @@ def accepted(accepted_run: pathlib.Path, place: pathlib.Path) -> tuple[int, list
         assert _digest(run.dir) != before, what
         if judged(run):
             wrong.append(what)
-    return len(HONEST) + len(TAMPERED), wrong
+    for number, (what, edit) in enumerate(EDITED):
+        place_of = place / f"edited-{number}"
+        shutil.copytree(accepted_run, place_of / accepted_run.name)
+        run = Run(place_of, accepted_run.name)
+        if not whole_run(run):
+            wrong.append("verify finds something in a run that nobody changed")
+        edit(run.dir)
+        if whole_run(run):
+            wrong.append(what)
+    return len(HONEST) + len(TAMPERED) + len(EDITED), wrong
 
 
 def _copy(run: pathlib.Path, place: pathlib.Path) -> Run:

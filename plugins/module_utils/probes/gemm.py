@@ -28,7 +28,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
     seen = gpu.snapshot(node, params["nvidia_smi"])
-    refusal = gpu.refusal(seen, params["gpu_count"], "rates", params["mig"])
+    refusal = gpu.refusal(seen, params["gpu_count"], "rates", params["mig"], some=True)
     if refusal:
         outcome, code, reason = refusal
         about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
@@ -42,8 +42,13 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     order = {"checks": wanted, "seconds": params["seconds"], "warmup_seconds": params["warmup_seconds"]}
     # The workload travels on standard input; its name in the command line is what a person would type.
     argv = [node.python(params["python"]), "-", json.dumps(order)]
+    used, aside = gpu.without_mig(seen)
+    env = dict(params["env"])
+    if aside:  # CUDA shows a process that sees a partition nothing else
+        env.setdefault("CUDA_VISIBLE_DEVICES", ",".join(g["uuid"] for g in used["gpus"]))
     with Window(node, seen, params["nvidia_smi"]) as window:
-        result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCE, env=params["env"], merge=False, contained=True)
+        result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCE, env=env, merge=False, contained=True)
+    seen = used
     records, rest = jsonlines.read(result.out)
     whole = {
         "command": argv,
@@ -55,7 +60,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     library = ran.get("library")
     for want, (dtype, variant, _keys) in zip(wanted, checks):
         mine = [r for r in records if "kind" in r and all(r.get(k) == v for k, v in want.items())]
-        context = _context(want, seen, ran)
+        context = {**_context(want, seen, ran), **({"set_aside": aside} if aside else {})}
         when = _when(result, mine, "time")
         if not when:  # the one that did not end, or that never began because of it
             when, rest_s = {"started_at": observation.utc(result.started_at), "duration_s": max(round(rest_s, 3), 0.0)}, 0.0

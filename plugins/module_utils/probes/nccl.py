@@ -33,7 +33,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     if seen["outcome"] == "measured" and len(seen["gpus"]) == 1 and params["gpu_count"] in (None, 1):
         refusal: t.Any = ("not_applicable", "single_gpu", "one GPU: there is no link to measure")
     else:
-        refusal = gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"])
+        refusal = gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"], some=True)
     if refusal:
         outcome, code, reason = refusal
         about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
@@ -73,14 +73,15 @@ def _measure(
     op: str, variant: str, keys: dict[str, str], seen: dict[str, t.Any], params: dict[str, t.Any], node: Node
 ) -> tuple[dict[str, t.Any], dict[str, t.Any] | None]:
     """The observation of one test, and the state of the GPUs after it."""
-    count = len(seen["gpus"]) if keys.get("gpus", "all") == "all" else int(keys["gpus"])
-    if count > len(seen["gpus"]):
-        reason = f"{count} GPUs were asked for and {len(seen['gpus'])} are here"
+    whole, aside = gpu.without_mig(seen)
+    count = len(whole["gpus"]) if keys.get("gpus", "all") == "all" else int(keys["gpus"])
+    if count > len(whole["gpus"]):
+        reason = f"{count} GPUs were asked for and {len(whole['gpus'])} are here"
         return observation.failed(op, "gpu_count", reason, variant=variant, simulated=bool(seen.get("simulated"))), None
     if count == 1:
         reason = "one GPU was asked for: there is no link to measure"
         return observation.failed(op, "single_gpu", reason, "not_applicable", variant=variant, simulated=bool(seen.get("simulated"))), None
-    used = seen["gpus"][:count]
+    used = whole["gpus"][:count]
     smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
     max_bytes = largest_that_fits(used) if largest in ("", "auto") else size(largest)
     binary = _binary(op, params)
@@ -92,7 +93,7 @@ def _measure(
         env.setdefault("CUDA_VISIBLE_DEVICES", ",".join(g["uuid"] for g in used))
     with Window(node, seen, params["nvidia_smi"]) as window:
         result = node.run(argv, timeout=params["test_timeout"], env=env, merge=True, contained=True)
-    context = _context(op, keys, used, env, node)
+    context = {**_context(op, keys, used, env, node), **({"set_aside": aside} if aside else {})}
     common: dict[str, t.Any] = {
         "variant": variant,
         "members": [],

@@ -78,7 +78,7 @@ def measured(params: Record, node: Node, ran: list[Said]) -> t.Iterator[Record]:
     kind = seen.get("kind", "nvidia")
     # Who asks for some of the GPUs sees no others in a pod.
     expected = params["gpu_count"] if params["gpu_count"] == 0 or not params["gpus"] else None
-    refusal = gpu.refusal(seen, expected, "training", params["mig"], kind)
+    refusal = gpu.refusal(seen, expected, "training", params["mig"], kind, some=True)
     simulated = bool(seen.get("simulated"))
     if refusal:
         outcome, code, reason = refusal
@@ -86,12 +86,13 @@ def measured(params: Record, node: Node, ran: list[Said]) -> t.Iterator[Record]:
         for check, variant in checks:
             yield observation.failed(check, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=about)
         return
-    if params["gpus"] > len(seen["gpus"]):
-        reason = f"{params['gpus']} GPUs were asked for and {len(seen['gpus'])} are here"
+    unparted, aside = gpu.without_mig(seen)
+    if params["gpus"] > len(unparted["gpus"]):
+        reason = f"{params['gpus']} GPUs were asked for and {len(unparted['gpus'])} are here"
         for check, variant in checks:
             yield observation.failed(check, "gpu_count", reason, variant=variant, simulated=simulated)
         return
-    used = seen["gpus"][: params["gpus"] or None]
+    used = unparted["gpus"][: params["gpus"] or None]
     orders = [_order(check, fields(variant), params) for check, variant in checks]
     minutes = sum(order.get("minutes", 0) for order in orders)
     timeout = min(params["test_timeout"] + 60 * minutes, node.remaining())
@@ -116,7 +117,7 @@ def measured(params: Record, node: Node, ran: list[Said]) -> t.Iterator[Record]:
     whole = said.whole(params, timeout)
     rulings = Rulings(said, used, orders)
     for number, (check, variant) in enumerate(checks):
-        context = {**_context(orders[number], used, said, params), "driver": seen.get("driver")}
+        context = {**_context(orders[number], used, said, params), "driver": seen.get("driver"), **({"set_aside": aside} if aside else {})}
         if on_cpu:
             context["comparable"] = False
         mine = {**common, "variant": variant, "context": context, **said.when(kind="time", check=number)}

@@ -8,13 +8,14 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import xids
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Chosen, Expectation, Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 
@@ -138,6 +139,8 @@ class Alone:
 
     def with_evidence(self, key: Key, record: Record, opinion: Opinion) -> Opinion:
         """An opinion, with what is known of the time in which it was measured."""
+        if record["context"].get("set_aside") and record["outcome"] == "measured" and key[3] == node_of(key[3]):
+            opinion = opinion._replace(findings=[*opinion.findings, set_aside(record)])
         if not self.quiet(record):
             opinion = self._beside(record, opinion)
         missing = self._missing(key, record)
@@ -180,7 +183,7 @@ def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion,
     wrong = bands.impossible(record)
     opinions: list[Opinion] = [wrong] if wrong else []
     compared = []
-    chosen = expected.choose(record)
+    chosen = expected.choose(record) or _of_whole_node(record, expected)
     for one in chosen:
         expectation, size = one
         try:
@@ -215,6 +218,31 @@ def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion,
     name = " ".join(filter(None, key[:3]))
     advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
+
+
+def set_aside(record: Record) -> str:
+    """What a number is not about, where MIG parts some GPUs of a node."""
+    aside = record["context"]["set_aside"]
+    names = ", ".join(map(str, aside.values())) if isinstance(aside, dict) else str(aside)
+    return f"MIG is on for {names[:200]}: measured and judged were the other {record['context'].get('gpus')} GPUs"
+
+
+def _of_whole_node(record: Record, expected: Expectations) -> list[Chosen]:
+    """The expectations for all GPUs of a node, for a measurement without those that MIG parts. Each GPU sends at the rate of its own links
+    however many take part, so a ring's bus bandwidth stays; where the switch reduces, busbw counts 2(n-1)/n of what a GPU sends."""
+    context = record["context"]
+    aside, many = context.get("set_aside"), context.get("gpus")
+    if not isinstance(aside, dict) or not aside or not number(many) or many < 2:
+        return []
+    whole = many + len(aside)
+    in_switch = context.get("nvls") and record["check"] == "all_reduce"
+    share = (many - 1) / many * whole / (whole - 1) if in_switch else 1.0
+    how = f"of {whole} GPUs, for the {many} that are whole{f' by 2(n-1)/n: x {share:.4f}' if in_switch else ''}"
+    found = expected.choose({**record, "context": {**context, "gpus": whole}})
+    return [
+        Chosen(dataclasses.replace(e, value=float(f"{e.value * share:.5g}"), confidence="derived", source=f"{e.source}; {how}"), size)
+        for e, size in found
+    ]
 
 
 def _too_soft(own: Expectation, shipped: Expectation) -> Opinion:

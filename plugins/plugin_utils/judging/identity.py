@@ -61,12 +61,15 @@ class Nodes:
     def __init__(self, records: t.Mapping[Key, t.Sequence[Record]]) -> None:
         self.views: dict[str, list[View]] = collections.defaultdict(list)
         self.virtual: set[str] = set()
+        self.parted: dict[str, Record] = {}
         known: dict[int, Told] = {}
         some = {key[0] for key in records if _SOME_GPUS.search(key[2])}
         for key, attempts in records.items():
             for record in attempts:
                 for node, view in _views(key, record, some, known):
                     self.views[node].append(view)
+                if key[3] == node_of(key[3]) and record["context"].get("set_aside") and record["outcome"] == "measured":
+                    self.parted.setdefault(key[3], record)
                 if _is_virtual(record["context"].get("facts")):
                     self.virtual.add(node_of(key[3]))
 
@@ -108,7 +111,8 @@ class Nodes:
             last = attempts[-1]
             said = stated.get(last["target"]) or {}
             rule = last["reason_code"] if last["outcome"] == "not_applicable" else None
-            if rule == "mig_enabled" and said.get("mig") != "allowed":
+            aside = last["outcome"] == "measured" and last["context"].get("set_aside")
+            if (rule == "mig_enabled" or aside) and said.get("mig") != "allowed":
                 reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed where it is meant"
                 yield key, Opinion("UNKNOWN", reason, "mig_enabled")
             elif rule == "no_gpu_expected" and said.get("gpu_count") != 0:
@@ -274,6 +278,8 @@ def _views(key: Key, record: Record, some: t.Collection[str], seen: dict[int, To
         # Without an identity, as in old journals, what the probe itself said of its node.
         if name == node and not ("machine_id" in who and "gpu_uuids" in who):
             says = _told({**{k: context.get(k) for k in ("machine_id", "gpu_uuids")}, **who})
+            if isinstance(context.get("set_aside"), dict):  # GPUs that MIG parts are there too
+                says = says._replace(gpus=says.gpus | {str(uuid) for uuid in context["set_aside"]})
         else:
             says = seen.get(id(who)) or seen.setdefault(id(who), _told(who))
         count = context.get("gpus") if mine else None

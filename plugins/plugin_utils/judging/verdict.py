@@ -220,8 +220,9 @@ class _Court:
                 for change in self.told.changes:
                     if change.regression:
                         self.worse[change.key].append(change.reason)
-            found, self.drift, self.doubts, unstated = next(other.parts())
+            found, self.drift, self.doubts, (unstated, parted) = next(other.parts())
             self.warnings += unstated
+            self.notes += parted
             for key, fields in found:
                 opinions[key].append(Opinion(*fields))
         everything = [record for attempts in self.records.values() for record in attempts]
@@ -240,9 +241,9 @@ class _Court:
         self.warnings += self.waiving.unbound()
         return self._conclude(settled)
 
-    def _among_nodes(self) -> tuple[list[tuple[t.Any, t.Any]], dict[str, t.Any], dict[str, t.Any], list[str]]:
+    def _among_nodes(self) -> tuple[list[tuple[t.Any, t.Any]], dict[str, t.Any], dict[str, t.Any], tuple[list[str], list[str]]]:
         """What nodes show beside one another, for which no number is compared: opinions by key, facts in which they deviate, whose
-        machine is in doubt, and what the run has to say of GPUs that nobody counted; all plain data."""
+        machine is in doubt, and what the run has to say of GPUs that nobody counted and of those that MIG parts; all plain data."""
         machines = identity.Nodes(self.records)
         found = [
             *self._drift(),
@@ -250,8 +251,8 @@ class _Court:
             *machines.opinions(self.records, self.stated, self.stack),
             *health.opinions(self.deciding),
         ]
-        unstated = machines.unstated(self.stated, self.stack)
-        return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), unstated
+        said = machines.unstated(self.stated, self.stack), [f"{n}: {alone.set_aside(record)}" for n, record in machines.parted.items()]
+        return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), said
 
     def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
         """Deviations of facts, among nodes with the same GPUs and under the same rules, like held against like (drift.Kind)."""

@@ -201,6 +201,22 @@ def test_mig_is_skipped_only_where_the_inventory_allows_it() -> None:
     assert both(stack(), seen, stated={"n1": {"mig": "allowed"}})[1] == ("SKIPPED", "mig_enabled")
 
 
+def test_the_gpus_beside_one_with_mig_are_judged_by_what_all_give() -> None:
+    def seen(busbw: float, **stated: t.Any) -> t.Any:
+        more = {"gpus": 7, "nvls": True, "gpu_uuids": gpus(8)[1:], "set_aside": {gpus(8)[0]: "GPU 0 (0000:1a:00.0)"}}
+        one = test(identity=who(8), more=more, busbw=busbw, size=16 << 30)
+        return judge([item("n1", "stack", "cuda"), item("n1")], [stack(identity=who(8), gpus=8), one], stated={"n1": stated})
+
+    good = seen(468.0, mig="allowed", gpu_count=8)
+    assert good.accepted and good.planned[1]["verdict"] == "PASS" and good.planned[1]["confidence"] == "derived"
+    assert any("MIG is on for GPU 0 (0000:1a:00.0): measured and judged were the other 7 GPUs" in f for f in good.planned[1]["findings"])
+    assert any("MIG is on" in note for note in good.notes)
+    slow = seen(400.0, mig="allowed", gpu_count=8).planned[1]
+    assert (slow["verdict"], slow["reason_code"]) == ("FAIL", "below_floor") and slow["floor"] == pytest.approx(446.7, abs=0.1)
+    refused = seen(468.0, mig="refused", gpu_count=8).planned[1]
+    assert (refused["verdict"], refused["reason_code"]) == ("UNKNOWN", "mig_enabled")
+
+
 def test_a_machine_without_gpus_is_skipped_only_where_the_inventory_says_so() -> None:
     """As where it was said when the run was planned, and is not any more when it is judged again."""
     seen = failed("n1", "no_gpu_expected", "not_applicable")
