@@ -23,9 +23,10 @@ it; until then its suspects (what nobody has cleared) are divided further, every
     no node left, so a path  every path that nobody has cleared: in pairs, or in random halves where there are too many
     nothing left at all      the test again; if it fails again, what cleared its members counts no longer
 
-A good partner is a node that passed elsewhere. A node is convicted by two different ones, a GPU by failing alone beside
-siblings that pass, a path when both its ends pass with others, a switch when five of its nodes fail across it and none
-passes. What remains of the pool is then measured once more as one group: only its pass ends the search well.
+A good partner is a node that passed elsewhere. A node is convicted by three different ones (by two if there are no
+more, and the finding then names the two paths), a GPU by failing alone beside siblings that pass, a path when both
+its ends pass with others, a switch when five of its nodes fail across it and none passes. What remains of the pool is
+then measured once more as one group: only its pass ends the search well.
 
 A result that is not a measurement clears nothing and convicts nobody. Where the evidence cannot separate two subjects
 the finding says so in `indistinguishable`.
@@ -42,7 +43,7 @@ until it says which of the two it is (Wald's sequential test of s = 1/2 against 
 It fails from ln(1 / ACCUSED) on, which is reached by a healthy group with a chance of at most ACCUSED: three in a row.
 It passes where that has fallen to that of r good ones in a row: one below the floor costs five more good ones. What
 says neither after 2 r + 10 repetitions is unknown. A hang and a wrong result are no scatter and settle the test at once.
-A node's conviction takes two failed tests with two partners, a path's two failed tests as well: of N nodes an innocent
+A node's conviction takes failed tests with two partners or more, a path's two failed tests as well: of N nodes an innocent
 one is convicted by scatter with a chance of at most N ACCUSED^2, of P paths with P ACCUSED^2. Where a path's
 repetitions do not differ from the others of an end (Fisher's exact test, END_ALPHA), it is not told from that node, which
 may fail now and then.
@@ -66,6 +67,7 @@ BAD, GOOD = math.log(0.5 / NOISE), math.log((1 - NOISE) / 0.5)  # what a repetit
 REPEATS = math.ceil(math.log(0.001) / math.log(0.5))  # 10
 LEAF_WITNESSES = 5  # so many nodes of a leaf failing across it, and none passing, convict the switch
 SPLIT_FAULTS = 3  # how many faults the size of the groups is chosen for
+WITNESSES = 3  # so many good partners with whom a node fails convict it
 GIVE_UP = 3  # unmeasurable with so many partners: set aside
 
 
@@ -473,11 +475,12 @@ class Localiser:
         return dataclasses.replace(finding, indistinguishable=tuple(others), not_looked_at=self._behind(finding))
 
     def _behind(self, finding: Finding) -> tuple[str, ...]:
-        """What nothing has passed over while the subject is bad: its nodes' paths to their neighbours, and the members of a switch."""
+        """Return what nothing has passed over while the subject is bad: its nodes' paths to their neighbours, and the members of a switch.
+
+        One end of a bad path stays out of the last group, so the other paths of both its ends belong to them.
+        """
         size = len(self._names)
         found: set[str] = set()
-        if finding.kind == "pair":
-            return ()
         for node in (self._names.index(name) for name in finding.members):
             if finding.kind == "switch" and not self._evidence.passes[node]:
                 found.add(self._names[node])
@@ -485,7 +488,7 @@ class Localiser:
             found |= {
                 "|".join(sorted((self._names[node], self._names[o]))) for o in beside if o != node and not self._evidence.path_good(node, o)
             }
-        return tuple(sorted(found))
+        return tuple(sorted(found - {path.id for path in self._bad_paths.values()}))
 
     # -- what is open --------------------------------------------------------------------------------------------------
 
@@ -640,10 +643,21 @@ class Localiser:
             for part, partner in zip(_even_parts(missing, len(partners)), partners):
                 for slot in part:
                     self._test((node, partner), "gpu", (slot,))
-        elif len(accusers) < 2 or self._thin_slots(node):
+        elif len(accusers) < self._needed(node) or self._thin_slots(node):
             self._with_partner(node, "partner")
         if accusers:
             self._examine_leaf(evidence.leaf[node])
+
+    def _needed(self, node: int) -> int:
+        """Return how many good partners must speak against a node: three, as two bad paths may meet at a healthy one.
+
+        Two suffice if some of its GPUs fail alone and others pass, and if no other partner is left.
+        """
+        if len(set(self._evidence.split(node).values())) > 1:
+            return WITNESSES - 1
+        left = (p for p, usable in enumerate(map(self._usable, range(len(self._names)))) if usable and p != node)
+        more = any(p not in self._evidence.tried[node] and self._evidence.cleared(p) for p in left)
+        return WITNESSES if more else WITNESSES - 1
 
     def _missing_slots(self, node: int) -> list[int]:
         if self._slots < 2 or len(self._evidence.unknown[node]) >= GIVE_UP:
@@ -860,7 +874,7 @@ class Localiser:
         evidence = self._evidence
         accusers = evidence.accusers(node)
         leaf = evidence.leaf[node]
-        if len(accusers) < 2 or self._missing_slots(node):
+        if len(accusers) < self._needed(node) or self._missing_slots(node):
             return False
         alone = leaf is not None and len(self._leaf_members[leaf]) == 1
         if leaf is not None and not alone and leaf not in evidence.crossed:
@@ -899,6 +913,8 @@ class Localiser:
             others += [{"kind": "gpu", "id": f"{name}/gpu/{uuid}", "members": [name]} for uuid in self._gpus[node]]
         if alone and leaf is not None:
             others.append({"kind": "switch", "id": leaf, "members": [name]})
+        if len(accusers) < WITNESSES:
+            others += [self._subject("pair", (node, p)) for p in accusers]
         how = "it fails with the good partners " + partners
         if told_apart and self._slots > 1:
             how += ", with every GPU alone too" if bad else "; each GPU alone passes, all together do not"

@@ -70,6 +70,8 @@ BLOCK_SHARE = 3 / 4  # of the cells between two leaves, from which on the block 
 ALPHA = 1e-5  # of a conviction by chance
 SUSPECT_TESTS = 40  # of one suspect: what is not clear by then stays unresolved
 GIVE_UP = 6  # tests that were asked for again and could not be measured: no more are asked for
+PATHS_AT_PORT, MANY_PARTNERS = (2, 3), 8  # so many bad paths may meet at a healthy port, that of few partners or of many
+HEDGED_PATHS = 4  # so few bad paths of a port are named beside it: they may as well meet at a healthy one
 TOLD = 16  # so many cells are listed as evidence, the worst first
 
 Confidence = Literal["convicted", "suspected", "unresolved"]
@@ -175,8 +177,11 @@ ENOUGH_PASSES = next(n for n in range(100) if not may_flap(0, n))  # 7
 
 
 def _left_out(partners: int) -> int:
-    """Of how many of its partners a port's tests do not count against it: so many bad paths are no bad port."""
-    return 2 if partners >= 6 else 1 if partners > 1 else 0
+    """Return how many of its partners a port's tests do not count with: so many bad paths that meet at a port are no bad port.
+
+    One partner always counts.
+    """
+    return max(0, min(partners - 1, PATHS_AT_PORT[partners >= MANY_PARTNERS]))
 
 
 def _against(of: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
@@ -367,8 +372,8 @@ class _Reading:
         return {other: (sum(depth < 1 for depth in found), len(found)) for other, found in depths.items()}
 
     def _row_chance(self, port: str, suspects: set[str], more: Iterable[str] = ()) -> float:
-        """Of a port's bad tests; `more`: partners with whom it is bad once more each."""
-        of = self._tests_of(port, suspects)
+        """Return the chance of a healthy port's tests with good partners; `more`: partners with whom it is bad once more each."""
+        of = {other: counts for other, counts in self._tests_of(port, suspects).items() if self.good[other]}
         mildest = max((depth for other in of for depth in self.depths[_pair(port, other)] if depth < 1), default=0.0)
         for other in more:
             bad, tests = of.get(other, (0, 0))
@@ -491,7 +496,7 @@ class _Reading:
             confirmed = set()  # those who speak against it are asked once more, too
         partners = self._partners(port, len(self.ports), suspects, avoid=confirmed, across=across)
         tested = sum(cell.again for p in partners for cell in self.tests.get(_pair(port, p), ()))
-        if not partners or tested >= SUSPECT_TESTS:
+        if not partners or tested >= SUSPECT_TESTS or (fresh and self._always_met(port, suspects, across)):
             return "unresolved"
         wanted = min(4 if self.again_good[port] else 2, len(partners))
         turns = itertools.islice(itertools.cycle(partners), SUSPECT_TESTS - tested)
@@ -502,6 +507,11 @@ class _Reading:
             more.append(partner)
         asked = [self._ask(port, partner) for partner in more]
         return "suspected" if any(asked) else "unresolved"
+
+    def _always_met(self, port: str, suspects: set[str], across: bool) -> bool:
+        """Return True if only a new partner's word is missing against a port, and each of those has met the floor with it too often."""
+        new = [p for p in self._partners(port, len(self.ports), suspects, across=across) if p not in self.bad[port]]
+        return all(self.again_good[port][p] >= ENOUGH_PASSES for p in new) and self._row_chance(port, suspects) <= ALPHA
 
     # -- findings ------------------------------------------------------------------------------------------------------
 
@@ -665,7 +675,15 @@ class _Reading:
                 others = [] if siblings else [("node", node)]
                 others += [("switch", leaf) for leaf in {self.leaf[p] for p in mine} if leaf in half_bad]
                 others += [("switch", name) for p in mine for name in self._leaves_like(p, suspects)]
+                others += self._paths_like(mine, suspects)
                 self._find("nic", [port], sure[port], reason, cells=cells, others=others, behind=mine)
+
+    def _paths_like(self, roles: list[str], suspects: set[str]) -> list[tuple[str, str]]:
+        """Return the paths of a port, given by its roles, that fail most of their tests, if these are so few that they may as well be bad
+        by themselves and meet at a healthy port."""
+        pairs = [(p, o) for p in roles for o in self.bad[p] - suspects]
+        paths = {"|".join(sorted(map(_whole, pair))) for pair in pairs if statistics.median(self.depths[_pair(*pair)]) < 1}
+        return [("pair", path) for path in sorted(paths)] if len(paths) <= HEDGED_PATHS else []
 
     def _leaves_like(self, port: str, suspects: set[str]) -> list[str]:
         """What a port is not told from: its leaf switch, or the way to the one leaf where all partners are with whom it is bad.

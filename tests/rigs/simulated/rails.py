@@ -158,6 +158,7 @@ def trial(
     nodes_of: Sequence[int] = (),
     noise: tuple[float, str] | None = None,
     wild: bool = False,
+    meet: bool = False,
 ) -> Trial:
     """A random matrix of 6 to 48 nodes (or one of `nodes_of`), 1 to 8 rails and one to four faults, a fiftieth of its cells unmeasured.
 
@@ -180,7 +181,11 @@ def trial(
     faults: list[Fault] = []
     touched: set[str] = set()
     budget = max(1, (size - 2) // 3)
-    for _unused in range(40):
+    if meet:
+        middle, *others = (port(node, 0) for node in rng.sample(nodes, rng.choice([3, 4] if size > 4 else [3])))
+        paths = [frozenset([middle, other]) for other in others]
+        faults = [Fault("path", ends, ("pair", "|".join(sorted(ends)))) for ends in paths]
+    for _unused in range(0 if meet else 40):
         fault = _draw(rng.choice(kinds), rng, nodes, rails, topology)
         if fault is None:
             continue

@@ -259,6 +259,30 @@ def test_what_lies_behind_a_bad_node_is_named():
     assert "n07|n08" in finding.not_looked_at and finding.as_dict()["not_looked_at"] == list(finding.not_looked_at)
 
 
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_two_bad_paths_that_meet_convict_no_node(slots):
+    for seed in range(40):
+        fabric = Fabric(NODES, [Fault("pair", ("n05", "n06")), Fault("pair", ("n06", "n07"))], slots=slots, seed=seed)
+        assert subjects(search(fabric, seed=seed)[1]) == {("pair", "n05|n06"), ("pair", "n06|n07")}, seed
+
+
+def test_a_node_with_two_partners_left_names_the_paths_to_them():
+    _unused, (finding, *_rest) = search(Fabric(NODES[:3], [Fault("node", ("n01",))], slots=1))
+    assert (finding.kind, finding.id) == ("node", "n01")
+    assert {"n00|n01", "n01|n02"} <= {other["id"] for other in finding.indistinguishable}
+
+
+@pytest.mark.parametrize("paths", ["ring", "mesh"])
+def test_the_other_paths_of_both_ends_of_a_bad_path_are_named(paths):
+    """One end stays out of the last group, so nobody sees a second bad path there."""
+    for seed in range(20):
+        faults = [Fault("pair", ("n03", "n04")), Fault("pair", ("n04", "n05")), Fault("pair", ("n02", "n03"))]
+        _unused, findings = search(Fabric(NODES, faults, seed=seed, paths=paths), seed=seed, paths=paths)
+        assert not [finding for finding in findings if finding.confidence == "convicted" and finding.kind != "pair"]
+        told = {one for finding in findings for one in (finding.id, *finding.not_looked_at)}
+        assert {"n02|n03", "n03|n04", "n04|n05"} <= told, seed
+
+
 def test_a_floor_that_is_no_number_passes_nothing():
     assert Result.of([380.0] * 10, float("nan"), 10).outcome == "unknown"
 

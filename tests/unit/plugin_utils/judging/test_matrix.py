@@ -425,6 +425,30 @@ def test_a_path_that_is_bad_one_way(way, count):
     assert len(again) == 1, "only the direction that was bad is asked for again"
 
 
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bad_paths_that_meet_at_a_port_convict_no_port(shape, directed):
+    """Each path is convicted, or named beside the port, or said to be not looked at."""
+    count = int(os.environ.get("ACCEPTANCE_TRIALS", "60"))
+    trials = [
+        trial(seed, noise=(0.03, shape), directed=directed, nodes_of=range(4, 13), meet=True) for seed in range(11000, 11000 + count)
+    ]
+    assert not [(t.seed, t.innocent) for t in trials if t.innocent]
+    for t in trials:
+        told = {one for f in t.findings for one in (f.id, *f.not_looked_at, *(str(o["id"]) for o in f.indistinguishable))}
+        assert not {fault.subject[1] for fault in t.faults if fault.subject in t.missed} - told, t.seed
+    found = [t for t in trials if not t.missed]
+    assert len(found) >= 0.7 * len(trials), "few trials have too few partners, or too few measured tests, to tell the paths from their port"
+
+
+def test_a_port_with_a_good_partner_is_not_asked_for_ever():
+    """Three of its four paths are bad; the fourth one has met the floor often enough."""
+    nodes = NODES[:5]
+    fabric = Rails([a_path("h04", other) for other in nodes[1:4]])
+    findings, _unused, readings = fabric.settle(matrix(fabric, nodes=nodes))
+    assert readings <= 12 and port("h04", 0) in {member for finding in findings for member in finding.members}
+
+
 def test_a_port_that_flaps_one_way_is_found_although_it_passes_the_other_way():
     """Its good direction does not speak for the bad one."""
     missed = []
