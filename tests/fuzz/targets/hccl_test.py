@@ -75,6 +75,12 @@ def accepts(text: str, healthy: str) -> bool:
     return found["outcome"] == "measured" and (text == healthy or found != parse(healthy, **ASKED[healthy]))
 
 
+def judge(text: str, healthy: str) -> t.Any:
+    """What a verdict uses: the best of the largest sizes."""
+    found = parse(text, **ASKED[healthy])
+    return (found["peak_algbw"], found["peak_busbw"], found["world_size"]) if found["outcome"] == "measured" else None
+
+
 def HEALTHY(r: random.Random) -> str:
     run = healthy_hccl.run(r)
     ASKED[run.text] = run.asked

@@ -729,3 +729,12 @@ UNSEEN = {
 def accepts(text: str, healthy: str) -> bool:
     """A lie of which the reader sees nothing reads as the healthy text does: that is no excuse."""
     return bool(parse(text)["outcome"] == "measured")
+
+
+def judge(text: str, healthy: str) -> t.Any:
+    """What a verdict uses: the best bandwidth, and each row by its size; of the ranks, how many there are."""
+    found = parse(text)
+    if found["outcome"] != "measured":
+        return None
+    rows = [(row["size"], *(half and half["busbw"] for half in (row["out_of_place"], row["in_place"]))) for row in found["rows"]]
+    return found["peak_busbw"], rows, len(found["ranks"])

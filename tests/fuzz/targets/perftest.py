@@ -83,6 +83,16 @@ def accepts(text: str, healthy: str) -> bool:
     return found["outcome"] == "measured" and (text == healthy or found != parse(healthy))
 
 
+def judge(text: str, healthy: str) -> t.Any:
+    """What a verdict uses, read by somebody who says what was asked for: of each size the average bandwidth, or the median latency."""
+    found = parse(text, **ASKED[healthy])
+    if found["outcome"] != "measured":
+        return None
+    named = "bw_average" if found["test"]["kind"] == "bw" else "t_typical"
+    rows = [(row["bytes"], row.get("side"), row["t_avg"] if named in row and row[named] is None else row[named]) for row in found["rows"]]
+    return found["tool"], rows
+
+
 def HEALTHY(r: random.Random) -> str:
     run = healthy_perftest.run(r)
     # A JSON names no unit; very small numbers do not prove it.
