@@ -34,6 +34,7 @@ BEFORE, AFTER = 12, 6  # most runs on either side of a split that its steps are 
 FEWEST = 5  # runs before a split
 APART = 5.0  # standard deviations of a unit's step: the largest gap that noise makes at 60 possible runs is about 4
 WITHIN = 4.0  # scatters inside the clusters: two halves of one normal distribution lie 2.7 apart
+STRAYED = 4.0  # scatters of how far apart the two clusters were before
 LEAST = 0.005  # of the value: a smaller gap is no split
 SPLITS = 4  # most of them: a driver that comes in waves
 MOST = 600  # units that the run of a split is looked for by
@@ -153,6 +154,8 @@ def _split(units: t.Mapping[str, Levels]) -> tuple[int, set[str]]:
         return 0, set()
     moved = _moved(steps, low, high)
     apart = _apart(units, moved, (low | high) - moved)
+    if not _is_new(apart, runs[:place], new):
+        return 0, set()
     return _begun(apart, [run for run in old if run in apart], [run for run in new if run in apart]), moved
 
 
@@ -172,6 +175,12 @@ def _apart(units: t.Mapping[str, Levels], moved: set[str], stayed: set[str]) -> 
             for run, level in units[name].items():
                 of[side][run].append(level)
     return {run: statistics.median(of[0][run]) - statistics.median(of[1][run]) for run in of[0] if run in of[1]}
+
+
+def _is_new(apart: Levels, old: t.Sequence[int], new: t.Sequence[int]) -> bool:
+    """Return True if two clusters lie further apart than they strayed from each other before: the rows of a warm room wander."""
+    middle, strayed = scatter.centre([apart[run] for run in old if run in apart])
+    return abs(statistics.median([apart[run] for run in new if run in apart]) - middle) >= STRAYED * strayed
 
 
 def _begun(apart: Levels, old: t.Sequence[int], new: t.Sequence[int]) -> int:

@@ -10,7 +10,7 @@ import random
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import whose
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import common, whose
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.regression import changes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Change, Facts, Kind, Point, Today, Whose
 from hypothesis import given, settings
@@ -120,6 +120,20 @@ def test_a_part_of_the_fleet_is_not_everybody(nodes: int, hit: int, factor: floa
     assert set(ill) == {subject for subject in series if subject.split("/")[0] in got}
     assert {change.whose.fact for change in ill.values()} == {"driver"}
     assert "" not in found
+
+
+def test_a_row_of_nodes_that_wanders_with_its_air_is_no_part_that_stepped() -> None:
+    rng, away = random.Random("air"), 0.0
+    series = {s: list(v) for s, v in fleet(8, 60).items()}
+    air = []
+    for _run in range(60):
+        away = 0.8 * away + 0.6 * rng.gauss(0, 0.01)
+        air.append(away)
+    rows = [list(enumerate(math.log(v) + (air[run] if s < "n4" else 0) for run, v in enumerate(of))) for s, of in series.items()]
+    nodes = [s.split("/")[0] for s in series]
+    assert not [days for days in range(12, 60) if common.splits([row[:days] for row in rows], nodes)]
+    stepped = [[(run, v - 0.06 * (run >= 55 and s < "n4")) for run, v in row] for s, row in zip(series, rows, strict=True)]
+    assert [split.at for split in common.splits(stepped, nodes)] == [55]
 
 
 def test_a_fault_is_not_masked_by_the_loss_of_the_other_half() -> None:
