@@ -39,6 +39,7 @@ class Heartbeat:
         self.name = ""
         self._began = self._beaten = 0.0
         self._lapsed = False
+        self._problem = ""  # of the last heartbeat that failed
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -89,7 +90,7 @@ class Heartbeat:
             return ""
         return (
             f"the cluster took this controller for dead and removed its pods: no heartbeat reached Job {self.name} for {LAPSE_S:.0f} s; "
-            "look at the way from here to the API server"
+            f"look at the way from here to the API server{self._problem and f' (before: {self._problem})'}"
         )
 
     def _run(self) -> None:
@@ -104,9 +105,10 @@ class Heartbeat:
             answer = self.client.patch_once(f"{self._path()}/{self.name}", {"spec": spec}, ANSWER_S)
         except KubeError as error:
             self._lapsed = self._lapsed or error.status == 404
+            self._problem = self._problem if error.status == 404 else error.reason
             return self._lapsed
         self._beaten = time.monotonic()
-        self._lapsed = bool(answer["metadata"].get("deletionTimestamp"))
+        self._lapsed = self._lapsed or bool(answer["metadata"].get("deletionTimestamp"))
         return True
 
     def _elapsed(self) -> float:

@@ -130,6 +130,16 @@ def test_a_controller_that_was_taken_for_dead_says_so(cluster: Cluster, how: str
     alive.end()
 
 
+def test_why_heartbeats_failed_is_said_with_it(cluster: Cluster) -> None:
+    cluster.error = KubeError("admission", "lab: an admission webhook refuses it: no", 400)
+    alive = beating(cluster)
+    until(lambda: cluster.beats)
+    cluster.error = KubeError("bad_spec", "lab: not found", 404)
+    until(alive.lapsed)
+    assert "to the API server (before: lab: an admission webhook refuses it: no)" in alive.lapsed()
+    alive.end()
+
+
 @pytest.mark.parametrize("why", ["rights", "quota"])
 def test_without_heartbeats_a_run_goes_on_and_warns(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str
