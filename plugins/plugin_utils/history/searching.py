@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import difflib
 import fnmatch
 import itertools
 import json
@@ -158,10 +159,10 @@ def found_in_runs(store: Store, asked: Asked, most: int = 0, regressed: bool = F
             raise HistoryError(f"run {asked.run} is not in the history {store.where}")
         places = _places(connection, asked.node, runs) if asked.node else None
         if asked.node and not places:
-            raise HistoryError(f"node {asked.node} is not in the history {store.where}{_known(connection)}")
+            raise HistoryError(f"node {asked.node} is not in the history {store.where}{_known(connection, asked.node)}")
         checks = _checks(connection, asked.check)
         if asked.check and not checks:
-            raise HistoryError(f"check {asked.check} is not in the history {store.where}{_known_checks(connection)}")
+            raise HistoryError(f"check {asked.check} is not in the history {store.where}{_known_checks(connection, asked.check)}")
         quantities = _quantities(connection)
         for run in sorted(runs.values(), key=lambda run: run["name"], reverse=True):
             if places is None or run["id"] in places:
@@ -273,7 +274,13 @@ def _checks(connection: sqlalchemy.Connection, pattern: str) -> dict[int, tuple[
     }
 
 
-def _known(connection: sqlalchemy.Connection) -> str:
+def _meant(name: str, names: t.Sequence[str]) -> str:
+    """Return the names that a misspelt one may stand for, in words; empty if none is near."""
+    near = difflib.get_close_matches(name, names, 3, 0.75)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _known(connection: sqlalchemy.Connection, asked_for: str) -> str:
     placed, word, subject = schema.placement, schema.word, schema.subject
     asked = (
         sa.select(word.c.text)
@@ -281,14 +288,18 @@ def _known(connection: sqlalchemy.Connection) -> str:
         .join(subject, sa.and_(subject.c.id == placed.c.subject_id, subject.c.kind == "node"))
         .distinct()
         .order_by(word.c.text)
-        .limit(6)
     )
     names = list(connection.execute(asked).scalars())
+    if meant := _meant(asked_for, names):
+        return meant
     return f"; there are {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else ": it is empty"
 
 
-def _known_checks(connection: sqlalchemy.Connection) -> str:
-    names = sorted({f"{stage} {check}" for stage, check, _variant in _checks(connection, "").values()})
+def _known_checks(connection: sqlalchemy.Connection, asked_for: str) -> str:
+    found = {(stage, check) for stage, check, _variant in _checks(connection, "").values()}
+    names = sorted({f"{stage} {check}" for stage, check in found})
+    if meant := _meant(asked_for, [*names, *sorted({word for pair in found for word in pair})]):
+        return meant
     return f"; there are {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}" if names else ": it is empty"
 
 

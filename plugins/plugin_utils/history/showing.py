@@ -13,6 +13,8 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Answer, Asked, Record
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.charts import FLOOR_LINE, floor_word, label
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import number, plain
@@ -26,7 +28,9 @@ def words(asked: Asked) -> str:
 
 
 def table(answer: Answer) -> list[terminal.Line]:
-    """The newest first, as (line, colour)."""
+    """Return the lines with their colours: a row for each node of the newest run first, then one for each subject and check, the newest
+    first."""
+    lines = _by_node(answer)
     rows = answer.rows[:LINES]
     head = ("run", "subject", "check", "verdict", "value", "floor")
     cells = [
@@ -37,7 +41,7 @@ def table(answer: Answer) -> list[terminal.Line]:
         for row in rows
     ]  # fmt: skip
     widths = [min(60, max(map(terminal.columns, column))) for column in zip(head, *cells, strict=True)]
-    lines: list[terminal.Line] = [(_line(head, widths), None)]
+    lines.append((_line(head, widths), None))
     lines += [(_line(of, widths), terminal.COLOURS[row["verdict"]]) for of, row in zip(cells, rows, strict=True)]
     if len(answer.rows) > LINES:
         lines.append((f"and {len(answer.rows) - LINES} more; history_json=FILE or history_page=FILE has them", None))
@@ -49,6 +53,35 @@ def table(answer: Answer) -> list[terminal.Line]:
         (f"{len(answer.rows)} verdicts in {len(answer.runs)} runs: {found or 'none'}{'; there is more' if answer.cut else ''}", None)
     )
     return lines
+
+
+def _by_node(answer: Answer) -> list[terminal.Line]:
+    """Return a row for each node, with its last run in the answer, the worst verdict there and what has it; the worst nodes first. Empty
+    if each node has one row in the answer anyway. Pairs and groups are rows of their own."""
+    last: dict[str, list[Record]] = {}
+    for row in answer.rows:  # the newest run comes first
+        of = last.setdefault(node_of(row["subject"]), [])
+        if not of or of[0]["run"] == row["run"]:
+            of.append(row)
+    if len(last) == len(answer.rows):
+        return []
+    ranks = {word: rank for rank, word in enumerate(WORST_FIRST)}
+    worst = {node: min(of, key=lambda row: ranks.get(row["verdict"], 0)) for node, of in last.items()}
+    chosen = sorted(last, key=lambda node: (ranks.get(worst[node]["verdict"], 0), node))[:LINES]
+    head = ("node", "run", "worst", "verdicts", "first of the worst")
+    cells = []
+    for node in chosen:
+        counts = collections.Counter(row["verdict"] for row in last[node])
+        found = ", ".join(f"{counts[word]} {word}" for word in WORST_FIRST if counts[word])
+        bad = worst[node]
+        about = f"{bad['stage']} {bad['check']}: {bad['reason']}" if bad["verdict"] != "PASS" else ""
+        cells.append((plain(node) + "*" * bad["simulated"], bad["run"], bad["verdict"], found, plain(about)))
+    widths = [min(60, max(map(terminal.columns, column))) for column in zip(head, *cells, strict=True)]
+    lines: list[terminal.Line] = [(_line(head, widths), None)]
+    lines += [(_line(of, widths), terminal.COLOURS[of[2]]) for of in cells]
+    if len(last) > LINES:
+        lines.append((f"and {len(last) - LINES} more nodes", None))
+    return [*lines, ("", None)]
 
 
 def _line(cells: t.Iterable[str], widths: t.Iterable[int]) -> str:

@@ -123,7 +123,7 @@ def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
         }
         wrong = _problem(whole)
         if wrong:
-            left_out.append(wrong)
+            left_out.append(f"{name}: {wrong}; such a value is no expectation, so measure again or set one by hand")
         else:
             entries[name] = whole
             beside[name] = _beside_shipped(whole)
@@ -231,6 +231,6 @@ def _problem(entry: dict[str, t.Any]) -> str | None:
     try:
         parsed = parse(entry, "run")
     except ExpectationError as error:
-        return str(error)
+        return str(error).removeprefix(f"run `{entry['id']}`: ")
     above = [f.text for f in physics.lint([parsed]) if f.level == "error"]
     return above[0] if above else None

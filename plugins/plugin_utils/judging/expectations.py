@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import difflib
 import functools
 import json
 import pathlib
@@ -32,6 +33,17 @@ VARIABLE = "acceptance_expectations"
 LAYERS = ("shipped", "group", "host", "run")
 CONFIDENCE = ("measured", "vendor", "derived")
 REQUIRED = ("id", "match", "metric", "value", "unit", "source", "date", "confidence")
+# What a required key holds.
+MEANING = {
+    "id": "a short name without blanks",
+    "match": "a dictionary with at least the stage, like {stage: nccl_node, check: all_reduce, gpu: NVIDIA H200, gpus: 8, size: plateau}",
+    "metric": "the name of a metric, like busbw",
+    "value": "a positive number",
+    "unit": "a unit of the metric",
+    "source": "a text that says where the number comes from",
+    "date": "YYYY-MM or YYYY-MM-DD in quotes",
+    "confidence": f"one of {', '.join(CONFIDENCE)}",
+}
 OPTIONAL = ("better", "missed", "note", "proposed")
 # What it means that a number does not reach the value of an entry.
 MISSED = ("fail", "unknown")
@@ -339,11 +351,11 @@ def _list(raw: list[t.Any], where: str, layer: str, rank: int) -> tuple[dict[str
     entries: dict[str, Expectation] = {}
     ignored = []
     for index, item in enumerate(raw):
-        entry = parse(item, f"{where}[{index}]", layer, rank)
+        entry = parse(item, f"{where}, entry {index + 1}", layer, rank)
         if item.get("proposed"):
             ignored.append(f"{where}: {entry.id} is ignored until its 'proposed: true' is removed")
         elif entry.id in entries:
-            raise ExpectationError(f"{where}[{index}]: id: found {entry.id!r} a second time, expected each id once")
+            raise ExpectationError(f"{where}, entry {index + 1}: id: found {entry.id!r} a second time, expected each id once")
         else:
             entries[entry.id] = entry
     return entries, ignored
@@ -352,9 +364,7 @@ def _list(raw: list[t.Any], where: str, layer: str, rank: int) -> tuple[dict[str
 def _change(entries: dict[str, Expectation], changes: dict[t.Any, t.Any], where: str, layer: str, rank: int) -> None:
     for name, change in changes.items():
         if name not in entries:
-            near = sorted(i for i in entries if str(name).split("-", maxsplit=1)[0] in i)[:5]
-            hint = f"an id of a known expectation, like {', '.join(near)}" if near else "an id of a known expectation"
-            raise ExpectationError(f"{where}: found id {name!r}, expected {hint}")
+            raise ExpectationError(f"{where}: found id {name!r}, expected an id of a known expectation{_meant(str(name), entries)}")
         if change is None:
             del entries[name]
             continue
@@ -373,6 +383,15 @@ def _change(entries: dict[str, Expectation], changes: dict[t.Any, t.Any], where:
         entries[name] = parse({**whole, **change}, f"{where}: {name}", layer, rank)
 
 
+def _meant(name: str, ids: t.Collection[str]) -> str:
+    """Return the ids that a misspelt one may stand for, in words; those that begin alike if none is near."""
+    near = difflib.get_close_matches(name, ids, 3, 0.75)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    alike = sorted(one for one in ids if name.split("-", maxsplit=1)[0] in one)[:5]
+    return f", like {', '.join(alike)}" if alike else "; a list of whole entries makes new ones"
+
+
 # Validation ----------------------------------------------------------------------------------------------------------
 
 _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,127}$")
@@ -389,13 +408,16 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
     if not isinstance(raw, dict):
         refuse("entry", raw, f"a dictionary with {', '.join(REQUIRED)}")
     if isinstance(raw.get("id"), str) and raw["id"] not in where:
-        where = f"{where} {raw['id'][:128]}"
+        where = f"{where} `{raw['id'][:128]}`"
     for key in raw:
         if key not in REQUIRED + OPTIONAL:
-            refuse(str(key), raw[key], f"no such key; the keys are {', '.join(REQUIRED + OPTIONAL)}")
+            near = difflib.get_close_matches(str(key), REQUIRED + OPTIONAL, 1)
+            meant = f"did you mean `{near[0]}`? " if near else ""
+            raise ExpectationError(f"{where}: unknown key `{key}`; {meant}The keys are {', '.join(REQUIRED + OPTIONAL)}")
     for key in REQUIRED:
         if raw.get(key) is None:
-            refuse(key, None, "a value; it is required")
+            expected = f"one of {', '.join(_units(raw.get('metric')))}" if key == "unit" else MEANING[key]
+            raise ExpectationError(f"{where}: key `{key}` is missing; expected {expected}")
     for key in ("source", "note"):
         if not isinstance(raw.get(key, ""), str) or (key == "source" and not raw[key].strip()):
             refuse(key, raw[key], "text")
@@ -406,7 +428,7 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
     if not number(raw["value"]) or raw["value"] <= 0:
         refuse("value", raw["value"], "a positive number")
     kind = METRIC_KINDS.get(raw["metric"])
-    units = [u for u, (k, _factor) in physics.UNITS.items() if kind in (None, k)]
+    units = _units(raw["metric"])
     if raw["unit"] not in units:
         refuse("unit", raw["unit"], f"one of {', '.join(units)}")
     better = raw.get("better", "lower" if kind == "time" else "higher")
@@ -439,6 +461,12 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
         rank=rank,
         origin=where,
     )
+
+
+def _units(metric: t.Any) -> list[str]:
+    """Return the units that a metric may have; all of them for one that is not ours."""
+    kind = METRIC_KINDS.get(metric) if isinstance(metric, str) else None
+    return [unit for unit, (of, _factor) in physics.UNITS.items() if kind in (None, of)]
 
 
 def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dict[str, t.Any]:

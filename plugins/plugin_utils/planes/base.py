@@ -36,7 +36,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
     write_atomically,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, ROUNDS, Stage
 
 Record = t.Dict[str, t.Any]
 PROGRESS_S = 10.0
@@ -254,7 +254,13 @@ class StageOnTarget:
         folder = self.acting.dir / "todo"
         count = folder / f"{self.stage}.count"
         with contextlib.suppress(OSError):
-            nodes = {m["subject"]["id"] for m in measurements if (m["check"], m["variant"], m["subject"]["id"]) in self.planned}
+            realm = bool(self.settings.get("acceptance_realm"))
+            nodes = {
+                m["subject"]["id"]
+                for m in measurements
+                if (m["check"], m["variant"], m["subject"]["id"]) in self.planned
+                and is_counted(self.description, m["subject"], self.host, realm)
+            }
             bad = {m["subject"]["id"] for m in measurements if m["outcome"] not in ("measured", "not_applicable")}
             with open(count, "ab") as target:
                 target.write(b"".join(b"x" if node in bad else b"." for node in nodes))
@@ -267,6 +273,12 @@ class StageOnTarget:
                 since = now - float(shown.read_text())
                 total = json.loads((folder / "totals").read_text())[self.stage]
                 Display().display(progress_line(self.stage, count.read_bytes(), total, since))
+
+
+def is_counted(stage: Stage, subject: Record, target: str, realm: bool) -> bool:
+    """Return True if the progress of a stage counts a subject: its nodes, and what else a stage measures that is not between nodes. A
+    group, a pair, and a cluster (`realm`) that stands for nodes which nobody knows, are no nodes."""
+    return stage.works not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (realm and subject["id"] == target))
 
 
 def progress_line(stage: str, done: bytes, total: int, since: float) -> str:

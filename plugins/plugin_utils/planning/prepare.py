@@ -14,6 +14,7 @@ import typing as t
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import is_counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, inputs, kept, todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
@@ -110,8 +111,20 @@ def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str,
         secrets = kept.secrets(settings[target], hidden)  # each worker has them from the inventory
         run.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secrets})
     write_atomically(run.dir / "todo" / "begun", json.dumps(sorted(begun)))
-    totals = {stage.name: len({item["subject"]["id"] for of in left.values() for item in of.get(stage.name, ())}) for stage in stages}
+    totals = {stage.name: _counted(stage, left, settings) for stage in stages}
     (run.dir / "todo" / "totals").write_text(json.dumps(totals), encoding="utf-8")
+
+
+def _counted(stage: Interface, left: Record, settings: dict[str, Record]) -> int:
+    """Return how many subjects the progress of a stage counts."""
+    return len(
+        {
+            item["subject"]["id"]
+            for target, of in left.items()
+            for item in of.get(stage.name, ())
+            if is_counted(stage.stage, item["subject"], target, bool(settings[target].get("acceptance_realm")))
+        }
+    )
 
 
 def _sinks(settings: dict[str, Record]) -> list[sinks.Asked]:

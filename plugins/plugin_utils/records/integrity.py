@@ -22,6 +22,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
+    NOT_OF_THIS_PLAN,
     Chain,
     Run,
     RunError,
@@ -55,7 +56,7 @@ def gather(run: Run, plan: Record) -> Evidence:
     changed = [f"plan.json is that of run {plan['run_id']}"] if plan["run_id"] != run.id else []
     broken = broken_chain(plan, records, chain)
     if broken:
-        changed.append(f"{broken}: nothing from there on is believed")
+        changed.append(f"{broken}: {NOT_JUDGED}")
         doubtful = {_about(record) for record in records[chain.whole :]}
         # What stands before it of the same checks may have been followed by other attempts than those that are there now.
         records = [
@@ -96,8 +97,12 @@ def _digests(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
 def broken_chain(plan: Record, records: t.Sequence[Record], chain: Chain) -> str:
     """Where the journal was changed, in words; nothing where it was not, or is of a version that could not know."""
     if plan.get("chained") and records and not chain.chained:
-        return "journal.jsonl line 1 does not follow from what stands before it"
+        return f"journal.jsonl line 1 {NOT_OF_THIS_PLAN}"
     return chain.broken
+
+
+# What comes of a journal that was changed.
+NOT_JUDGED = "this line and all later ones are not judged; measure again in a new run"
 
 
 def _about(record: Record) -> str:
@@ -109,7 +114,7 @@ def _done(record: Record) -> bool:
 
 
 def _distrusted(record: Record, broken: str) -> Record:
-    refused = {"outcome": "error", "reason_code": "tampered", "reason": f"{broken}: nothing from there on is believed"}
+    refused = {"outcome": "error", "reason_code": "tampered", "reason": f"{broken}: {NOT_JUDGED}"}
     return {**record, **refused, "metrics": {}, "series": [], "context": {}, "evidence": {}, "raw": None, "raw_sha256": None}
 
 

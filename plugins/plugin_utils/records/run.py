@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import fcntl
 import hashlib
 import itertools
@@ -31,6 +32,11 @@ RUN_ID = re.compile(r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$")
 
 # How long whoever takes a run over waits for a controller that still lives.
 ENDING_S = 20.0
+
+
+# Of a line of the journal whose `chain` does not fit to the line before, or, of the first one, to plan.json.
+WAS_CHANGED = "was changed, or a line before it is missing"
+NOT_OF_THIS_PLAN = "does not fit to plan.json: one of the two was changed, or lines before it are missing"
 
 
 class RunError(Exception):
@@ -156,10 +162,12 @@ class Run:
     def open(cls, results_dir: str, run_id: str) -> Run:
         run = cls._named(results_dir, run_id)
         if not (run.dir / "plan.json").is_file():
-            known = sorted(p.parent.name for p in pathlib.Path(results_dir).glob("*/plan.json"))[-5:]
+            known = sorted(p.parent.name for p in pathlib.Path(results_dir).glob("*/plan.json"))
+            near = difflib.get_close_matches(run_id, known, 1, 0.85)
+            hint = f"did you mean {near[0]}? The latest there: " if near else "the latest there: "
             raise RunError(
                 f"run {run_id} does not exist in {os.path.abspath(results_dir)}; "
-                + (f"the latest there: {', '.join(known)}" if known else "no run is there")
+                + (f"{hint}{', '.join(known[-5:])}" if known else "no run is there; set acceptance_results_dir to the folder of the run")
             )
         return run
 
@@ -467,7 +475,7 @@ class Journal:
                     elif not link and not chain.whole:
                         chain.chained = False
                     else:
-                        chain.broken = f"{self.path.name} line {number} does not follow from what stands before it"
+                        chain.broken = f"{self.path.name} line {number} {WAS_CHANGED if first or number > 1 else NOT_OF_THIS_PLAN}"
         except OSError as error:
             raise RunError(f"{self.path}: {error.strerror}") from error
         chain.sha256 = digest.hexdigest()

@@ -147,9 +147,11 @@ def test_the_table_and_the_page_say_what_was_found(store: Store) -> None:
     asked = Asked(node="new")
     found = searching.search(store, asked)
     lines = [line for line, _colour in showing.table(found)]
-    assert lines[0].split() == ["run", "subject", "check", "verdict", "value", "floor"]
+    assert lines[0].split()[:4] == ["node", "run", "worst", "verdicts"] and any(line.startswith("new*") for line in lines[1:4])
+    assert lines.index("") == len({row["subject"].split("/gpu/")[0] for row in found.rows}) + 1  # one row for each node
+    assert lines[lines.index("") + 1].split() == ["run", "subject", "check", "verdict", "value", "floor"]
     assert (
-        any(line.split()[1] == "new*" for line in lines)
+        any(line.split()[1:2] == ["new*"] for line in lines)
         and lines[-1] == f"{len(found.rows)} verdicts in 7 runs: 2 FAIL, {len(found.rows) - 2} PASS"
     )
     page = showing.html(asked, found)

@@ -125,8 +125,27 @@ def test_refusals_name_where_key_found_and_expected(change: dict[str, t.Any], ke
     with pytest.raises(ExpectationError) as error:
         resolve([("host", [entry(**change)])])
     text = str(error.value)
-    assert text.startswith("acceptance_expectations (host)[0]")
-    assert key in text and "found" in text and "expected" in text
+    assert text.startswith("acceptance_expectations (host), entry 1")
+    assert key in text and ("found" in text or f"`{key}`" in text) and ("expected" in text or "The keys are" in text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"unit": None}, "acceptance_expectations (group), entry 1 `{id}`: key `unit` is missing; expected one of GB/s, "),
+        ({"date": None}, "acceptance_expectations (group), entry 1 `{id}`: key `date` is missing; expected YYYY-MM"),
+        ({"vlaue": 1}, "acceptance_expectations (group), entry 1 `{id}`: unknown key `vlaue`; did you mean `value`? The keys are id, "),
+    ],
+)
+def test_a_key_that_is_missing_or_misspelt_says_what_to_write(change: dict[str, t.Any], message: str) -> None:
+    with pytest.raises(ExpectationError) as error:
+        resolve([("group", [entry(**change)])])
+    assert str(error.value).startswith(message.format(id=entry()["id"]))
+
+
+def test_an_id_with_a_typo_is_answered_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ExpectationError, match=r"found id 'h200-4-al_reduce-1g', .*; did you mean h200-4-all_reduce-1g"):
+        resolve([("group", {"h200-4-al_reduce-1g": {"value": 1}})])
 
 
 @pytest.mark.parametrize("raw", [None, 3, "x", [], [1]])
@@ -256,7 +275,7 @@ def test_values_of_ansibles_own_classes_are_what_they_are() -> None:
 def test_an_entry_that_takes_over_more_than_it_displaces_is_named() -> None:
     forgot = entry(id="forgot", match={"gpu": None}, value=350, note="whatever it is")
     (line,) = resolve([("group", [forgot])]).notes
-    assert line.startswith("acceptance_expectations (group)[0] forgot: 350 GB/s holds for more than what it displaces (any gpu): ")
+    assert line.startswith("acceptance_expectations (group), entry 1 `forgot`: 350 GB/s holds for more than what it displaces (any gpu): ")
     assert "h200-4-all_reduce-1g (354 GB/s)" in line and "h100-4-all_reduce-1g (354 GB/s)" in line
     assert "gb200-4-all_reduce-1g (632 GB/s)" in line
     gemm = {"stage": "gemm", "check": None, "gpus": None, "nvls": None, "size": None, "gpu": "NVIDIA H200"}
@@ -456,7 +475,7 @@ def test_what_would_win_over_a_shipped_entry_may_not_be_far_softer(more: dict[st
     """Overlap decides, not equality: one key more or less makes it about the same machines all the same."""
     match = {key: value for key, value in {**EIGHT, **more}.items() if key not in without or key in more}
     soft = {**ENTRY, "id": "soft", "match": match, "value": 250}
-    with pytest.raises(ExpectationError, match=r"soft: value: found 250 GB/s, (0\.\d+ of the |expected at least 270)"):
+    with pytest.raises(ExpectationError, match=r"`soft`: value: found 250 GB/s, (0\.\d+ of the |expected at least 270)"):
         resolve([("group", [soft])])
     assert resolve([("group", [{**soft, "note": "two of eight switches are off, OPS-7"}])])
     with pytest.raises(ExpectationError, match=r"value: found 250 GB/s, (0\.\d+ of the |expected at least 270)"):

@@ -54,7 +54,7 @@ def said(*entries: Record, records: list[Record] | None = None, layer: str = "gr
 )
 def test_what_was_meant_for_this_run_and_held_for_nothing(match: dict[str, t.Any], words: str) -> None:
     (line,) = said(entry(**match))
-    assert line.startswith("acceptance_expectations (group)[0] mine: no measurement was held to it: ") and words in line
+    assert line.startswith("acceptance_expectations (group), entry 1 `mine`: no measurement was held to it: ") and words in line
 
 
 @pytest.mark.parametrize(

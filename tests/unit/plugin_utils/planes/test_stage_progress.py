@@ -11,8 +11,10 @@ import pathlib
 import types
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import answers, base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import progress_line
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import ddp, gemm, gpu_sharing, rdma
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,31 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base im
 )
 def test_it_says_done_failing_running_and_the_end(done: bytes, total: int, since: float, line: str) -> None:
     assert progress_line("gemm", done, total, since) == line
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind", "name", "counted"),
+    [
+        (ddp.STAGE, "node", "lab/gpu-01", True),
+        (ddp.STAGE, "node", "lab", False),  # a cluster whose nodes nobody knows, or in which the stage is skipped
+        (ddp.STAGE, "group", "ddp/lab", False),
+        (rdma.STAGE, "pair", "lab/gpu-01|lab/gpu-02", False),
+        (gemm.STAGE, "node", "lab", True),
+        (gpu_sharing.STAGE, "cluster", "lab", True),
+    ],
+)
+def test_what_of_a_cluster_is_counted_as_a_node(stage: Stage, kind: str, name: str, counted: bool) -> None:
+    assert base.is_counted(stage, {"kind": kind, "id": name, "members": []}, "lab", True) is counted
+
+
+def test_a_machine_behind_ssh_is_a_node_of_its_group() -> None:
+    assert base.is_counted(ddp.STAGE, {"kind": "node", "id": "gpu-01", "members": []}, "gpu-01", False)
+
+
+@pytest.mark.parametrize("reason", ["away: https://192.0.2.1 does not answer", "https://192.0.2.1 does not answer"])
+def test_a_reason_names_its_host_once(reason: str) -> None:
+    said = answers.why_nothing({"state": "refused", "reason_code": "cluster_unreachable", "reason": reason}, "away")
+    assert said == ("cluster_unreachable", "away: https://192.0.2.1 does not answer", "error")
 
 
 @pytest.mark.parametrize(("terminal", "moments"), [(True, [10, 20, 30, 40, 50, 60, 70, 80]), (False, [10, 70])])

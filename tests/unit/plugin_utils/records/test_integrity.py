@@ -91,10 +91,10 @@ def test_an_edited_line_and_all_after_it_are_unknown_and_the_run_is_not_accepted
     assert judge(run)[0]["accepted"]
     change(run.journal.path, '"target": "gpu-02"', '"target": "gpu-0x"')
     done, verdicts = judge(run)
-    assert not done["accepted"] and "journal.jsonl line 2 does not follow from what stands before it" in done["why"]
+    assert not done["accepted"] and "journal.jsonl line 2 was changed, or a line before it is missing" in done["why"]
     assert [verdicts[n]["verdict"] for n in NODES] == ["PASS", "UNKNOWN", "UNKNOWN"]
     assert verdicts["gpu-03"]["reason_code"] == "tampered"
-    with pytest.raises(RunError, match=r"is not whole: journal\.jsonl line 2 does not follow"):
+    with pytest.raises(RunError, match=r"is not whole: journal\.jsonl line 2 was changed"):
         integrity.verify(run)
 
 
@@ -142,7 +142,7 @@ def test_a_lost_raw_file_takes_no_fault_back(run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "words"),
     [
-        ("plan.json", '"partial": false', '"partial": true', "journal.jsonl line 1 does not follow"),
+        ("plan.json", '"partial": false', '"partial": true', "journal.jsonl line 1 does not fit to plan.json: one of the two was changed"),
         ("verdicts.jsonl", '"PASS"', '"WARN"', "report.json is about another verdicts.jsonl"),
         ("report.html", "gpu-02", "gpu-09", "report.html is not what was written, by report.sha256"),
         ("report.json", '"mode": "run"', '"mode": "ran"', "report.json is not what was written, by report.sha256"),

@@ -322,7 +322,7 @@ class Group:
         if missing > 0:
             return f"{missing} of {self.shape.workers} workers that {self.shape.kind} {self.shape.name} has not made yet"
         if head is not None and head.going_on:
-            return f"what pod {head.name} on {head.node} runs over it, for {self.run_s:.0f} s at most"
+            return f"the test of pod {head.name} on {head.node} over the group, which is ended after {self.run_s:.0f} s at the latest"
         late = [pod.node for pod in self._workers() if pod.state.phase == states.RUNNING]
         return f"workers that run and cannot be entered yet: {', '.join(sorted(late)[:8])}" if late else ""
 
