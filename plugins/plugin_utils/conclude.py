@@ -93,6 +93,8 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     if not check:
         paths, wrong = files.write(done, run.dir)
         notes += wrong
+        if not evidence.changed:
+            run.journal.mark_end(len(records), next(file["bytes"] for file in evidence.files if file["path"] == run.journal.path.name))
     if planned and not check:
         run.clear_todo()
         run.release()

@@ -54,6 +54,7 @@ DDP_HEALTHY: list[tuple[str, dict[str, t.Any]]] = [
         {"change": trained.one_of("checked", 1, elements=0, unsupported="Invalid scalar type"), "given": {"backend": "gloo"}},
     ),
     ("a rank a little slower than the others", {"change": trained.one_of("pace", 2, compute_ms=31.0)}),
+    ("one rank a little quicker than the others", {"change": trained.one_of("pace", 0, compute_ms=28.5)}),
 ]
 DDP_FAULTS: list[tuple[str, dict[str, t.Any]]] = [
     ("a rank on a node that nobody asked for", {"change": trained.on_another_node}),
@@ -80,16 +81,22 @@ DDP_FAULTS: list[tuple[str, dict[str, t.Any]]] = [
     ("a training of three steps", {"change": trained.one_of("training", 0, steps=3)}),
     ("a training that was not done", {"change": trained.one_of("training", 0)}),
     ("a straggler that says it is none", {"change": trained.one_of("pace", 3, compute_ms=36.0, straggler=False)}),
+    ("two slow ranks of one node", {"change": trained.slow_from(2)}),
+    ("three slow ranks of four", {"change": trained.slow_from(1)}),
+    ("a straggler, and the unplanned lines about it are lost", {"change": trained.slow_from(3), "lost": True}),
+    ("a training that gives other bits the second time", {"change": trained.one_of("training", 0, repeatable=False, other_again=[1])}),
     ("a rank whose pace nobody took", {"change": trained.one_of("pace", 3)}),
 ]
 
 
 def trains(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
-    said = trained.told(**given)
+    """Return the verdicts of a group; with `lost` those without the findings that no plan has."""
+    said = trained.told(**{name: value for name, value in given.items() if name != "lost"})
     head = t.cast(ddp.Trainer, said.head)
     checks = ddp.default_checks(head.params)
     seen = [head._observed_of(check, said, said.job.seats, [0, 1], {}) for check in checks]
-    return words(folder, "ddp", [*seen, *said.findings(checks[0])], expected("ddp", 150.0, size=1 << 22))
+    findings = [] if given.get("lost") else said.findings(checks[0])
+    return words(folder, "ddp", [*seen, *findings], expected("ddp", 150.0, size=1 << 22))
 
 
 # HCCL -----------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def records() -> list[Record]:
     """As four healthy ranks on two nodes print it."""
     where = [{"rank": n, "node": f"gpu-0{n // 2 + 1}"} for n in range(WORLD)]
     said: list[Record] = [{"kind": "node", "node": f"gpu-0{n}", "torch": "2.11.0", "nccl": "2.28.9"} for n in (1, 2)]
-    said += [{"kind": "rank", **one, "world": WORLD, "local": one["rank"] % 2, "uuid": ""} for one in where]
+    said += [{"kind": "rank", **one, "world": WORLD, "local": one["rank"] % 2, "uuid": "", "device": "NVIDIA H200"} for one in where]
     for op in ("all_reduce", "all_gather"):
         for kind in ("int32", "bfloat16"):
             said.append({"kind": "checked", "op": op, "type": kind, "elements": 4096 * WORLD * 3, "wrong": 0, "ranks": [], "senders": {},
@@ -63,6 +63,11 @@ def told(change: Change | None = None, given: Record | None = None, rc: int = 0,
 
 def on_another_node(one: Record) -> Record | None:
     return {**one, "node": "gpu-07"} if one.get("rank") == 3 else None
+
+
+def slow_from(first: int) -> Change:
+    """Return a change by which this rank and all after it compute a fifth slower."""
+    return lambda one: {**one, "compute_ms": 36.0} if one["kind"] == "pace" and one["rank"] >= first else None
 
 
 def of_another_world(one: Record) -> Record | None:

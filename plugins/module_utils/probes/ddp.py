@@ -278,6 +278,8 @@ class Trainer(ByTorch):
 
 # What is left in a folder of the user's.
 FILES = ("summary.json", "ddp_tests_result.json", "ddp_training_result.json")
+# So many stragglers the check `pace` names; each has a finding of its own besides.
+NAMED = 32
 # After these the parts of a group are measured.
 SEARCHED = (*fabric.SEARCHED, "cuda_failed", "partner", "rank_died", "rank_hung")
 
@@ -471,8 +473,28 @@ class Told:
             shown = f"{bad[0]['compute_ms']} ms of computing in {bad[0]['step_ms']} ms"
             return "bad_output", f"a step of rank {bad[0]['rank']} is {shown}, expected times", {}
         keys = ("rank", "node", "compute_ms", "step_ms", "communication_ms")
-        slower = workload.slower([one["compute_ms"] for one in paces])
-        return "", "", {"series": [{**{key: one.get(key) for key in keys}, "slower_percent": by} for one, by in zip(paces, slower)]}
+        devices = [str(self.found["ranks"].get(one["rank"], {}).get("device") or "") for one in paces]
+        slower = workload.slower([one["compute_ms"] for one in paces], [one["node"] for one in paces], devices)
+        rows = [{**{key: one.get(key) for key in keys}, "slower_percent": by} for one, by in zip(paces, slower)]
+        more: dict[str, t.Any] = {"series": rows}
+        behind = self.stragglers(rows)
+        if behind:
+            texts = [f"{self.name(rank)}: {text}" for rank, text in behind.items()]
+            rest = [f"and {len(texts) - NAMED} more stragglers"] if len(texts) > NAMED else []
+            more["context"] = {"findings": [{"code": "straggler", "text": text} for text in (*texts[:NAMED], *rest)]}
+        return "", "", more
+
+    def stragglers(self, rows: t.Iterable[dict[str, t.Any]]) -> dict[int, str]:
+        """Return for each rank that is more than `straggler_percent` behind the fastest node how slow it is, in words.
+
+        The default of 10 % is well above the few percent by which healthy GPUs of one model differ under their power limit.
+        """
+        found = {}
+        for row in rows:
+            if row["slower_percent"] > self.job.order["straggler_percent"]:
+                slower = f"{row['slower_percent']:.0f} % more than on the fastest node with the same device"
+                found[row["rank"]] = f"computing takes {row['compute_ms']:.2f} ms of a step, {slower}"
+        return found
 
     # Findings --------------------------------------------------------------------------------------------------------
 
@@ -497,11 +519,8 @@ class Told:
         for rank in [rank for rank in one.get("odd") or [] if isinstance(rank, int)]:
             said = f"after step {one.get('differs_at')} its parameters or gradients are others than all others'"
             blamed[rank] = ("training", "wrong_results", said)
-        for pace in self._pace()[2].get("series", ()):
-            if pace["slower_percent"] > self.job.order["straggler_percent"]:
-                slower = f"{pace['slower_percent']:.0f} % more than the median of the group"
-                said = f"computing takes {pace['compute_ms']:.2f} ms of a step, {slower}"
-                blamed[pace["rank"]] = ("pace", "straggler", said)
+        for rank, said in self.stragglers(self._pace()[2].get("series", ())).items():
+            blamed[rank] = ("pace", "straggler", said)
         wrong = self.wrong()
         for rank in wrong[1] if wrong else ():
             blamed[rank] = ("collectives", "wrong_results", f"what it sent, or got, was wrong: {wrong[0] if wrong else ''}")

@@ -29,6 +29,7 @@ import inspect
 import json
 import math
 import os
+import re
 import signal
 import socket
 import statistics
@@ -120,10 +121,21 @@ def counted(op: str, size: int, kind: str, world: int) -> int:
     return max(world, size // width // world * world) if op in PARTED else max(1, size // width)
 
 
-def slower(times: t.Sequence[float]) -> t.List[float]:
-    """By how many percent each time is longer than the median; of two the faster one is it: it shows what can be had."""
-    usual = statistics.median_low(times)
-    return [(one / usual - 1) * 100 for one in times]
+def slower(times: t.Sequence[float], nodes: t.Sequence[str], devices: t.Sequence[str]) -> t.List[float]:
+    """Return by how many percent the time of each rank is longer than that of the fastest node with the same kind of device.
+
+    A node's time is the (lower) median of its ranks with that device. The fastest node is the reference, and not the median of the
+    group, because most nodes of a group can be slow. The median within the node keeps one GPU that is a little faster than usual from
+    being the reference. Devices are told apart by their name, without the number that a CPU or an NPU has behind it.
+    """
+    kinds = [re.sub(r":\d+$", "", str(device)) for device in devices]
+    of_node: t.Dict[t.Tuple[str, str], t.List[float]] = {}
+    for kind, node, one in zip(kinds, nodes, times):
+        of_node.setdefault((kind, node), []).append(one)
+    fastest: t.Dict[str, float] = {}
+    for (kind, _node), of in of_node.items():
+        fastest[kind] = min(fastest.get(kind, math.inf), statistics.median_low(of))
+    return [(one / fastest[kind] - 1) * 100 for kind, one in zip(kinds, times)]
 
 
 # The pulse of a rank ---------------------------------------------------------------------------------------------------
@@ -623,13 +635,15 @@ class Rank:
         self.dist.barrier()
         step = self.clock.typical(self.clock.times(whole, count))
         own = {"compute_ms": compute, "step_ms": step, "communication_ms": max(0.0, step - compute), "node": self.node, "local": self.local}
-        own["uuid"] = self.describe()["uuid"]
+        about = self.describe()
+        own.update(uuid=about["uuid"], device=about["device"])
         every = self.collect("pace", own)
         if every is None:
             return
-        for rank, (one, by) in enumerate(zip(every, slower([one["compute_ms"] for one in every]))):
+        behind = slower(*([one[key] for one in every] for key in ("compute_ms", "node", "device")))
+        for rank, (one, by) in enumerate(zip(every, behind)):
             say(kind="pace", rank=rank, **one)
-            slow = f", {by:.0f} % slower than the median: STRAGGLER" if by > self.order["straggler_percent"] else ""
+            slow = f", {by:.0f} % slower than the fastest node: STRAGGLER" if by > self.order["straggler_percent"] else ""
             put(f"[COMPUTE] rank {rank} on {one['node']}: computing {one['compute_ms']:.2f} ms of {one['step_ms']:.2f} ms a step{slow}")
 
 

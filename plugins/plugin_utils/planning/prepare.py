@@ -92,7 +92,7 @@ def _reopened(args: Record, planner: Planner, controller: int, check: bool) -> B
         run.claim(controller, bool(boolean(args.get("take_over") or False)))
     notes = [] if check else run.journal.repair()
     records, _notes, chain = run.journal.examine()
-    broken = integrity.broken_chain(written, records, chain)
+    broken = integrity.broken_chain(written, records, chain) or run.journal.lost_end()
     if broken:
         if not check:
             run.clear_todo()

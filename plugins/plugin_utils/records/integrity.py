@@ -54,7 +54,11 @@ def gather(run: Run, plan: Record) -> Evidence:
     records, notes, chain = run.journal.examine()
     # An accepted run under the name of another one is not that one.
     changed = [f"plan.json is that of run {plan['run_id']}"] if plan["run_id"] != run.id else []
+    notes += run.journal.cuts()
     broken = broken_chain(plan, records, chain)
+    lost_end = "" if broken else run.journal.lost_end()
+    if lost_end:
+        changed.append(lost_end)
     if broken:
         changed.append(f"{broken}: {NOT_JUDGED}")
         doubtful = {_about(record) for record in records[chain.whole :]}

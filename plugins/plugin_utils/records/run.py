@@ -526,8 +526,52 @@ class Journal:
         chain.sha256 = digest.hexdigest()
         return found, notes, chain
 
+    # The end of the journal. The chain cannot tell that whole lines are missing there.
+
+    @property
+    def _end_path(self) -> pathlib.Path:
+        return self.path.parent / "journal.end"
+
+    @property
+    def _cuts_path(self) -> pathlib.Path:
+        return self.path.parent / "journal.cuts"
+
+    def mark_end(self, lines: int, size: int) -> None:
+        """Record how many lines and bytes the journal had when it was judged, and the digest of its last line."""
+        write_atomically(self._end_path, json.dumps({"lines": lines, "bytes": size, "chain": self._digest_at(size)}) + "\n")
+
+    def lost_end(self) -> str:
+        """Return in words what the journal has lost since it was last judged; empty if nothing, or if it was never judged."""
+        try:
+            marked = json.loads(self._end_path.read_text(encoding="utf-8"))
+            lines, size, digest = int(marked["lines"]), int(marked["bytes"]), str(marked["chain"])
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError, TypeError, KeyError):
+            return f"{self._end_path.name} cannot be read, so nobody can say whether {self.path.name} is whole"
+        now = self.path.stat().st_size
+        if now < size:
+            return f"{self.path.name} has {now} bytes, and had {size} in {lines} lines when it was judged: its end is lost"
+        if self._digest_at(size) != digest:
+            return f"{self.path.name} does not have the line with which it ended when it was judged (line {lines}): its end was replaced"
+        return ""
+
+    def _digest_at(self, end: int) -> str:
+        """Return the digest of the line that ends at this byte; empty if it has none."""
+        with open(self.path, "rb") as source:
+            source.seek(max(0, end - _LINK_BYTES))
+            link = _link(source.read(min(end, _LINK_BYTES)))[0]
+        return link.decode() if link else ""
+
+    def cuts(self) -> list[str]:
+        """Return a note for each half-written line that `repair` has cut off this journal."""
+        try:
+            return self._cuts_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+
     def repair(self) -> list[str]:
-        """Cut a half-written last line off, as a killed controller leaves it; says what was cut."""
+        """Cut off a half-written last line, as a killed controller leaves it. Return what was cut, and keep it for `cuts`."""
         with self._locked(os.O_RDWR) as handle:
             size = os.fstat(handle).st_size
             tail_at = max(0, size - _TAIL_BYTES)
@@ -535,9 +579,12 @@ class Journal:
             whole = tail.rfind(b"\n") + 1
             if whole == len(tail):
                 return []
+            note = f"{self.path.name}: a half-written last line of {len(tail) - whole} bytes was cut off"
+            with open(self._cuts_path, "a", encoding="utf-8") as notes:
+                notes.write(note + "\n")
             os.ftruncate(handle, tail_at + whole)
             os.fsync(handle)
-            return [f"{self.path.name}: a half-written last line of {len(tail) - whole} bytes was cut off"]
+            return [note]
 
     @contextlib.contextmanager
     def _locked(self, flags: int) -> t.Iterator[int]:

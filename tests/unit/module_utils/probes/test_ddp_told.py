@@ -109,7 +109,32 @@ def test_a_rank_that_computes_slower_is_a_finding_whatever_it_says_of_itself() -
     found = trained.told(trained.one_of("pace", 3, compute_ms=34.0, slower_percent=0.0, straggler=False))
     (slow,) = found.findings({"check": "pace", "variant": ""})
     assert slow["subject"]["id"] == "gpu-02/gpu/slot-1" and slow["context"]["findings"][0]["code"] == "straggler"
-    assert "13 % more than the median" in slow["context"]["findings"][0]["text"]
+    assert "13 % more than on the fastest node" in slow["context"]["findings"][0]["text"]
+
+
+def test_a_slow_node_is_named_by_the_planned_check_too() -> None:
+    found = trained.told(trained.slow_from(2))
+    code, _reason, more = found.of("pace")
+    assert code == "" and [one["code"] for one in more["context"]["findings"]] == ["straggler"] * 2
+    assert "rank 2 (gpu-02/gpu/slot-0): computing takes 36.00 ms" in more["context"]["findings"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("times", "devices", "late"),
+    [
+        ([30, 36, 36], ["H200"] * 3, [1, 2]),  # the median is slow
+        ([30, 31, 32.5], ["H200"] * 3, []),
+        ([30, 60, 60], ["H200", "H100", "H100"], []),
+        ([30, 36, 36], ["npu:0", "npu:1", "npu:2"], [1, 2]),
+    ],
+)
+def test_ranks_are_held_against_the_fastest_node_with_the_same_device(times: list[float], devices: list[str], late: list[int]) -> None:
+    behind = workload.slower(times, ["a", "b", "c"], devices)
+    assert [rank for rank, by in enumerate(behind) if by > 10] == late
+
+
+def test_one_quick_gpu_is_not_the_reference_of_a_node() -> None:
+    assert max(workload.slower([27, 30, 30, 31, 30, 30], ["a"] * 3 + ["b"] * 3, ["H200"] * 6)) < 4
 
 
 def test_gloo_need_not_have_everything() -> None:

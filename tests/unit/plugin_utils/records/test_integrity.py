@@ -216,6 +216,7 @@ def test_an_accepted_run_under_the_name_of_another_is_not_accepted(run: Run) -> 
 
 def test_lines_taken_off_the_end_are_missed_by_the_chain_and_found_by_verify(run: Run) -> None:
     judge(run)
+    (run.dir / "journal.end").unlink()  # as a run of an older version has none; its report knows the journal
     run.journal.path.write_bytes(b"".join(run.journal.path.read_bytes().splitlines(keepends=True)[:2]))
     with pytest.raises(RunError, match=r"report\.json is about another journal\.jsonl"):
         integrity.verify(run)
@@ -248,3 +249,24 @@ def test_a_raw_file_never_takes_the_place_of_another(run: Run) -> None:
 def test_a_line_of_a_chained_journal_is_still_a_measurement(run: Run) -> None:
     record = json.loads(run.journal.path.read_text().splitlines()[0])
     assert set(record) == measurement._FIELDS | {"chain"} and measurement.problem(record) is None
+
+
+def test_a_journal_that_lost_its_end_after_it_was_judged_is_not_accepted_again(run: Run) -> None:
+    assert judge(run)[0]["accepted"]
+    run.journal.append([measured(run, "gpu-01", "again")])
+    assert judge(run)[0]["passed"]
+    lines = run.journal.path.read_bytes().splitlines(keepends=True)
+    run.journal.path.write_bytes(b"".join(lines[:-1]))
+    done, _verdicts = judge(run)
+    assert not done["passed"] and "its end is lost" in done["why"]
+    with pytest.raises(RunError, match="its end is lost"):
+        integrity.verify(run)
+    run.journal.append([measured(run, "gpu-02", "another, so that the journal is no shorter than it was")] * 2)
+    assert "its end was replaced" in judge(run)[0]["why"]
+
+
+def test_a_torn_end_that_was_cut_off_stays_a_note(run: Run) -> None:
+    with open(run.journal.path, "a") as target:
+        target.write('{"half a li')
+    run.journal.repair()
+    assert integrity.gather(run, run.plan()).notes == ["journal.jsonl: a half-written last line of 11 bytes was cut off"]
