@@ -11,6 +11,9 @@ How the sizes grow is not printed, so that rows of which every other one is miss
 factor 2 of everybody's command line and the program's own default, a tenth of the range; who runs it with others has to say so
 (or has the command line in the text).
 
+Nothing but plausibility ties a row to the others: size, time and bandwidth of a row of another run of the same sizes prove each other too.
+Times that leap between neighbouring sizes are an error; rows of a run about as fast stay unseen.
+
 The bandwidth is the algorithm's, size / time. The column says GB/s; there are versions that divide by 2^30, and each row
 proves which it is, since size and time stand beside it. Sizes are bytes per rank (all_gather and reduce_scatter: of all).
 
@@ -33,6 +36,10 @@ LIMIT = 16 << 20
 UNITS = {"GB/s": 1e3, "GiB/s": 2**30 / 1e6}
 # The same factors busbw / algbw as NCCL's; the tests with sizes of their own per rank move as much.
 SAME = {"all_gatherv": "all_gather", "reduce_scatterv": "reduce_scatter", "alltoallvc": "alltoall"}
+# How many times less than the next smaller size's time a size may take, and how many times more than its share: of any two sizes, and
+# of two that are judged. An average of 20 iterations under STALL_US may be one stall of the system.
+JUMPS, JUDGED_JUMPS = (5.0, 5.0), (1.6, 2.0)
+STALL_US = 1000.0
 # Spelt aveg_time by the program, avg_time in its documentation.
 COLUMNS = {
     "data_size(Bytes)": "size", "aveg_time(us)": "time", "avg_time(us)": "time", "alg_bandwidth(GB/s)": "algbw",
@@ -223,7 +230,8 @@ def _sweep(sizes: list[int], smallest: int, largest: int, asked: dict[str, t.Any
         raise _Bad("incomplete_output", f"one row where the sizes go from {smallest} to {largest} bytes")
     factor: float = asked["f"] or (0.0 if asked["i"] else 2.0)
     # Sizes are cut to whole bytes, and rounded up to a multiple of the ranks by some versions.
-    multiplied = bool(factor) and all(abs(b - a * factor) <= max(1 + a / sizes[0], 0.02 * b) for a, b in pairs)
+    rounding = (1 + factor) * max(_ELEMENTS) * (asked["ranks"] or _MOST_RANKS)
+    multiplied = bool(factor) and all(abs(b - a * factor) <= max(1 + a / sizes[0], min(0.02 * b, rounding)) for a, b in pairs)
     step: float = 0.0 if asked["f"] else asked["i"] or _default_step(sizes, largest, asked["ranks"] or 0)
     added = bool(step) and all(abs(b - a - step) <= max(1, 0.1 * step) for a, b in pairs)
     if not multiplied and not added:
@@ -248,6 +256,7 @@ def _bandwidths(result: Parsed, ranks: int | None) -> None:
     fitting = [unit for unit in UNITS if _follow(result["rows"], UNITS[unit], ranks)]
     if not fitting:
         raise _Bad("bad_output", "the bandwidths do not follow from sizes and times")
+    _one_run(rows)
     unit = result["bandwidth_unit"] = fitting[0]
     if unit == "GiB/s":
         result["warnings"].append("this version prints 2^30 bytes a second under GB/s")
@@ -263,6 +272,26 @@ def _bandwidths(result: Parsed, ranks: int | None) -> None:
         result["peak_busbw"] = {"value": best["out_of_place"]["busbw"], "unit": unit, "size": best["size"]}
     best = max(plateau, key=lambda row: row["out_of_place"]["algbw"])
     result["peak_algbw"] = {"value": best["out_of_place"]["algbw"], "unit": unit, "size": best["size"]}
+
+
+def _one_run(rows: list[Row]) -> None:
+    """Raise _Bad if the times of two neighbouring sizes cannot be those of one undisturbed run.
+
+    A larger message takes no less time than a smaller one, and no more than its size says. The smallest size is left out, as it pays
+    for the first use of a connection, and times under STALL_US, which one stall of the system multiplies. What scatter, a change of the
+    algorithm or a full buffer do is far below these bounds; they are tighter between two of the largest sizes, which are judged.
+    """
+    largest = rows[-1]["size"]
+    for small, large in zip(rows[1:], rows[2:]):
+        before, after = small["out_of_place"]["time_us"], large["out_of_place"]["time_us"]
+        least, most = JUDGED_JUMPS if small["size"] * 4 >= largest else JUMPS
+        linear = before * large["size"] / small["size"]
+        if max(before, after) >= STALL_US and not before / least <= after <= linear * most:
+            raise _Bad(
+                "bad_output",
+                f"{large['size']} bytes took {after:g} us and {small['size']} bytes {before:g} us: the rows are of several runs, "
+                f"or the run was disturbed; run it again",
+            )
 
 
 def _follow(rows: list[Row], per_us: float, ranks: int | None) -> bool:

@@ -51,6 +51,51 @@ def test_a_sweep() -> None:
     assert parse(output())["peak_busbw"] is None and parse(output())["rows"][0]["out_of_place"]["busbw"] is None
 
 
+def with_times(**times: float) -> str:
+    """A sweep in which some sizes (`b8192`) took another time, and the bandwidth follows from it."""
+    lines = []
+    for line in output().splitlines():
+        size = line.split()[0]
+        if f"b{size}" in times:
+            time = times[f"b{size}"]
+            line = f"{size:<17} | {time:<14.2f} | {int(size) / time / 1000:<20.5f} | success"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"b67108864": 700.0},  # 2744 us alone; 32 MiB take 1402 us
+        {"b33554432": 8000.0},  # 16 MiB take 731 us
+        {"b67108864": 6000.0},
+        {"b2097152": 5000.0},  # not judged, but far off
+    ],
+)
+def test_a_row_of_another_run_of_the_same_sizes_leaps(times: dict[str, float]) -> None:
+    found = parse(with_times(**times))
+    assert (found["outcome"], found["reason_code"]) == ("error", "bad_output") and "several runs" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"b8192": 20000.0},  # the first use of a connection
+        {"b16384": 900.0, "b65536": 700.0},  # a stall in 20 iterations of a short time
+        {"b33554432": 1900.0},  # scatter
+        {"b67108864": 1402.0},  # twice as fast from here on: another algorithm
+        {"b4194304": 1100.0, "b8388608": 1500.0},
+    ],
+)
+def test_what_a_noisy_run_does_is_no_other_run(times: dict[str, float]) -> None:
+    assert parse(with_times(**times))["outcome"] == "measured", parse(with_times(**times))["reason"]
+
+
+def test_a_size_is_as_far_off_as_whole_parts_of_the_ranks_are() -> None:
+    text = output().replace("67108864 ", "68108864 ").replace("is 67108864", "is 68108864")
+    assert "do not grow" in parse(text)["reason"]
+
+
 def test_the_documented_example_is_in_gibibytes() -> None:
     assert "do not grow by the factor 2" in parse(DOCUMENTED)["reason"]
     found = parse(DOCUMENTED.replace("-f 2", "-f 8192"))
