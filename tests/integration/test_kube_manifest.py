@@ -116,4 +116,4 @@ def test_a_field_that_the_api_does_not_know_is_no_silent_loss(stage: Stage) -> N
 def test_a_missing_right_is_named(stage: Stage) -> None:
     stage.runs.allow("probe", "daemonset")
     done = stage.run(stage.shell("true"))
-    assert verdicts(done) == {("UNKNOWN", "no_permission")} and "create jobs.batch" in done.journal[0]["reason"]
+    assert verdicts(done) == {("UNKNOWN", "no_permission")} and "get jobs.batch" in done.journal[0]["reason"]
