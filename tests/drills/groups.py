@@ -107,9 +107,13 @@ TABLE = (
     "33554432          | 1315.10        | 25.51474             | success\n"
     "67108864          | 2630.20        | 25.51474             | success\n"
 )
+LONGER = TABLE.replace("33554432,", "16777216,").replace(
+    "33554432  ", "16777216          | 657.55         | 25.51474             | success\n33554432  ", 1
+)
 ENDS = "".join(f"gpufleet: rank {rank} on npu-0{rank // 2 + 1} ended with status 0.\n" for rank in range(4))
 HCCL_HEALTHY: list[tuple[str, dict[str, t.Any]]] = [
     ("two nodes with two NPUs each", {}),
+    ("a longer sweep", {"out": LONGER, "sizes": ("16M", "64M")}),
     ("GB/s of 2^30 bytes", {"out": TABLE.replace("25.51474", "23.76245")}),
 ]
 HCCL_FAULTS: list[tuple[str, dict[str, t.Any]]] = [
@@ -126,6 +130,8 @@ HCCL_FAULTS: list[tuple[str, dict[str, t.Any]]] = [
     ("a smaller sweep than asked for", {"sizes": ("32M", "1G")}),
     ("a missed threshold", {"out": TABLE.replace("2630.20        | 25.51474", "5260.40        | 12.75737")}),
     ("a bandwidth that does not belong to its time", {"out": TABLE.replace("| 25.51474", "| 55.51474", 1)}),
+    ("a row of a faster run", {"out": LONGER.replace("2630.20        | 25.51474", "657.55         | 102.05898"), "sizes": ("16M", "64M")}),
+    ("a row of a slower run", {"out": LONGER.replace("2630.20        | 25.51474", "6575.50        | 10.20590"), "sizes": ("16M", "64M")}),
     ("missing log counted as healthy", {"out": ""}),
     ("usage text with exit status 0", {"out": "USAGE: ./test \n"}),
     ("a fine table and a bad exit status", {"rc": 3}),

@@ -7,6 +7,7 @@ tells many more of both."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import pathlib
 import sys
@@ -44,3 +45,14 @@ def test_lies_are_not_taken(name: str, tmp_path: pathlib.Path, monkeypatch: pyte
 def test_no_healthy_text_is_refused(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the first that are refused are kept there
     assert RUN.healthy(name, 3000, 9)["refused"] == 0
+
+
+def test_blind_mutants_of_hccl_test_are_not_read_as_another_number(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a run about as fast, in place of those of the same sizes, are what nobody can see; their count is bounded by itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(FUZZ))
+    mutants = importlib.import_module("mutants")
+    classes = mutants.count("hccl_test", 4000, 9)["classes"]
+    mixed = classes.pop("rows of two runs mixed at equal sizes")
+    assert sum(of["wrong"] for of in classes.values()) * 500 <= sum(sum(of.values()) for of in classes.values())
+    assert mixed["wrong"] * 5 <= sum(mixed.values()) and mixed["refused"] > mixed["wrong"]
