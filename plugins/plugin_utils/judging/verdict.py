@@ -122,7 +122,11 @@ class _Court:
         self.expected = expected
         self.stack = stack
         quick = plan.get("mode") == "quick"
-        conditions = {name: stage.conditions | (stage.quick_conditions if quick else frozenset()) for name, stage in stages.items()}
+        # A stage without quick conditions keeps its own object: that of gpu_sharing holds every check, which no union would.
+        conditions = {
+            name: stage.conditions | stage.quick_conditions if quick and stage.quick_conditions else stage.conditions
+            for name, stage in stages.items()
+        }
         self.alone = alone.Alone(self.planned, expected, required, conditions)
         self.waiving = waiving.Waiving([], "")
         self.warn = "accept"
