@@ -145,7 +145,6 @@ class Nodes:
                 for key in dict.fromkeys(view.key for view in views):
                     yield key, opinion
 
-
     def _counts(self) -> dict[str, dict[str, int]]:
         """How many GPUs each node has, {model: {node: count}}, as far as both are known."""
         alike: dict[str, dict[str, int]] = collections.defaultdict(dict)
