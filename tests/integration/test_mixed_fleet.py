@@ -85,6 +85,7 @@ def accept(inventory: pathlib.Path, *stages: str) -> tuple[int, str, dict[str, t
         [*argv, "-e", json.dumps({"acceptance_stages": stages})], cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "20"}, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=600,
     )  # fmt: skip
+    assert list(inventory.parent.glob("results/*/report.json")), done.stdout[-3000:]
     (report,) = inventory.parent.glob("results/*/report.json")
     verdicts = [json.loads(line) for line in report.with_name("verdicts.jsonl").read_text().splitlines()]
     return done.returncode, done.stdout, json.loads(report.read_text()), verdicts

@@ -16,13 +16,13 @@ import time
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NOBODY = {"ansible_host": "127.0.0.2", "ansible_port": 1}
+NOBODY = [{"ansible_host": f"127.0.0.{number}", "ansible_port": 1} for number in (2, 3)]
 
 
 def dialogue(folder: pathlib.Path, answer: bytes) -> str:
     """What a run at a terminal says when it is answered so."""
     inventory = folder / "hosts.json"
-    inventory.write_text(json.dumps({"all": {"hosts": {"x1": NOBODY, "x2": NOBODY}}}))
+    inventory.write_text(json.dumps({"all": {"hosts": {"x1": NOBODY[0], "x2": NOBODY[1]}}}))
     values = {"acceptance_stages": ["rdma"], "rdma_confirm_above": 1, "acceptance_results_dir": str(folder)}
     pid, terminal = pty.fork()
     if pid == 0:

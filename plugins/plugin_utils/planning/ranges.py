@@ -66,7 +66,7 @@ BY_END = {
     "_width": COUNT,
     "_batch": COUNT,
     "_minutes": Range(0, YEAR_S / 60, "minutes"),
-    "_percent": Range(0, 100, "percent"),
+    "_percent": Range(0, INT_MAX, "percent"),  # a rank may take several times as long as another
     "acceptance_lock_wait": SECONDS,
     "acceptance_gpu_count": NONE_OR_MORE,
     "acceptance_detach_keep": SECONDS,
