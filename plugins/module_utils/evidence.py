@@ -104,7 +104,7 @@ class Window:
         return {"counters": counters, "log": _log(self.node.path(kernel_log.PATH), self.accelerator)}
 
     def _health_before(self) -> list[dict[str, str]]:
-        """What is wrong with the devices as the test begins."""
+        """Return the defects of the devices as the test begins."""
         found = []
         for g in self.before["gpus"]:
             down = (self.links_down or {}).get(g["uuid"])
@@ -167,7 +167,7 @@ class Window:
                     self._throttled(g, name, "seen while the test ran", None, None)
 
     def _judge_samples(self) -> None:
-        """What the samples say of each GPU while it worked, but for what was wrong with it before the test."""
+        """Record the defects that samples under load show on each GPU, except those that it had before the test."""
         for g in self.before["gpus"]:
             known = {code for code, _words in self.accelerator.health(g)}
             for code, words in self.accelerator.sampled(g, self.loads, self.before):
@@ -217,7 +217,7 @@ class Window:
                     self._change(code, g, text, was[kind], is_now[kind])
 
     def _compare_health(self) -> None:
-        """What a health check would find now and did not find before the test."""
+        """Record what a health check finds after the test and did not find before it."""
         was, down = {g["uuid"]: g for g in self.before["gpus"]}, self.accelerator.links_beside(self.after)
         if down is None or self.links_down is None:
             self.unreadable.add(self.accelerator.links_code)
@@ -235,11 +235,11 @@ class Window:
                     self._change(code, g, f"{gpu.word(g)} {g['index']}: {words}")
 
     def _counted(self, code: str, words: str, g: dict[str, t.Any]) -> bool:
-        """Whether a number of a health check (`3 uncorrectable memory errors ...`) is that of a counter that has been told, as grave."""
+        """Return True if a counter of a health check (`3 uncorrectable memory errors ...`) is already recorded, as equally grave."""
         return words[:1].isdigit() and (self._has(code, g) or (code == "ecc_past" and self._has("ecc", g)))
 
     def _has(self, code: str, g: dict[str, t.Any]) -> bool:
-        """Whether a change with the meaning of this code has been told of a GPU."""
+        """Return True if a change with the meaning of this code has already been recorded for a GPU."""
         return any(MEANS.get(c["code"], c["code"]) == code and c["part"] == f"gpu/{g['uuid']}" for c in self.changes)
 
     # Kernel log --------------------------------------------------------------------------------------------------
@@ -300,7 +300,8 @@ def _log(path: str, accelerator: base.Accelerator) -> list[int | None] | None:
 
 
 class _Pids:
-    """Which processes may be of the test: those that were started since its window began, by their numbers, which the kernel gives in
+    """The processes that may belong to the test: those that were started since its window began, by their numbers, which the
+    kernel gives in
     order and begins again at the end of their range. In a pod the kernel's numbers are others than those that we see."""
 
     def __init__(self, before: int | None) -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a machine is a virtual one, which may be given one of the eight GPUs of a board.
+"""Tell virtual machines from physical ones: a virtual one may be given one of the eight GPUs of a board.
 
 This module util is PRIVATE to the collection.
 """

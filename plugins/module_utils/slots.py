@@ -17,7 +17,7 @@ import typing as t
 
 
 class Slot(t.NamedTuple):
-    """What one GPU can send: PCIe generation and lanes of its slot, and GB/s of its NVLinks in one direction.
+    """The link rates of one GPU: PCIe generation and lanes of its slot, and GB/s of its NVLinks in one direction.
 
     `linked`: the NVLinks reach every other GPU of the node. Otherwise the slot also carries what goes to the neighbours.
     `proven`: somebody has published that groups of such nodes fill their NICs.
@@ -78,7 +78,7 @@ class Usable(t.NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def of(name: str) -> Slot | None:
-    """What is known of the slot of a GPU by its product name."""
+    """Return the slot of a GPU as known from its product name."""
     return next((slot for pattern, slot in SLOTS if re.fullmatch(pattern, name)), None)
 
 

@@ -33,7 +33,7 @@ ROWS_REPAIRED = 10
 
 
 class Sample(t.NamedTuple):
-    """What one line of the sampler says of a device: values of SERIES of evidence.py, why it was throttled, and whether it works."""
+    """One line of the sampler about a device: values of SERIES of evidence.py, why it was throttled, and whether it works."""
 
     uuid: str
     values: dict[str, float]
@@ -43,7 +43,7 @@ class Sample(t.NamedTuple):
 
 @dataclasses.dataclass
 class Load:
-    """What the samples of one device say of the time in which it worked: of those that stand behind another in which it worked, so that
+    """The samples of one device from the time in which it worked: of those that stand behind another in which it worked, so that
     clocks and links have had the time to wake up. `seen[name]` counts each value, `throttle` each reason."""
 
     samples: int = 0
@@ -66,7 +66,7 @@ class Load:
 
 
 class Logged(t.NamedTuple):
-    """What a line of the kernel's log tells of a device at the PCI address `where` (None where the line does not say): the reason code, and
+    """An error in the kernel's log of a device at the PCI address `where` (None where the line does not say): the reason code, and
     the one where the process `pid` was one of our own test's. Of lines with the same `name` about a device only the last one holds."""
 
     where: str | None
@@ -155,7 +155,7 @@ class Accelerator:
         raise NotImplementedError
 
     def sampled(self, device: Device, loads: t.Mapping[str, Load], seen: Snapshot) -> list[Problem]:
-        """What is wrong with one device by what was sampled while it worked; `loads` has those of all devices, by UUID."""
+        """Return the defects of one device that its samples under load show; `loads` has those of all devices, by UUID."""
         return []
 
     def unsampled(self, loads: t.Mapping[str, Load]) -> list[str]:
@@ -163,12 +163,13 @@ class Accelerator:
         return []
 
     def logged(self, line: str) -> Logged | None:
-        """What a line of the kernel's log tells of an error of a device; None where it tells of none."""
+        """Return the device error that a line of the kernel's log reports, None if it reports none."""
         return None
 
 
 def lifetime(device: Device) -> list[Problem]:
-    """What a device's counters of memory errors say: those since the driver was loaded are a defect, those of its life were repaired where
+    """Return the defects that a device's counters of memory errors show: those since the driver was loaded are a defect, those
+    of its life were repaired where
     nothing is pending and the rows that were remapped are few."""
     ecc, word = device["ecc"], device.get("word", "GPU")
     found = []

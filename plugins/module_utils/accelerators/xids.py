@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What NVIDIA's driver writes into the kernel's log about a GPU (Xid) or an NVSwitch (SXid), and what each number means.
+"""The errors that NVIDIA's driver writes into the kernel's log about a GPU (Xid) or an NVSwitch (SXid), and what each number means.
 
 Source of numbers, meanings and actions: NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors, 2026-09, up to Xid 172 and
 Blackwell), for Volta and older its table of Xid errors; of SXids the Fabric Manager User Guide. A number for which the catalogue's

@@ -67,7 +67,8 @@ def _absent(
 
 
 class _Health:
-    """What is wrong with the accelerators of a node, each by itself, and with the node: by their tool, their links and the kernel's log."""
+    """Return the defects of the accelerators of a node, each by itself, and of the node: by their tool, their links and the
+    kernel's log."""
 
     def __init__(self, seen: dict[str, t.Any], links: base.Links | None, accelerator: base.Accelerator) -> None:
         self.seen = seen
@@ -89,7 +90,7 @@ class _Health:
             self._read_log()
 
     def _read_log(self) -> None:
-        """What the driver has logged since boot, as far back as the log goes."""
+        """The errors that the driver has logged since boot, as far back as the log goes."""
         boot = since_boot(self.accelerator)
         if boot is None:
             self.unreadable.append(self.accelerator.log_code)
@@ -122,7 +123,8 @@ class _Health:
 
 
 class Boot(t.NamedTuple):
-    """What the driver has logged since boot, as (PCI address, problem); whether the log reaches back to the boot; its first time."""
+    """Return the errors that the driver logged since boot, as (PCI address, problem); whether the log reaches back to the
+    boot; its first time."""
 
     problems: list[tuple[str | None, base.Problem]]
     whole: bool

@@ -25,8 +25,9 @@ Compared = list[tuple[Expectation, bands.Reading]] | None
 
 # Findings of a health check that are only worth a look.
 MILD_FINDINGS = ("foreign_process", "firmware", "floating_image", "settings_differ")
-# Findings that leave open whether the machine computes right. The workload of `ddp` allows only deterministic operations, and PyTorch
-# ends all others with an error, so a second training with other bits is never what the library says of an operation.
+# Findings that leave open whether the machine computes right. The workload of `ddp` makes PyTorch
+# refuse operations of its own that are not deterministic. That says nothing of the reductions of NCCL, gloo or HCCL, so other bits in a
+# second training are UNKNOWN and no FAIL.
 UNSURE_FINDINGS = ("not_repeatable",)
 
 
@@ -78,7 +79,7 @@ class Alone:
 
     @staticmethod
     def _found(record: Record, code: str) -> bool:
-        """Whether a check has found the defect that its reason code names, and did not only fail to look."""
+        """Return True if a check has found the defect that its reason code names, and did not merely fail to look."""
         findings = record["context"].get("findings")
         return any(coded(finding)[0] == code for finding in (findings if isinstance(findings, list) else ()))
 

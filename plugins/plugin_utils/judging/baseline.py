@@ -142,7 +142,7 @@ def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
 
 
 class Beside(t.NamedTuple):
-    """What the shipped tables say of a proposed entry, and whether the entry is under their floor."""
+    """Return what the shipped tables say of a proposed entry, and whether the entry is under their floor."""
 
     said: str
     under: bool

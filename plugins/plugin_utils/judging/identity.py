@@ -215,7 +215,7 @@ def _count(views: t.Iterable[View]) -> int:
 
 
 def _maker(model: str) -> str:
-    """Who makes a model, by the first word of its name; `Tesla` stands for NVIDIA on older ones."""
+    """Return the maker of a model, by the first word of its name; `Tesla` stands for NVIDIA on older ones."""
     maker = model.partition(" ")[0]
     return "NVIDIA" if maker == "Tesla" else maker
 

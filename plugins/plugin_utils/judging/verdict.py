@@ -278,7 +278,7 @@ class _Court:
                     yield group[node], deviations(items)
 
     def _kind(self, record: Record) -> drift.Kind:
-        """What the facts of a node can be compared with."""
+        """Return the key of the nodes with which the facts of a node are compared."""
         return drift.kind_of(record["context"]["facts"], str(record.get("plane") or ""), self.own_facts.get(record["target"]) or ())
 
     def _earlier(self, key: Key) -> t.Iterator[tuple[Key, Opinion]]:
