@@ -235,6 +235,8 @@ def opinions(
 def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
     convicted = finding.confidence == "convicted"
     said = f"{finding.id}: {finding.reason} ({table.check}, {finding.confidence})"
+    if finding.confidence == "suspected":
+        said += "; more tests would tell: rdma_again did not run, or stopped at rdma_again_limit"
     if finding.not_looked_at:
         said += f"; {len(finding.not_looked_at)} paths behind it could not be looked at, measure them once it is repaired"
     if finding.kind in ("nic", "node"):
