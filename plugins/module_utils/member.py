@@ -41,8 +41,9 @@ CHECK = "member"
 POLL_S = 0.2
 # How often a member says something to a head that holds on: where the connection was cut, saying it is how the node comes to know.
 BEAT_S = 2.0
-# Giving back a membership that a head still uses: until nothing more comes, and so often at most.
-SWEEP_S, SWEEPS = 0.5, 8
+# A membership is given back in sweeps until QUIET of them in a row find nothing: a command over SSH that was let in just before may begin
+# late and make the folder again. SWEEPS is the most.
+SWEEP_S, SWEEPS, QUIET = 0.5, 10, 2
 
 
 def folder(token: str) -> str:
@@ -82,7 +83,7 @@ class Member:
         self._lease = {"folder": self.folder, "mark": self.token, "key": "", "file": ""}
         line = ""
         if self.key:
-            line = authorization(self.key["public"], self.key["from"], self.key["seconds"])
+            line = authorization(self.token, self.key["public"], self.key["from"], self.key["seconds"])
             path = os.path.realpath(os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".ssh", "authorized_keys"))
             self._lease.update(key=self.key["public"], file=path, made=not os.path.isdir(os.path.dirname(path)))
         if self.node.ledger:
@@ -144,18 +145,20 @@ def undo(entry: dict[str, t.Any]) -> str:
                 os.rmdir(os.path.dirname(entry["file"]))
     ours = entry["folder"] == folder(entry["mark"])
     ended, there = 0, ours and os.path.isdir(entry["folder"])
-    for _again in range(SWEEPS):
+    quiet = 0 if there or done else QUIET - 1
+    for _sweep in range(SWEEPS):
         left = process.with_environment(session.MARK, entry["mark"])
         for pid, began in left:
             process.kill(pid, began, signal.SIGKILL)
         for pid, began in left:
             process.wait_gone(pid, began, 5)
+        clean = not left and not (ours and os.path.isdir(entry["folder"]))
         if ours:
             shutil.rmtree(entry["folder"], ignore_errors=True)
         ended += len(left)
-        if not left and not (ours and os.path.isdir(entry["folder"])):
+        quiet = quiet + 1 if clean else 0
+        if quiet >= QUIET:
             break
-        # Where a head was at work, what it sent a moment ago is still on its way in, and makes the folder again.
         time.sleep(SWEEP_S)
     if ended:
         done.append(f"ended {ended} processes of the group")
@@ -167,10 +170,13 @@ def undo(entry: dict[str, t.Any]) -> str:
 # authorized_keys -----------------------------------------------------------------------------------------------------
 
 
-def authorization(public: str, sources: t.Iterable[str], seconds: float, now: float | None = None) -> str:
-    """A line of authorized_keys that is good for these sources and so many seconds (sshd reads the time as the machine's own).
+def authorization(token: str, public: str, sources: t.Iterable[str], seconds: float, now: float | None = None) -> str:
+    """Return a line of authorized_keys that is good for `sources` and `seconds` (sshd reads the time as the machine's own).
 
-    ValueError for a key or a source that could carry more than it should.
+    Its command runs what the head asks for only while the member's folder exists, and with the token in its environment. So a command
+    that begins after the membership has ended leaves nothing behind, and `undo` finds one that began before.
+
+    Raises ValueError for a token, a key or a source that could carry more than it should.
     """
     if not _KEY.match(public):
         raise ValueError("key: expected an ed25519 key without a comment")
@@ -178,7 +184,12 @@ def authorization(public: str, sources: t.Iterable[str], seconds: float, now: fl
     if not addresses:
         raise ValueError("key: expected at least one address that it may come from")
     until = time.strftime("%Y%m%d%H%M%S", time.localtime((time.time() if now is None else now) + seconds + 60))
-    return f'restrict,from="{",".join(addresses)}",expiry-time="{until}" {public} gpufleet-acceptance'
+    checked = (
+        f"[ -d {folder(token)} ] || exit 75; {session.MARK}={token}; export {session.MARK}; "
+        'command=$SSH_ORIGINAL_COMMAND; unset SSH_ORIGINAL_COMMAND; exec "${SHELL:-/bin/sh}" -c "$command"'
+    )
+    command = f"exec /bin/sh -c '{checked}'".replace('"', '\\"')
+    return f'restrict,command="{command}",from="{",".join(addresses)}",expiry-time="{until}" {public} gpufleet-acceptance'
 
 
 def _addresses(source: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 import pwd
+import re
 import secrets
 import stat
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
+TOKEN = "a" * 32
 PUBLIC = "ssh-ed25519 " + "A" * 68
 OTHER = "ssh-ed25519 " + "B" * 68 + " somebody\n"
 
@@ -46,7 +48,8 @@ def test_the_key_comes_and_goes_and_the_rest_of_the_file_stays(home: pathlib.Pat
     me, _ledger = make(home)
     with me:
         lines = file.read_text().splitlines()
-        assert lines[-1].startswith('restrict,from="127.0.0.1,::1",expiry-time="20') and PUBLIC in lines[-1]
+        assert lines[-1].startswith('restrict,command="exec /bin/sh ') and PUBLIC in lines[-1]
+        assert ',from="127.0.0.1,::1",expiry-time="20' in lines[-1]
         assert lines[:-1] == (before or "").splitlines()
         assert stat.S_IMODE(os.stat(me.folder).st_mode) == 0o700
     assert not os.path.exists(me.folder)
@@ -131,16 +134,41 @@ def test_a_rank_that_was_on_its_way_leaves_nothing_either(home: pathlib.Path) ->
     waiting.join(5)
 
 
+def test_what_begins_when_nothing_is_left_any_more_leaves_nothing(home: pathlib.Path) -> None:
+    """No process is there when the membership is given back, and half a second later one makes the folder."""
+    me, ledger = make(home)
+    me.__enter__()
+    late = subprocess.Popen(["sh", "-c", f"while [ -d {me.folder} ]; do sleep 0.02; done; sleep 0.3; mkdir -p {me.folder}/ompi"])
+    session.LEASES.setdefault("member", member.undo)
+    ledger.undo()
+    assert late.wait(10) == 0 and not os.path.exists(me.folder)
+
+
+def test_a_command_is_let_in_only_while_the_folder_is_there_and_carries_the_token(home: pathlib.Path) -> None:
+    me, _ledger = make(home)
+    with me:
+        line = (home / ".ssh/authorized_keys").read_text()
+        command = re.findall(r'command="((?:[^"\\]|\\.)*)"', line)[0].replace('\\"', '"')  # as sshd reads it
+
+        def over_ssh(asked: str) -> subprocess.CompletedProcess[str]:
+            env = {**os.environ, "SSH_ORIGINAL_COMMAND": asked, "SHELL": "/bin/bash"}
+            return subprocess.run(["/bin/sh", "-c", command], env=env, check=False, capture_output=True, text=True)
+
+        done = over_ssh(f"echo 'a  b' \"$BASH_VERSION\"; tr '\\0' '\\n' < /proc/$$/environ | grep {session.MARK}")
+        assert done.stdout.startswith("a  b 5") and done.stdout.splitlines()[-1] == f"{session.MARK}={me.token}"
+    assert over_ssh(f"mkdir -p {me.folder}/ompi").returncode == 75 and not os.path.exists(me.folder)
+
+
 @pytest.mark.parametrize("public", ["ssh-rsa " + "A" * 68, PUBLIC + ' x\ncommand="id"', PUBLIC + " comment", "", 'a" ' + PUBLIC])
 def test_no_key_carries_more_than_a_key(public: str) -> None:
     with pytest.raises(ValueError, match="ed25519"):
-        member.authorization(public, ["127.0.0.1"], 60)
+        member.authorization(TOKEN, public, ["127.0.0.1"], 60)
 
 
 @pytest.mark.parametrize("source", ['127.0.0.1" ', "*", "", "no such host", "1.2.3.4,*"])
 def test_no_source_is_everybody(source: str) -> None:
     with pytest.raises(ValueError):
-        member.authorization(PUBLIC, [source], 60)
+        member.authorization(TOKEN, PUBLIC, [source], 60)
 
 
 @pytest.mark.parametrize("token", ["", "../../etc", "A" * 32, "a" * 31])

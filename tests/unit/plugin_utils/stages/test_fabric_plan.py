@@ -196,7 +196,7 @@ def test_what_head_and_members_are_told(acting: Run) -> None:
     for args in told.values():
         assert args["token"] == head["token"] and set(args) == {"token", "key", "timeout"} and args["timeout"] > 3600
         assert "private" not in args["key"]
-        assert 'from="10.0.0.1"' in member.authorization(args["key"]["public"], args["key"]["from"], args["key"]["seconds"])
+        assert 'from="10.0.0.1"' in member.authorization(args["token"], args["key"]["public"], args["key"]["from"], args["key"]["seconds"])
 
 
 def test_with_the_ssh_that_is_there_no_key_is_made(acting: Run) -> None:
