@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime
 import hashlib
 import math
 import re
@@ -25,16 +26,32 @@ Record = dict[str, t.Any]
 # How a failure begins that an earlier attempt told, and how one ends that came up while a test ran (alone.py).
 _EARLIER = re.compile(r"^on attempt \d+, which no other takes back: ")
 DURING = " while the test ran"
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+CLOCK_S = 5  # by which two runs may read the time of one line of the kernel's log differently
 # Failures that are a state of the machine, and stay what they are from run to run: codes of a health check, of its counters and facts.
 STATES = {*reasons.FATAL, *reasons.DEFECTS, "drift", "firmware", "health"} - {"wrong_results", "not_trained"}
 
 
-def state_of(opinion: Opinion, deviating: t.Iterable[Record] = ()) -> str:
-    """The fingerprint of the state that a failure tells of, as `ecc-0a1b2c3d`: equal for the same words, which name parts and counters, and
-    of drift for the same values of the same facts (`deviating`, of drift.py), however many neighbours have them."""
+def state_of(opinion: Opinion, deviating: t.Iterable[Record] = (), later_s: int = 0) -> str:
+    """Return the fingerprint of the state that a failure tells of, as `ecc-0a1b2c3d`.
+
+    It is equal for the same words, which name parts and counters, and of drift for the same values of the same facts (`deviating`, of
+    drift.py), however many neighbours have them. A time in the words counts by its minute, read `later_s` seconds later: two runs
+    compute the time of one line of the kernel's log from two readings of the clock.
+    """
     items = sorted(f"{item['item']}={item['found']}" for item in deviating) if opinion.reason_code == "drift" else []
     words = "\n".join(items) or _EARLIER.sub("", opinion.reason)
+    words = _TIME.sub(lambda time: _minute(time.group(), later_s), words)
     return f"{opinion.reason_code}-{hashlib.sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def _minute(time: str, later_s: int) -> str:
+    """Return the minute of `YYYY-MM-DDTHH:MM:SSZ`, `later_s` seconds later; the text itself where it is no time."""
+    try:
+        read = datetime.datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ") + datetime.timedelta(seconds=later_s)
+    except (ValueError, OverflowError):
+        return time
+    return f"{read:%Y-%m-%dT%H:%M}"
 
 
 class Waiving:
@@ -54,8 +71,8 @@ class Waiving:
             return opinion
         mine = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
         naming = [w for w in mine if opinion.reason_code in w.codes]
-        state = state_of(opinion, deviating) if naming else ""
-        holding = [w for w in naming if _holds(w, opinion, state)]
+        state, early, late = (state_of(opinion, deviating, later) if naming else "" for later in (0, -CLOCK_S, CLOCK_S))
+        holding = [w for w in naming if _holds(w, opinion, {state, early, late})]
         waiver = self._naming(holding, (opinion.reason_code,))
         if waiver is None:
             others = [f"waiver {w.ticket} does not name {opinion.reason_code}, only {', '.join(w.codes)}" for w in mine if w not in naming]
@@ -125,9 +142,11 @@ class Waiving:
                 yield f"waiver {w.ticket} covers nothing in this run: {about} on {subjects}, {', '.join(w.codes)}"
 
 
-def _holds(waiver: Waiver, opinion: Opinion, state: str) -> bool:
-    """Return True if a failure is in the state that a waiver was written for: one of its fingerprints, or a value that is no worse than its
-    number. Without a state a waiver holds for what was there before the run, and not for what came up while a test ran."""
+def _holds(waiver: Waiver, opinion: Opinion, states: set[str]) -> bool:
+    """Return True if a failure with one of the fingerprints `states` is in a waiver's state, or no worse than its number.
+
+    A waiver without a state holds for what was there before the run, not for what came up during a test.
+    """
     if not waiver.state:
         return opinion.reason_code not in STATES or not opinion.reason.endswith(DURING)
     limits = [one for one in waiver.state if not isinstance(one, str)]
@@ -135,7 +154,7 @@ def _holds(waiver: Waiver, opinion: Opinion, state: str) -> bool:
         lower = opinion.floor is not None and opinion.expected is not None and opinion.floor > opinion.expected
         floors = [bands.floors(limit, "lower" if lower else "higher")[0] for limit in limits]
         return any(opinion.value <= floor if lower else opinion.value >= floor for floor in floors)
-    return state in waiver.state
+    return not states.isdisjoint(one for one in waiver.state if isinstance(one, str))
 
 
 def _exceeded(waiver: Waiver, opinion: Opinion, state: str) -> str:

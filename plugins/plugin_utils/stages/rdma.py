@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import re
 import secrets
 import time
 import typing as t
@@ -382,7 +383,7 @@ class Timetable:
         self.finished = finished or Finished({})
         # Of each client the tests that are finished, by check, variant and pair.
         self.taken: dict[str, collections.Counter[tuple[str, str, str]]] = {node: collections.Counter() for node in nodes}
-        first, last = (int(word) for word in str(self.wanted["rdma_tcp_ports"]).split("-"))
+        first, last = _tcp_ports(self.wanted["rdma_tcp_ports"]) or (0, 0)
         self.first, self.span = first, last - first + 1
 
     def add(self, pairs: list[tuple[int, str, str, str]]) -> None:
@@ -537,6 +538,13 @@ class Timetable:
         return {self.nodes[node]: {**common, "begins_at": time.time() + window, **args} for node, args in own.items()}
 
 
+def _tcp_ports(text: t.Any) -> tuple[int, int] | None:
+    """Return the first and the last port of `FIRST-LAST`; None where it is no range of ports from 1024 on."""
+    ends = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", str(text))
+    first, last = map(int, ends.groups()) if ends else (0, 0)
+    return (first, last) if 1024 <= first <= last <= 65535 else None
+
+
 # The description -----------------------------------------------------------------------------------------------------
 
 
@@ -553,6 +561,11 @@ class Rdma(base.Stage):
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
         return items(nodes, settings)
+
+    def problem(self, settings: Record) -> str | None:
+        if _tcp_ports(settings["rdma_tcp_ports"]) is None:
+            return f"rdma_tcp_ports: found {settings['rdma_tcp_ports']}, expected FIRST-LAST, two ports from 1024 to 65535"
+        return None
 
     def question(self, nodes: base.Nodes, settings: base.Settings) -> str | None:
         return question(nodes, settings)

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, verdict, waivers, waiving
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, resolve
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from hypothesis import HealthCheck, given, settings
@@ -1161,6 +1162,19 @@ def test_a_defect_that_comes_up_under_a_passing_test_stays(code: str) -> None:
     assert one(nccl(evidence=changed(code)), waivers=[waiver])["verdict"] == without, "it is new"
     state = waiving.state_of(bands.Opinion("FAIL", "GPU 0: it is so while the test ran", found["reason_code"]))
     assert one(nccl(evidence=changed(code)), waivers=[{**waiver, "state": state}])["verdict"] == "KNOWN_FAIL", "it was known"
+
+
+@pytest.mark.parametrize(("time", "word"), [("12:00:58", "KNOWN_FAIL"), ("12:01:02", "KNOWN_FAIL"), ("12:09:00", "FAIL")])
+def test_a_waiver_holds_although_two_runs_read_the_clock_differently(time: str, word: str) -> None:
+    """The time of a line of the kernel's log comes from two clocks, and differs by a second or two from run to run."""
+
+    def opinion(clock: str) -> bands.Opinion:
+        return bands.Opinion("FAIL", f"the kernel's log has, at 2026-11-24T{clock}Z: Xid 79", "gpu_lost")
+
+    state = waiving.state_of(opinion("12:00:59"))
+    known = {"subject": "n1", "codes": ["gpu_lost"], "ticket": "T-1", "expires": "2026-12-01", "state": state}
+    book = waiving.Waiving(waivers.parse([known]), "2026-11-24")
+    assert book.waive(Key("stack", "health", "", "n1"), opinion(time)).verdict == word
 
 
 @pytest.mark.parametrize("code", ["gpu_state", "xid_own", "xid_unknown", "cuda_failed"])

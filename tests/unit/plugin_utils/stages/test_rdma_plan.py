@@ -154,6 +154,13 @@ def test_pairs_that_cannot_be(settings: dict[str, t.Any], words: str) -> None:
         timetables(3, **settings)
 
 
+@pytest.mark.parametrize("ports", ["", "18515", "18515-", "19026-18515", "80-90", "18515-70000", "a-b", "18515-19026-20000", 18515, None])
+def test_ports_that_are_no_range(ports: t.Any) -> None:
+    said = rdma.STAGE.problem({**SETTINGS, "rdma_tcp_ports": ports})
+    assert said == f"rdma_tcp_ports: found {ports}, expected FIRST-LAST, two ports from 1024 to 65535"
+    assert rdma.STAGE.problem(SETTINGS) is None
+
+
 def test_one_machine_is_no_pair() -> None:
     with pytest.raises(RunError, match="at least two"):
         timetables(1)
