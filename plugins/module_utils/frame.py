@@ -28,6 +28,8 @@ import os
 import typing as t
 import zlib
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+
 TAG = b"gpufleet-frame/1 "
 # A write of this size to a pipe is atomic (POSIX PIPE_BUF on Linux), so that no other process gets into a line. Log files
 # of container runtimes hold lines of up to 16 KiB in one piece.
@@ -36,15 +38,6 @@ RESULT_LIMIT = 8 << 20
 # What the kubelet takes of a termination message; of a longer one it keeps the end.
 MESSAGE_LIMIT = 4096
 _ROOM = (LINE_LIMIT - 100) // 4 * 3
-
-
-class FrameError(Exception):
-    """There is no whole frame; `reason_code` of reasons.py and a sentence a person can act on."""
-
-    def __init__(self, reason_code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.reason_code = reason_code
-        self.reason = reason
 
 
 def nonce_of(secret: str, uid: str) -> str:
@@ -102,7 +95,7 @@ def left(message: str, nonce: str) -> dict[str, t.Any] | None:
         return None
     try:
         return reader.result()
-    except FrameError:
+    except ReasonedError:
         return None
 
 
@@ -194,14 +187,14 @@ class Reader:
         self._result = found
 
     def result(self) -> dict[str, t.Any]:
-        """The record; FrameError where the log did not hold it whole, and once."""
+        """Return the record. Raise ReasonedError unless the log holds it whole, and once."""
         if self._wrong:
-            raise FrameError("incomplete_output", f"the log is damaged: {self._wrong}")
+            raise ReasonedError("incomplete_output", f"the log is damaged: {self._wrong}")
         if self._result is not None:
             return self._result
         if self._header:
             some = f"{len(self._pieces)} of the frame's {self._header[2]} lines"
-            raise FrameError("incomplete_output", f"the log is cut: it ends after {some}")
+            raise ReasonedError("incomplete_output", f"the log is cut: it ends after {some}")
         if self.foreign:
-            raise FrameError("forged_frame", "the log holds a result that is not this pod's: its nonce is another")
-        raise FrameError("no_result", "the log holds no result")
+            raise ReasonedError("forged_frame", "the log holds a result that is not this pod's: its nonce is another")
+        raise ReasonedError("no_result", "the log holds no result")

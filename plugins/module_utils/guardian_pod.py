@@ -30,7 +30,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session, SessionError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session
 
 Record = t.Dict[str, t.Any]
 
@@ -131,7 +132,7 @@ class Guardian:
         try:
             _log(*self._acquire())
             self.session.release()
-        except SessionError as error:
+        except ReasonedError as error:
             _log(error.reason)
 
     def serve(self, listener: socket.socket, timeout: float) -> None:
@@ -169,14 +170,14 @@ class Guardian:
         link.close()
 
     def _acquire(self) -> list[str]:
-        """Take the node, and undo what is left there; SessionError where it is not to be had."""
+        """Take the node and undo what is left there. Raise ReasonedError if the node cannot be taken."""
         try:
             self.session.acquire(0.0)
         except OSError as error:
             self.session.machine.release()
             reason = f"state directory {self.session.state_dir}: {os.strerror(error.errno or 0)}"
-            raise SessionError("state_dir", reason) from error
-        except SessionError:
+            raise ReasonedError("state_dir", reason) from error
+        except ReasonedError:
             self.session.machine.release()
             raise
         try:
@@ -186,12 +187,12 @@ class Guardian:
             return self.session.ledger.undo(only="governor")
         except OSError as error:
             self.session.release()
-            raise SessionError("state_dir", f"{self.session.ledger.path}: {os.strerror(error.errno or 0)}") from error
+            raise ReasonedError("state_dir", f"{self.session.ledger.path}: {os.strerror(error.errno or 0)}") from error
 
     def _take(self) -> Record:
         try:
             _log(*self._acquire())
-        except SessionError as error:
+        except ReasonedError as error:
             return not_switched(self.governor, error.reason_code, error.reason)
         self.lease = governor.Lease(self.node, self.governor)
         self.lease.take()

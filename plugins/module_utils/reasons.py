@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The closed list of reason codes: why a measurement or a verdict is what it is.
+"""The closed list of reason codes: why a measurement or a verdict is what it is, and the exception that carries one.
 
 This module util is PRIVATE to the collection. Add a code here before a probe, launcher or the verdict engine uses it.
 """
@@ -182,3 +182,12 @@ VERDICTS = {
 LOW = ("below_floor", "below_neighbours", "below_siblings")
 
 ALL = {**FATAL, **SKIP_RULES, **ERRORS, **MILD, **VERDICTS}
+
+
+class ReasonedError(Exception):
+    """A failure with a reason code of this module and a sentence a person can act on."""
+
+    def __init__(self, reason_code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.reason_code = reason_code
+        self.reason = reason

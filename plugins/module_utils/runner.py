@@ -18,7 +18,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Session, SessionError, boot_id
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Session, boot_id
 
 Probe = probing.Probe
 
@@ -112,7 +113,7 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
             asked = _asked(params, common, node)
             session.start(lambda: signed(_left(probe, params, node, session.taken, asked), node), common["lock_wait"], asked)
         found = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
-    except SessionError as error:
+    except ReasonedError as error:
         return _refused(error)
     for observation in found["observations"]:
         _pack(observation)
@@ -132,7 +133,7 @@ def look(common: dict[str, t.Any]) -> dict[str, t.Any]:
     asked = _asked({}, common, _node(common, session))
     try:
         memos = session.look(asked, common["lock_wait"]) if asked else []
-    except SessionError as error:
+    except ReasonedError as error:
         return _refused(error)
     return {"changed": False, "observations": [], "state": "done", "finished": [one["memo"]["key"] for one in memos]}
 
@@ -152,7 +153,7 @@ def _node(common: dict[str, t.Any], session: Session) -> Node:
     return Node(common["timeout"], session.ledger, common["root"], common["exec"], common["npu_smi"])
 
 
-def _refused(error: SessionError) -> dict[str, t.Any]:
+def _refused(error: ReasonedError) -> dict[str, t.Any]:
     return {"changed": False, "observations": [], "state": "refused", "reason_code": error.reason_code, "reason": error.reason}
 
 

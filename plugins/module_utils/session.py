@@ -35,21 +35,13 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
 DEFAULT_STATE_DIR = "/var/lib/gpufleet-acceptance"
 # An uncollected result of a detached probe, or of one whose controller is gone, is kept this long after its deadline.
 KEEP_S = 3600.0
 # Two who come to a machine at the same moment, by SSH and in a pod, may each see the other first.
 MEETING_S = 2.0
-
-
-class SessionError(Exception):
-    """A session could not be opened; `reason_code` of reasons.py and a sentence a person can act on."""
-
-    def __init__(self, reason_code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.reason_code = reason_code
-        self.reason = reason
 
 
 # Every tool of a session carries this variable: the janitor finds even those that have left their process group.
@@ -254,7 +246,7 @@ class Session:
             self._begin(asked)
         except OSError as error:
             code = {errno.ENOSPC: "disk_full", errno.EDQUOT: "disk_full"}.get(error.errno or 0, "state_dir")
-            raise SessionError(code, f"state directory {self.state_dir}: {os.strerror(error.errno or 0)}") from error
+            raise ReasonedError(code, f"state directory {self.state_dir}: {os.strerror(error.errno or 0)}") from error
         done_read, done_write = os.pipe()
         alive_read, alive_write = os.pipe()
         pid = os.fork()
@@ -420,12 +412,12 @@ class Session:
     # The node, for one at a time ---------------------------------------------------------------------------------
 
     def acquire(self, seconds: float) -> None:
-        """Take machine and lock, waiting for whoever has them; SessionError says who has."""
+        """Take machine and lock, waiting for whoever has them. Raise ReasonedError, which names the holder, if it does not become free."""
         end = time.monotonic() + seconds
         patience = max(end, time.monotonic() + MEETING_S)
         while not self.machine.try_acquire():
             if time.monotonic() > patience:
-                raise SessionError(
+                raise ReasonedError(
                     "duplicate_identity",
                     f"{self.machine.holder} measures this very machine at the moment: it is known behind SSH and as a node of a cluster;"
                     " name it once, or raise acceptance_lock_wait",
@@ -440,7 +432,7 @@ class Session:
                 self.lock.tell_to_end(self.run_id)
                 end = max(end, time.monotonic() + 20)
             if time.monotonic() > end:
-                raise SessionError(
+                raise ReasonedError(
                     "busy_run",
                     f"run {holder.get('run_id', '?')} (stage {holder.get('stage', '?')}, pid {holder.get('pid', '?')})"
                     " holds this node; wait for its end, or raise acceptance_lock_wait",

@@ -106,9 +106,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import (
     Session,
-    SessionError,
     default_state_dir,
 )
 
@@ -148,10 +148,10 @@ def _hold(params: dict[str, t.Any], own_dir: str) -> dict[str, t.Any]:
             session.detach()
             return dict(report, undone=session.undone)
         if time.monotonic() > until:
-            raise SessionError("timeout", f"the governor was not switched within {SWITCH_S:.0f} s")
+            raise ReasonedError("timeout", f"the governor was not switched within {SWITCH_S:.0f} s")
     found = session.collect()
     if not found["observations"]:
-        raise SessionError("module_failed", str(found["fault"] or found["end"] or "the guardian was killed"))
+        raise ReasonedError("module_failed", str(found["fault"] or found["end"] or "the guardian was killed"))
     return dict(found["observations"][0], undone=session.undone)
 
 
@@ -179,7 +179,7 @@ def _end(own: Session) -> list[str]:
 
 
 def _undo_left(state_dir: str) -> list[str]:
-    """Undo what a killed session left; SessionError where a session lives, which is left alone."""
+    """Undo what a killed session left. Raise ReasonedError if a session still lives, and leave it alone."""
     if not os.path.isdir(state_dir):
         return []
     session = _session(state_dir)
@@ -222,7 +222,7 @@ def main() -> None:
             _forget(own_dir)
             try:
                 answer["undone"] += _undo_left(state_dir)
-            except SessionError as error:
+            except ReasonedError as error:
                 answer.update(reason_code=error.reason_code, reason=error.reason)
             after = now()
     elif module.check_mode:
@@ -234,7 +234,7 @@ def main() -> None:
         try:
             said = _hold(params, own_dir)
             answer.update(outcome=said["state"], **{key: said[key] for key in ("reason_code", "reason", "undone")})
-        except SessionError as error:
+        except ReasonedError as error:
             answer.update(outcome="not_switched", reason_code=error.reason_code, reason=error.reason)
         after = now()
     changed = after != before or bool(answer["undone"])

@@ -11,12 +11,12 @@ import subprocess
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import system as description
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import ClusterError
 from harness.fleet_runs import latest, read, run_folder
 from harness.sharing import Clusters
 from rigs.prometheus.prometheus import Prometheus
@@ -141,7 +141,7 @@ def test_a_cordon_is_given_back_at_its_deadline_by_nobody_but_its_guardian(rig_s
     # Who may not give back is no guardian, and then there is nothing to give back.
     for account in ("default", "nobody"):
         refused = holder(account)
-        with pytest.raises(ClusterError, match=f"node {node} is not cordoned, for nobody would give it back"):
+        with pytest.raises(ReasonedError, match=f"node {node} is not cordoned, for nobody would give it back"):
             refused.drain(node, 10)
         assert not marked()
         refused.clean()

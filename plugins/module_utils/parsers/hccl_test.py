@@ -27,6 +27,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.launched import plain
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import FACTORS
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
 Row = t.Dict[str, t.Any]
 Parsed = t.Dict[str, t.Any]
@@ -83,10 +84,8 @@ _FAILURES = (
 )
 
 
-class _Bad(Exception):
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
+class _Bad(ReasonedError):
+    """The text is not a whole and consistent output of the tool."""
 
 
 def parse(
@@ -128,7 +127,7 @@ def parse(
             raise _Bad("unchecked", "the results were not checked (-c 0, or values that overflow)")
         result["outcome"] = "measured"
     except _Bad as bad:
-        result["reason_code"], result["reason"] = bad.code, str(bad)
+        result["reason_code"], result["reason"] = bad.reason_code, bad.reason
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, ZeroDivisionError) as error:
         result["reason_code"], result["reason"] = "bad_output", f"not readable: {type(error).__name__}: {error}"[:300]
     return result

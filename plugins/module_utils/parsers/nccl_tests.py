@@ -22,6 +22,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.launched import plain
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
 Row = t.Dict[str, t.Any]
 Parsed = t.Dict[str, t.Any]
@@ -127,12 +128,8 @@ class _Columns(t.NamedTuple):
     wrong_in_place: list[int]
 
 
-class _Bad(Exception):
-    """The text is not to be believed: reason code and reason."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
+class _Bad(ReasonedError):
+    """The text is not a whole and consistent output of the tool."""
 
 
 def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_bytes: int | None = None) -> Parsed:
@@ -161,7 +158,7 @@ def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_
         _judge(result, rc, expect_ranks, expect_max_bytes)
         result["outcome"] = "measured"
     except _Bad as bad:
-        result["reason_code"], result["reason"] = bad.code, str(bad)
+        result["reason_code"], result["reason"] = bad.reason_code, bad.reason
         if result.get("_warned"):
             result["reason"] += f"; the last that NCCL said: {result['_warned']}"
     except (RecursionError, OverflowError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:

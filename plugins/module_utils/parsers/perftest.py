@@ -24,6 +24,8 @@ import math
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+
 Parsed = t.Dict[str, t.Any]
 Row = t.Dict[str, t.Any]
 Words = t.Dict[str, str]
@@ -135,10 +137,8 @@ _FAILURES = (
 _USAGE = ("Invalid Command", "unrecognized option", "invalid option", "requires an argument", "Parser function exited with Error")
 
 
-class _Bad(Exception):
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
+class _Bad(ReasonedError):
+    """The text is not a whole and consistent output of the tool."""
 
 
 def parse(
@@ -176,7 +176,7 @@ def parse(
             try:
                 unfinished = _read_text(text, result)
             except _Bad as bad:
-                if bad.code != "wrong_results":
+                if bad.reason_code != "wrong_results":
                     _ended(text, rc)  # perftest's own words say more than a table that is cut
                 raise
             _ended(text, rc)
@@ -184,7 +184,7 @@ def parse(
         _expected(result, expect_bytes, expect_iterations, expect_duration)
         result["outcome"] = "measured"
     except _Bad as bad:
-        result["reason_code"], result["reason"] = bad.code, str(bad)
+        result["reason_code"], result["reason"] = bad.reason_code, bad.reason
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, AttributeError) as error:
         result["reason_code"], result["reason"] = "bad_output", f"not readable: {type(error).__name__}: {error}"[:300]
     return result

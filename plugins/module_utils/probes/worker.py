@@ -22,6 +22,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation, probing, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
 CHECK = "worker"
 START_S = 20.0
@@ -45,8 +46,8 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     with tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
         try:
             child = _start(params, node, folder)
-        except _Refused as refused:
-            yield observation.failed(member.CHECK if params["work"] else CHECK, refused.code, str(refused))
+        except ReasonedError as error:
+            yield observation.failed(member.CHECK if params["work"] else CHECK, error.reason_code, error.reason)
             return
         try:
             if params["work"]:
@@ -57,21 +58,15 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             process.end(child)
 
 
-class _Refused(Exception):
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-
-
 def _start(params: dict[str, t.Any], node: Node, folder: str) -> subprocess.Popen[bytes]:
     """sshd, once it can be entered."""
     program = next((found for name in _PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
-        raise _Refused("tool_missing", "the image has no sshd: install openssh-server in it")
+        raise ReasonedError("tool_missing", "the image has no sshd: install openssh-server in it")
     key = f"{folder}/host_key"
     made = node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
     if not made.ok:
-        raise _Refused("tool_missing", f"ssh-keygen: {made.missing or ' '.join(made.err.split())[-200:]}")
+        raise ReasonedError("tool_missing", f"ssh-keygen: {made.missing or ' '.join(made.err.split())[-200:]}")
     with contextlib.suppress(OSError):  # compiled in; most images lack it
         os.makedirs("/run/sshd", 0o755, exist_ok=True)
     path = f"{folder}/sshd_config"
@@ -92,8 +87,8 @@ def _start(params: dict[str, t.Any], node: Node, folder: str) -> subprocess.Pope
     process.end(child)
     said = _said(f"{folder}/log")
     if _IN_USE in said:
-        raise _Refused("port_in_use", f"port {params['port']} of this node is in use: set acceptance_kube_ssh_port ({said})")
-    raise _Refused("tool_failed", f"sshd does not listen on port {params['port']}: {said or 'it says nothing'}")
+        raise ReasonedError("port_in_use", f"port {params['port']} of this node is in use: set acceptance_kube_ssh_port ({said})")
+    raise ReasonedError("tool_failed", f"sshd does not listen on port {params['port']}: {said or 'it says nothing'}")
 
 
 def _said(path: str) -> str:

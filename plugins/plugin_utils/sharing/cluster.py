@@ -16,15 +16,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.eviden
 SCHEDULER, PLUGIN = "scheduler", "plugin"
 
 
-class ClusterError(Exception):
-    """The cluster says no, or nothing; `reason_code` of reasons.py and a sentence a person can act on."""
-
-    def __init__(self, reason_code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.reason_code = reason_code
-        self.reason = reason
-
-
 @dataclasses.dataclass(frozen=True)
 class Wanted:
     """A pod that a case asks for: its name, its workload and what that is told, its quotas. `job`: a Job makes it, and makes it again.
@@ -73,7 +64,7 @@ class Answer:
 
 
 class Cluster(t.Protocol):
-    """Every call may raise ClusterError but those that say otherwise."""
+    """Every call raises ReasonedError if the cluster refuses or does not answer, unless its docstring says otherwise."""
 
     namespace: str
 

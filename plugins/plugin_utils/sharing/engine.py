@@ -13,6 +13,7 @@ import contextlib
 import math
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import (
     actions,
     alerts,
@@ -28,7 +29,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluste
     PLUGIN,
     SCHEDULER,
     Cluster,
-    ClusterError,
     Daemon,
     Wanted,
 )
@@ -93,7 +93,7 @@ class Run:
         self.askers = concurrent.futures.ThreadPoolExecutor(ASKED_AT_ONCE)
 
     def run(self) -> Evidence:
-        """The case from its baseline to its clean-up; ClusterError where the cluster cannot be asked, after what was made is removed."""
+        """Run the case from its baseline to its clean-up. Raise ReasonedError, after the clean-up, if the cluster does not answer."""
         try:
             self._look(vocabulary.BASELINE, processes=True)
             try:
@@ -617,7 +617,7 @@ class Run:
         finally:  # a cordon that cannot be taken back now is no reason to keep the pods as well
             left = self.cluster.remove(names, self.parameters.numbers["delete_timeout_s"]) if names else []
         if left:
-            raise ClusterError("timeout", f"pods of {self.case.id} are still being deleted: {', '.join(left[:5])}")
+            raise ReasonedError("timeout", f"pods of {self.case.id} are still being deleted: {', '.join(left[:5])}")
 
 
 def _alike(one: t.Mapping[str, str], other: t.Mapping[str, str]) -> bool:

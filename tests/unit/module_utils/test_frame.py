@@ -16,6 +16,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,32 +69,32 @@ def test_a_damaged_log_is_never_a_result(data: st.DataObject) -> None:
         log = log + log
     try:
         assert read(bytes(log).splitlines()) == {"observations": [{"busbw": n} for n in range(300)]} and kind in ("flip", "drop")
-    except frame.FrameError as error:
+    except ReasonedError as error:
         assert error.reason_code in ("incomplete_output", "no_result", "forged_frame")
 
 
 @given(st.lists(st.binary(max_size=200) | st.builds(lambda tail: frame.TAG + tail, st.binary(max_size=100))))
 def test_any_log_is_read_without_a_traceback(lines: list[bytes]) -> None:
-    with pytest.raises(frame.FrameError):
+    with pytest.raises(ReasonedError):
         read(lines)
 
 
 def test_cut_log_says_how_far_it_goes() -> None:
-    with pytest.raises(frame.FrameError, match="ends after 3 of the frame's") as caught:
+    with pytest.raises(ReasonedError, match="ends after 3 of the frame's") as caught:
         read(frame.lines(big(), NONCE)[:4])
     assert caught.value.reason_code == "incomplete_output"
 
 
 def test_a_frame_of_another_pod_is_refused() -> None:
     other = frame.lines({"state": "done"}, frame.nonce_of("secret", "uid-2"))
-    with pytest.raises(frame.FrameError) as caught:
+    with pytest.raises(ReasonedError) as caught:
         read(other)
     assert caught.value.reason_code == "forged_frame"
     assert read([*other, *frame.lines({"own": 1}, NONCE)]) == {"own": 1}
 
 
 def test_two_frames_of_one_pod_are_no_result() -> None:
-    with pytest.raises(frame.FrameError, match="more than one frame"):
+    with pytest.raises(ReasonedError, match="more than one frame"):
         read(frame.lines({"a": 1}, NONCE) + frame.lines({"a": 2}, NONCE))
 
 
@@ -102,7 +103,7 @@ def test_a_result_larger_than_allowed_is_refused_on_both_sides() -> None:
         frame.lines({"x": "a" * frame.RESULT_LIMIT}, NONCE)
     lines = frame.lines({"x": "a" * 100}, NONCE)
     lines[0] = lines[0].replace(b"open 109", b"open 999999999")
-    with pytest.raises(frame.FrameError, match="claims 999999999 bytes"):
+    with pytest.raises(ReasonedError, match="claims 999999999 bytes"):
         read(lines)
 
 
@@ -115,7 +116,7 @@ def test_a_bomb_does_not_unpack() -> None:
     head = frame.TAG + NONCE.encode()
     lines = [head + f" open 100 {'0' * 64} {len(pieces)}".encode()]
     lines += [head + b" %d " % n + base64.b64encode(p) for n, p in enumerate(pieces)]
-    with pytest.raises(frame.FrameError, match="checksum"):
+    with pytest.raises(ReasonedError, match="checksum"):
         read([*lines, head + b" close"])
 
 

@@ -20,6 +20,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, guardian_pod, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -260,7 +261,7 @@ def test_a_node_that_is_measured_behind_ssh_is_left_alone(pod: Pod, holder: str)
 def test_a_session_behind_ssh_is_refused_while_it_holds(pod: Pod) -> None:
     pod.start()
     pod.peer()
-    with pytest.raises(session.SessionError, match=r"run 20260101T000000Z-000001 \(stage rdma"):
+    with pytest.raises(ReasonedError, match=r"run 20260101T000000Z-000001 \(stage rdma"):
         session.Session(str(pod.state), "20260101T000000Z-000002", "gemm", 60).start(lambda: ())
 
 

@@ -10,6 +10,7 @@ import time
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
 RUN = "20261121T100000Z-0a1b2c"
 
@@ -62,7 +63,7 @@ def test_the_guardian_holds_it_for_as_long_as_the_probe_runs(root: str, tmp_path
 
     running.start(probe)
     pod = session.Session(str(tmp_path / "pod"), RUN, "stack", 120, Machine(root, pod=True))
-    with pytest.raises(session.SessionError) as refused:
+    with pytest.raises(ReasonedError) as refused:
         pod.start(lambda: [])
     assert refused.value.reason_code == "duplicate_identity"
     assert "somebody behind SSH measures this very machine" in refused.value.reason

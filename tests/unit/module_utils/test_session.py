@@ -19,7 +19,8 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Ledger, Session, SessionError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Ledger, Session
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 RUN = "20260101T000000Z-000001"
@@ -28,7 +29,8 @@ RUN = "20260101T000000Z-000001"
 MODULE = """
 import json, sys, time
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session, SessionError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 state, run_id, seconds, deadline, detach = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
 session = Session(state, run_id, "nccl_node", deadline)
 node = Node(1000, ledger=session.ledger)
@@ -38,7 +40,7 @@ def probe():
     yield {"check": "second"}
 try:
     session.start(probe, float(sys.argv[6]))
-except SessionError as error:
+except ReasonedError as error:
     print(json.dumps({"refused": error.reason_code, "reason": error.reason})); sys.exit(0)
 if detach == "detach":
     session.detach()
@@ -224,7 +226,7 @@ def test_ledger_survives_a_half_written_line_and_ends_only_what_it_recorded(tmp_
 def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:
     plain = tmp_path / "file"
     plain.write_text("")
-    with pytest.raises(SessionError) as refusal:
+    with pytest.raises(ReasonedError) as refusal:
         Session(str(plain / "state"), RUN, "stack", 10).start(lambda: iter(()))
     assert refusal.value.reason_code == "state_dir" and str(plain) in refusal.value.reason
 

@@ -29,8 +29,8 @@ REMEMBERED = 10_000
 Headers = t.Mapping[str, str]
 
 
-class Away(RunError):
-    """Nobody can say now who this is or what they may do."""
+class Away(Exception):
+    """The API server cannot say now who a caller is or what they may do."""
 
 
 class Auth(t.Protocol):

@@ -41,7 +41,7 @@ class Session:
     until: float
 
 
-class TooLong(RunError):
+class TooLong(Exception):
     """A token that no cookie can hold."""
 
 

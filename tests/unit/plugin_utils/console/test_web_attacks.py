@@ -31,7 +31,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web im
     settings,
     streams,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Session, Sessions, Who
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Session, Sessions, TooLong, Who
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from cryptography.fernet import Fernet
@@ -123,7 +123,7 @@ def test_sessions_are_ours_short_and_end() -> None:
     assert late.until - time.time() < 60
     sessions.end(mine)
     assert sessions.opened(sealed) is None
-    with pytest.raises(RunError, match="token: found 5000 characters"):
+    with pytest.raises(TooLong, match="token: found 5000 characters"):
         sessions.sealed(sessions.begin(Who("a", (), "x" * 5000)))
 
 

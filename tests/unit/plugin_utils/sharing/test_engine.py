@@ -14,6 +14,7 @@ import sys
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import (
@@ -25,7 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
     parameters,
     system,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import ClusterError, Seen
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Seen
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from memory import GIB, Memory
@@ -279,12 +280,12 @@ def test_what_is_made_goes_whatever_happens() -> None:
     class Lost(Memory):
         def seen(self) -> list[Seen]:
             if self.clock > 5:
-                raise ClusterError("cluster_unreachable", "gone")
+                raise ReasonedError("cluster_unreachable", "gone")
             return super().seen()
 
     of = Lost(SYSTEM)
     run = engine.Run(case_of("FUNC-001"), SYSTEM, parameters.settle("c1", 1, {}), of, lambda _name, _text: None)
-    with pytest.raises(ClusterError, match="gone"):
+    with pytest.raises(ReasonedError, match="gone"):
         run.run()
     assert not of.pods
 

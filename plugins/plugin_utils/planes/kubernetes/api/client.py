@@ -46,15 +46,16 @@ FIRST_S = 5.0
 SETTLES_S = 15.0
 
 
-class KubeError(Exception):
-    """A cluster or its API says no; `reason_code` of reasons.py and a sentence a person can act on."""
+class KubeError(reasons.ReasonedError):
+    """A cluster or its API refuses a request, or does not answer.
+
+    `status` is the HTTP status, 0 without one; `details` are the API's own. Raises ValueError for an unknown reason code.
+    """
 
     def __init__(self, reason_code: str, reason: str, status: int = 0, details: Object | None = None) -> None:
         if reason_code not in reasons.ALL:
             raise ValueError(f"reason code {reason_code!r} is not in module_utils/reasons.py")
-        super().__init__(reason)
-        self.reason_code = reason_code
-        self.reason = reason
+        super().__init__(reason_code, reason)
         self.status = status
         self.details = details or {}
 

@@ -15,6 +15,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
@@ -44,7 +45,7 @@ class Reader(t.Protocol):
         """One line."""
 
     def result(self) -> Object | None:
-        """The result, None where none is wanted; FrameError where it is not there whole, and once."""
+        """Return the result, None if none is wanted. Raise ReasonedError unless the log holds it whole, and once."""
 
 
 class Log(t.NamedTuple):
@@ -77,13 +78,13 @@ def read(
                 else:
                     found, last = _stream(client, pod, reader(), kept, container=container)
                 return Log(found.result(), "", "", last, found.foreign)
-            except frame.FrameError as error:
-                code, reason = error.reason_code, error.reason
             except KubeError as error:
                 code, reason = "no_result", f"its log cannot be read: {error.reason}"
                 if error.status == 404:
                     name = pod.rpartition("/")[2]
                     code, reason = "pod_deleted", f"somebody deleted pod {name} before its log was read; a resume measures again"
+            except ReasonedError as error:
+                code, reason = error.reason_code, error.reason
             if pause is None or code == "forged_frame":
                 break
             time.sleep(pause)

@@ -22,6 +22,7 @@ import types
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, logs, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client as api
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
@@ -70,14 +71,11 @@ class Answer(t.NamedTuple):
     absent: t.Mapping[str, tuple[str, str]] = types.MappingProxyType({})
 
 
-class _Fault(Exception):
-    """The group cannot go on."""
+class _Fault(ReasonedError):
+    """The group cannot go on. `late`: because workers are not there in time."""
 
-    def __init__(self, code: str, reason: str, late: bool = False) -> None:
-        """`late`: workers are not there in time."""
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
+    def __init__(self, reason_code: str, reason: str, late: bool = False) -> None:
+        super().__init__(reason_code, reason)
         self.late = late
 
 
@@ -149,8 +147,8 @@ class Group:
                 # A program of the operator's, that no node needs for anything that is measured: another launcher does without.
                 own = f"its operator's init container {group_objects.TORCH_INIT} does not start, or not to its end"
                 fault = _Fault("no_launcher", f"{self.shape.kind} {self.shape.name}: {own}: {fault.reason}")
-            said = {"state": "refused", "reason_code": fault.code, "reason": fault.reason[:1800]}
-            nobody = self.placed or fault.code == "no_launcher"
+            said = {"state": "refused", "reason_code": fault.reason_code, "reason": fault.reason[:1800]}
+            nobody = self.placed or fault.reason_code == "no_launcher"
             return Answer(said, self._about(), {}, {} if nobody else self._absent(fault))
         finally:
             self.heartbeat.stop()
@@ -255,7 +253,7 @@ class Group:
         if pod is None:
             return
         self._blame(*self.following.gone(pod, ENDED))
-        if self._fault and (not pod.worker or self._fault.code == "namespace_gone"):
+        if self._fault and (not pod.worker or self._fault.reason_code == "namespace_gone"):
             raise self._fault
 
     def _deleted(self, pod: Seat) -> _Fault | None:
@@ -268,7 +266,7 @@ class Group:
         because of another pod, so what is said of any other comes before it."""
         if self._fault is None:
             self._worse = time.monotonic()
-        if self._fault is None or (self._fault.code == "pod_deleted" and code != "pod_deleted"):
+        if self._fault is None or (self._fault.reason_code == "pod_deleted" and code != "pod_deleted"):
             self._fault = _Fault(code, reason)
 
     def _place(self) -> None:
@@ -310,7 +308,7 @@ class Group:
     def _check_worker(self, pod: Seat, now: float) -> None:
         if pod.state.phase == states.ENDED:
             deleted = self._deleted(pod)
-            self._blame(*((deleted.code, deleted.reason) if deleted else self._worker_said(pod)))
+            self._blame(*((deleted.reason_code, deleted.reason) if deleted else self._worker_said(pod)))
         elif pod.restarts:
             self._blame("crash_loop", f"{pod.words}: its container has ended and was started again {pod.restarts} times")
         elif (pod.state.phase == states.HOPELESS or pod.state.code == "lost_node") and (found := self.following.trouble(pod, now)):
@@ -366,7 +364,7 @@ class Group:
         pods = {pod.node: pod for pod in self._workers() if pod.node}
         late = [node for node in self.shape.nodes if node not in pods or pods[node].state.phase != states.READY]
         words = {node: f"{pods[node].words}{self.following.not_ready(node)}" if node in pods else fault.reason for node in late}
-        return {node: ((pods[node].state.code if node in pods else fault.code) or "timeout", words[node]) for node in late}
+        return {node: ((pods[node].state.code if node in pods else fault.reason_code) or "timeout", words[node]) for node in late}
 
     def _service(self) -> str:
         """Which pods the Service of the group leads to, which every launcher names after the group; empty where we may not know."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import SharingCluster, is_ready
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, conclusion, preflight, scraped
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PLUGIN, SCHEDULER, ClusterError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PLUGIN, SCHEDULER
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.settled import PREFIX, Settled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
@@ -71,14 +72,14 @@ def _draining(client: Client, cluster: SharingCluster, node: str) -> preflight.D
         client.post(cleanup.path("/api/v1", client.namespace, "pods"), made, dryRun="All", **objects.STRICT)
         not_allowed = [verb for verb in (GET, PATCH) if not access.may(client, "", verb, node, account)]
         refused = f"it may not {' and '.join(verb for verb, *_of in not_allowed)} nodes" if not_allowed else ""
-    except ClusterError as error:
-        unknown = error.reason
     except KubeError as error:
         asking = error.status == FORBIDDEN and "subjectaccessreviews" in error.reason
         if error.status == FORBIDDEN and not asking:
             refused = f"its pod is refused: {error.reason}"
         else:
             unknown = "its rights we may not ask for, files/rbac/sharing-drain.yaml lets us" if asking else error.reason
+    except ReasonedError as error:
+        unknown = error.reason
     return preflight.Draining(node, lacking, f"{client.namespace}/{account}", refused, unknown)
 
 

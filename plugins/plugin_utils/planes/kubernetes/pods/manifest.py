@@ -25,7 +25,7 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.frame import FrameError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
@@ -222,25 +222,25 @@ class Reader:
             self.foreign += bool(words)
 
     def result(self) -> Object:
-        """The record {"observations": [...]}; FrameError where the log does not hold it whole, and once."""
+        """Return the record {"observations": [...]}. Raise ReasonedError unless the log holds it whole, and once."""
         if not self._found:
             if self.foreign:
-                raise FrameError("forged_frame", "the log holds a result that is not this pod's: its nonce is another")
-            raise FrameError("no_result", "the log holds no result")
+                raise ReasonedError("forged_frame", "the log holds a result that is not this pod's: its nonce is another")
+            raise ReasonedError("no_result", "the log holds no result")
         if len(self._found) > 1:
-            raise FrameError("incomplete_output", "the log holds more than one result")
+            raise ReasonedError("incomplete_output", "the log holds more than one result")
         (words,) = self._found
         try:
             size, digest, packed = int(words[0]), words[1].decode(), words[2]
             text = base64.b64decode(packed, validate=True)
         except (IndexError, ValueError, binascii.Error):
-            raise FrameError("incomplete_output", "the result in the log is cut, or not of its form") from None
+            raise ReasonedError("incomplete_output", "the result in the log is cut, or not of its form") from None
         if len(text) != size or hashlib.sha256(text).hexdigest() != digest:
-            raise FrameError("incomplete_output", "the result in the log does not fit its length and checksum")
+            raise ReasonedError("incomplete_output", "the result in the log does not fit its length and checksum")
         try:
             found = json.loads(text)
         except ValueError:
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("observations"), list):
-            raise FrameError("incomplete_output", 'the result in the log is no JSON object {"observations": [...]}')
+            raise ReasonedError("incomplete_output", 'the result in the log is no JSON object {"observations": [...]}')
         return found

@@ -17,6 +17,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import cordon_guardian
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.sharing import texts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import (
@@ -31,7 +32,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import clocks
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Answer, ClusterError, Daemon, Seen, Wanted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Answer, Daemon, Seen, Wanted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import FAILED, PENDING, RUNNING, SUCCEEDED, Process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
@@ -67,13 +68,13 @@ done 2>/dev/null
 
 
 def _told(of: t.Callable[..., t.Any]) -> t.Callable[..., t.Any]:
-    """The API's no in the words that the engine knows."""
+    """Wrap a method so that a KubeError leaves it as a plain ReasonedError, which is all that the engine knows."""
 
     def asked(*args: t.Any, **named: t.Any) -> t.Any:
         try:
             return of(*args, **named)
         except KubeError as error:
-            raise ClusterError(error.reason_code, error.reason) from None
+            raise ReasonedError(error.reason_code, error.reason) from None
 
     return asked
 

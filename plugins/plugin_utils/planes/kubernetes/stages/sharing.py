@@ -15,6 +15,7 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
@@ -25,7 +26,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import baseline, conclusion, engine, preflight, settled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import ClusterError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 
 # In the namespace of the cases' pods; files/rbac/sharing.yaml holds the same, sharing-system.yaml those in the system's own.
@@ -84,7 +84,9 @@ class SharingOnCluster(StageOnCluster):
             try:
                 run = engine.Run(case, asked.system, asked.parameters, cluster, keeper(folder), asked.nodes, asked.prometheus)
                 found = conclusion.conclude(case, run.run(), self._against(case, context, item["variant"], asked))
-            except ClusterError as error:
+            except KubeError:
+                raise
+            except ReasonedError as error:
                 if error.reason_code in ("cluster_unreachable", "credentials"):
                     raise KubeError(error.reason_code, error.reason) from None
                 found = conclusion.Conclusion(conclusion.UNKNOWN, error.reason, error.reason_code)

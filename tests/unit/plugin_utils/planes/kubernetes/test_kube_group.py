@@ -20,7 +20,7 @@ def test_a_pod_that_went_is_not_why_where_another_has_failed() -> None:
     launched._blame("pod_deleted", "somebody deleted pod one")
     launched._blame("no_python", "worker two has no python3")
     launched._blame("crash_loop", "worker three was started again")
-    assert launched._fault is not None and launched._fault.code == "no_python"
+    assert launched._fault is not None and launched._fault.reason_code == "no_python"
 
 
 def test_an_image_of_the_operators_own_blames_no_node_and_lets_the_next_launcher_try(monkeypatch: pytest.MonkeyPatch) -> None:

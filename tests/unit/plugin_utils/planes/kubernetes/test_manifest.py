@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.frame import FrameError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, logs, marks, settings, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
@@ -147,7 +147,7 @@ def read(*lines: bytes) -> t.Any:
         reader.feed(one)
     try:
         return reader.result()
-    except FrameError as error:
+    except ReasonedError as error:
         return error.reason_code
 
 

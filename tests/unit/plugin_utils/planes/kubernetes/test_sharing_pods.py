@@ -12,13 +12,14 @@ import types
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import installed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.sharing import keeper
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import engine, system
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import ClusterError, Wanted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Wanted
 
 
 class Api:
@@ -85,7 +86,7 @@ def test_a_cordon_of_another_run_is_not_given_back() -> None:
 def test_a_node_that_could_not_be_given_back_is_not_forgotten() -> None:
     cluster = cluster_of(Held("r", refusals=1))
     cluster.cordoned.add("node")
-    with pytest.raises(ClusterError):
+    with pytest.raises(ReasonedError):
         cluster.uncordon("node")
     assert cluster.cordoned == {"node"}
     assert cluster.uncordon("node") is True and not cluster.cordoned
@@ -133,7 +134,7 @@ def test_pods_that_ended_while_nobody_let_them_go_were_not_drained(monkeypatch: 
 
 
 def test_another_no_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ClusterError, match="status 403"):
+    with pytest.raises(ReasonedError, match="status 403"):
         drained(monkeypatch, Api(403))
 
 
@@ -200,7 +201,7 @@ def test_a_guardian_is_there_before_the_cordon_on_another_node_and_may_no_more_t
     ],
 )
 def test_no_cordon_without_its_guardian(monkeypatch: pytest.MonkeyPatch, api: Guarded, words: str) -> None:
-    with pytest.raises(ClusterError, match="node node is not cordoned, for nobody would give it back") as caught:
+    with pytest.raises(ReasonedError, match="node node is not cordoned, for nobody would give it back") as caught:
         guarded(monkeypatch, api)
     assert words in caught.value.reason and api.order == ["guardian"]
 
