@@ -11,7 +11,7 @@ export PYTHONPATH := $(CURDIR)/.collections
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo console test unit integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench rig-fleet rig-rdma rig-kubernetes clean
+.PHONY: help setup demo console test unit integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas rig-fleet rig-rdma rig-kubernetes clean
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ fuzz: setup ## Broken input and lies for every reader of tools: make fuzz INPUTS
 FIGURE ?=
 bench: setup ## Figures measured side by side: make bench FIGURE=name
 	@$(PYTHON) tests/bench/run.py $(FIGURE)
+
+schemas: setup ## Write the JSON schemas of records from plugins/plugin_utils/records/model.py
+	@$(PYTHON) tests/tools/schemas.py
 
 rig-fleet: setup ## Sixteen sshd hosts in network namespaces
 	@tests/rigs/fleet/fleet up 16

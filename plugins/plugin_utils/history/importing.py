@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identi
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean, insert
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 if t.TYPE_CHECKING:
     import sqlalchemy
@@ -338,7 +338,7 @@ def _numbers(m: Record) -> t.Iterator[tuple[str, str, float]]:
     """What was properly measured: metric, unit, value."""
     if m["outcome"] == "measured":
         for name, of in m["metrics"].items():
-            if number(of["value"]):
+            if is_number(of["value"]):
                 yield name, of["unit"], float(of["value"])
 
 

@@ -16,8 +16,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Chosen, Expectation, Expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 Record = dict[str, t.Any]
 # Numbers of a measurement with the expectations that they were held to; None where one of them cannot be.
@@ -211,7 +211,7 @@ def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion,
         if found:
             value = {"metric": metric, "value": found.value, "unit": found.unit}
     if chosen:
-        sizes = [row["size"] for row in record["series"] if number(row.get("size"))]
+        sizes = [row["size"] for row in record["series"] if is_number(row.get("size"))]
         ends = f"the run ends at {bands.human(int(max(sizes)))}" if sizes else "the run has no message sizes"
         ids = ", ".join(sorted({c.expectation.id for c in chosen})[:3])
         reason = f"{ends} and has none of the sizes of {ids}: only its correctness was judged, its bandwidth is unknown"
@@ -237,7 +237,7 @@ def _of_whole_node(record: Record, expected: Expectations) -> list[Chosen]:
     however many take part, so a ring's bus bandwidth stays; where the switch reduces, busbw counts 2(n-1)/n of what a GPU sends."""
     context = record["context"]
     aside, many = context.get("set_aside"), context.get("gpus")
-    if not isinstance(aside, dict) or not aside or not number(many) or many < 2:
+    if not isinstance(aside, dict) or not aside or not is_number(many) or many < 2:
         return []
     whole = many + len(aside)
     in_switch = context.get("nvls") and record["check"] == "all_reduce"
@@ -261,7 +261,7 @@ def _too_soft(own: Expectation, shipped: Expectation) -> Opinion:
 
 def primary(record: Record) -> str | None:
     """The metric that stands for a check."""
-    metrics = [name for name, m in record["metrics"].items() if isinstance(m, dict) and number(m.get("value"))]
+    metrics = [name for name, m in record["metrics"].items() if isinstance(m, dict) and is_number(m.get("value"))]
     found = [name for name in bands.PRIMARY if name in metrics]
     return found[0] if found else metrics[0] if len(metrics) == 1 else None
 

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 # Neighbours: at least this many beside the subject itself; how far out one is by the modified z-score
 # 0.6745 (x - median) / MAD (Iglewicz and Hoaglin), in which no MAD is taken for smaller than 1 % of the median. The MAD of n
@@ -136,17 +136,17 @@ def reading(measurement: dict[str, t.Any], metric: str, size: int | str | None) 
     metrics = measurement.get("metrics") or {}
     if size is None:
         found = metrics.get(metric)
-        if not isinstance(found, dict) or not number(found.get("value")):
+        if not isinstance(found, dict) or not is_number(found.get("value")):
             value = found.get("value") if isinstance(found, dict) else found
             raise Unusable(f"{metric}: found {value!r}, expected a number")
         return Reading(float(found["value"]), str(found.get("unit")))
-    rows = [r for r in measurement.get("series") or [] if isinstance(r, dict) and number(r.get("size"))]
+    rows = [r for r in measurement.get("series") or [] if isinstance(r, dict) and is_number(r.get("size"))]
     size = row_of(size, [r["size"] for r in rows])
     if size is None:
         return None
     rows = [r for r in rows if r["size"] == size]
     found_here = [row.get(metric) for row in rows]
-    values = [float(value) for value in found_here if value is not None and number(value)]
+    values = [float(value) for value in found_here if value is not None and is_number(value)]
     if len(values) != len(rows):
         raise Unusable(f"{metric} at {human(int(size))}: found {found_here!r}, expected a number")
     units = (measurement.get("context") or {}).get("series_units")
@@ -272,12 +272,12 @@ def _all(measurement: dict[str, t.Any], metric: str) -> list[Reading]:
     one = (measurement.get("metrics") or {}).get(metric)
     one = one if isinstance(one, dict) else {}
     found = []
-    rows = [row for row in measurement.get("series") or [] if isinstance(row, dict) and number(row.get(metric))]
+    rows = [row for row in measurement.get("series") or [] if isinstance(row, dict) and is_number(row.get(metric))]
     if rows:
         units = (measurement.get("context") or {}).get("series_units")
         unit = str((units.get(metric) if isinstance(units, dict) else None) or one.get("unit"))
-        found = [Reading(float(row[metric]), unit, int(row["size"]) if number(row.get("size")) else None) for row in rows]
-    return found + ([Reading(float(one["value"]), str(one.get("unit")))] if number(one.get("value")) else [])
+        found = [Reading(float(row[metric]), unit, int(row["size"]) if is_number(row.get("size")) else None) for row in rows]
+    return found + ([Reading(float(one["value"]), str(one.get("unit")))] if is_number(one.get("value")) else [])
 
 
 def _above(metric: str, found: Reading, limit: tuple[float, str, str]) -> Opinion | None:

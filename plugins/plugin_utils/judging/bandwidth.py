@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     parse,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.physics import UNITS
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 _OUTCOMES = ("measured", "error", "timeout", "missing", "not_applicable")
 
@@ -80,7 +80,8 @@ def _contradictions(expected: Expectation, found: dict[str, t.Any]) -> dict[str,
             seen = matching.seen_by(expected.match, found["context"])
             others[key] = (wanted, seen.get(key, found.get(key)))
     nodes, stage = found["context"].get("nodes"), expected.match.get("stage")
-    if "nodes" not in expected.match and number(nodes) and (nodes > 1 if stage == "nccl_node" else nodes == 1 and stage == "nccl_fabric"):
+    elsewhere = is_number(nodes) and (nodes > 1 if stage == "nccl_node" else nodes == 1 and stage == "nccl_fabric")
+    if "nodes" not in expected.match and elsewhere:
         others["nodes"] = (1 if stage == "nccl_node" else "2 or more", nodes)
     return others
 
@@ -93,13 +94,13 @@ def _of_ranks(ranks: t.Any, world_size: t.Any) -> dict[str, t.Any]:
     """
     ranks = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
     found: dict[str, t.Any] = {}
-    if number(world_size):
+    if is_number(world_size):
         found["world_size"] = world_size
     names = sorted({rank["name"] for rank in ranks if isinstance(rank.get("name"), str) and rank["name"]})
     if names:
         found["gpu"] = names[0] if len(names) == 1 else "mixed: " + ", ".join(names)
     places = {(str(rank.get("host")), str(rank.get("device")), str(rank.get("bdf"))) for rank in ranks}
-    if len(places) != len(ranks) or not number(world_size):
+    if len(places) != len(ranks) or not is_number(world_size):
         return found
     # Ranks of several groups (NCCL_TESTS_SPLIT) never spoke to those of others: each group is a test of its own.
     groups = collections.Counter(str(rank.get("group")) for rank in ranks)
@@ -215,7 +216,7 @@ def _row(row: dict[str, t.Any]) -> dict[str, t.Any]:
     flat = {k: v for k, v in row.items() if k not in ("out_of_place", "in_place")}
     for name in ("algbw", "busbw"):
         values = [half.get(name) for half in halves]
-        flat[name] = max(values) if all(number(v) for v in values) else None
+        flat[name] = max(values) if all(is_number(v) for v in values) else None
     return flat
 
 

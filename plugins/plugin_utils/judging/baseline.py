@@ -23,8 +23,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import better_of, primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, ExpectationError, parse, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 # Sizes that people compare, beside the plateau.
 USUAL_SIZE = 1 << 30
@@ -191,7 +191,7 @@ def _numbers(m: dict[str, t.Any]) -> t.Iterator[tuple[dict[str, t.Any], float]]:
     context = m["context"]
     match = {"stage": m["stage"], "check": m["check"]}
     match.update({k: context[k] for k in CONTEXT_KEYS if isinstance(context.get(k), (str, int, float, bool))})
-    sizes = [row["size"] for row in m["series"] if number(row.get("size")) and number(row.get(metric))]
+    sizes = [row["size"] for row in m["series"] if is_number(row.get("size")) and is_number(row.get(metric))]
     wanted: list[int | str | None] = [None]
     if sizes:
         wanted = [matching.PLATEAU] if max(sizes) >= matching.PLATEAU_FROM else [max(sizes)]

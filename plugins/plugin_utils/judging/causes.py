@@ -19,8 +19,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Cause
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause
 
 Record = dict[str, t.Any]
 GOOD = ("PASS", "SKIPPED")

@@ -15,8 +15,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY, Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 Record = t.Dict[str, t.Any]
 # Keys of a context that are settings and not hardware, and what a machine sets them by.
@@ -101,10 +101,10 @@ def _narrow(deciding: t.Mapping[Key, Record], judged: t.Callable[[Key, Record], 
         nics, gbps, down = (context.get(name) for name in ("nics", "nic_gbps", "nics_down"))
         if record["outcome"] != "measured" or record["subject"]["kind"] != "group" or physics.across(context):
             continue
-        if not number(nics) or not number(gbps):
+        if not is_number(nics) or not is_number(gbps):
             continue
         alike[repr([key[:3], record["simulated"], context.get("gpu"), context.get("gpus")])][key] = nics * gbps
-        if number(down) and down > 0:
+        if is_number(down) and down > 0:
             whole = judged(key, {**record, "context": {**context, "nics": nics + down}})
             if whole.reason_code != "no_expectation" and SEVERITY[whole.verdict] > SEVERITY[judged(key, record).verdict]:
                 words = f"it passes by the floor for {nics} NICs, and {down} more are there and not active"

@@ -26,7 +26,7 @@ from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 FILES = collection.ROOT / "roles" / "common" / "files"
 VARIABLE = "acceptance_expectations"
@@ -425,7 +425,7 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
         refuse("id", raw["id"], "a short name without blanks")
     if not isinstance(raw["metric"], str) or not _NAME.match(raw["metric"]):
         refuse("metric", raw["metric"], "the name of a metric, like busbw")
-    if not number(raw["value"]) or raw["value"] <= 0:
+    if not is_number(raw["value"]) or raw["value"] <= 0:
         refuse("value", raw["value"], "a positive number")
     kind = METRIC_KINDS.get(raw["metric"])
     units = _units(raw["metric"])
@@ -485,7 +485,7 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dic
             if key == "size":
                 if one != matching.PLATEAU and not (isinstance(one, int) and not isinstance(one, bool) and one > 0):
                     refuse("match.size", one, "a number of bytes, or plateau")
-            elif not isinstance(one, (str, bool)) and not number(one):
+            elif not isinstance(one, (str, bool)) and not is_number(one):
                 refuse(f"match.{key}", one, "text, a number, true or false")
         kind = "text" if key == "check" else CONTEXT_KEYS.get(key) if raw["stage"] in stages() else None
         found = [_typed(one, kind) for one in values] if kind else values
@@ -504,7 +504,7 @@ def _typed(value: t.Any, kind: str) -> t.Any:
         return value if isinstance(value, bool) else words.get(str(value).lower()) if isinstance(value, str) else None
     if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
         value = float(value)
-    if not number(value) or value < 0 or (kind == "a whole number" and value != int(value)):
+    if not is_number(value) or value < 0 or (kind == "a whole number" and value != int(value)):
         return None
     return int(value) if value == int(value) else value
 

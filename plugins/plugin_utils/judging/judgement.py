@@ -13,8 +13,8 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Cause, NodeVerdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, NodeVerdict
 
 Record = dict[str, t.Any]
 Verdict = dict[str, t.Any]

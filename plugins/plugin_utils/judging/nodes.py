@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import NodeVerdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import NodeVerdict
 
 # A stage that was skipped takes nothing from one that passed.
 _ORDER = {**SEVERITY, "SKIPPED": -1}

@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 # Exact factors to the base unit of each kind: bytes per second, seconds, FLOPS ...
 UNITS: dict[str, tuple[str, float]] = {
@@ -200,7 +200,7 @@ def _limit(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | Non
         if spec is None or kind not in spec.peak:
             return None
         return spec.peak[kind], "TFLOPS", f"dense {kind} peak of {match['gpu']}"
-    if metric == "bandwidth" and number(match.get("nic_gbps")):
+    if metric == "bandwidth" and is_number(match.get("nic_gbps")):
         directions = 2 if match.get("bidirectional") else 1
         ways = "both directions" if directions == 2 else "one direction"
         return match["nic_gbps"] * directions, "Gb/s", f"line rate of {match['nic_gbps']} Gb/s, {ways}"
@@ -229,7 +229,7 @@ def _limit(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | Non
 
 
 def _positive(value: t.Any) -> float | None:
-    return value if number(value) and value > 0 else None
+    return value if is_number(value) and value > 0 else None
 
 
 def across(context: dict[str, t.Any]) -> bool:

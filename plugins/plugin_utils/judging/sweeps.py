@@ -16,8 +16,8 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, others
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 Record = dict[str, t.Any]
 METRIC = "busbw"
@@ -62,7 +62,7 @@ def bandwidths(series: t.Iterable[t.Any]) -> dict[int, float]:
     """Return bus bandwidth by message size in bytes, from `FROM_BYTES` on and in order; the lower value where a size stands twice."""
     found: dict[int, float] = {}
     for row in series:
-        if isinstance(row, dict) and number(row.get("size")) and number(row.get(METRIC)) and row["size"] >= FROM_BYTES:
+        if isinstance(row, dict) and is_number(row.get("size")) and is_number(row.get(METRIC)) and row["size"] >= FROM_BYTES:
             size = int(row["size"])
             found[size] = min(found.get(size, row[METRIC]), row[METRIC])
     return dict(sorted(found.items()))

@@ -21,8 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 Record = t.Dict[str, t.Any]
 # So alike are two names of which one is taken for a misspelling of the other.
@@ -76,7 +76,7 @@ def _seen(records: t.Iterable[Record], of: dict[str, int], keys: set[str]) -> li
         index = of.get(node_of(record["subject"]["id"]), of.get(record["target"]))
         if record["outcome"] == "measured" and index is not None:
             context = {key: record["context"][key] for key in sorted(keys & set(record["context"]))}
-            sizes = frozenset(int(row["size"]) for row in record["series"] if number(row.get("size")))
+            sizes = frozenset(int(row["size"]) for row in record["series"] if is_number(row.get("size")))
             one = Seen(index, record["stage"], record["check"], context, sizes)
             found.setdefault(repr((*one[:4], sorted(sizes))), one)
     return list(found.values())

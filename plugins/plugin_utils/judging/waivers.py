@@ -17,8 +17,8 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import entries
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 KEYS = ("subject", "stage", "check", "codes", "state", "ticket", "expires", "reason", "wide")
@@ -68,7 +68,7 @@ def _state(raw: t.Any, where: str) -> tuple[str | float, ...]:
     """The states that a waiver was written for: fingerprints as the run's WARN says them, or one number."""
     states = raw if isinstance(raw, list) else [raw]
     for one in states:
-        if not number(one) and not (isinstance(one, str) and _STATE.match(one)):
+        if not is_number(one) and not (isinstance(one, str) and _STATE.match(one)):
             wanted = "what the report says, as ecc-0a1b2c3d, a list of such, or the number that was measured"
             raise WaiverError(f"{where}: state: found {one!r}, expected {wanted}")
     return tuple(states)

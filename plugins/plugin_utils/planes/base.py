@@ -24,7 +24,6 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import members
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, withheld
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
     Run,
@@ -208,8 +207,7 @@ class StageOnTarget:
 
         try:
             chosen = registry.chosen(registry.asked(self.settings), self.sinks)
-            kept = t.cast(t.List[Measurement], measurements)
-            notes = telling.kept(chosen, Kept(self.acting.id, self.acting.dir, self.stage, self.host, kept))
+            notes = telling.kept(chosen, Kept(self.acting.id, self.acting.dir, self.stage, self.host, measurements))
         except Exception as error:  # what was measured is kept, whatever becomes of those who would hear of it
             notes = [f"no sink was told of {self.stage} on {self.host}: {type(error).__name__}: {error}"]
         for note in notes:

@@ -22,8 +22,9 @@ import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError, file_name, names
 
 try:
@@ -50,9 +51,10 @@ _VALIDATOR = jsonschema.Draft202012Validator(schema("measurement-v1")) if jsonsc
 
 
 def require() -> None:
-    """RunError where the controller lacks what checks the nodes' answers."""
-    if _VALIDATOR is None:
-        raise RunError("the controller's Python lacks the package jsonschema; install the collection's requirements.txt")
+    """Raise RunError if the controller lacks a package that checks the nodes' answers."""
+    for package, is_there in (("jsonschema", _VALIDATOR is not None), ("msgspec", model.HAS_MSGSPEC)):
+        if not is_there:
+            raise RunError(f"the controller's Python lacks the package {package}; install the collection's requirements.txt")
 
 
 def problem(record: t.Any) -> str | None:
@@ -259,7 +261,7 @@ def well_formed(m: t.Any) -> bool:
         and isinstance(m["evidence"], dict)
         and _texts(m["command"])
         and bool(_TIME.fullmatch(m["started_at"]))
-        and number(m["duration_s"])
+        and is_number(m["duration_s"])
         and m["duration_s"] >= 0
         and (m["raw_sha256"] is None or bool(_SHA.fullmatch(m["raw_sha256"])))
         and isinstance(m["simulated"], bool)
@@ -285,7 +287,7 @@ def _metric(value: t.Any) -> bool:
     return (
         isinstance(value, dict)
         and value.keys() == _METRIC
-        and (value["value"] is None or number(value["value"]))
+        and (value["value"] is None or is_number(value["value"]))
         and _text(value["unit"])
         and bool(value["unit"])
     )

@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Cause
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage

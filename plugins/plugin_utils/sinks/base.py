@@ -15,7 +15,6 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Measurement
 
 Options = t.Mapping[str, t.Any]
 
@@ -33,13 +32,14 @@ class Begun:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """Measurements that have just come into the journal of a run: of one stage, from one inventory host. `folder` is the run's."""
+    """Measurements (measurement/v1) that have just come into the journal of a run: of one stage, from one inventory host. `folder` is the
+    run's."""
 
     run_id: str
     folder: pathlib.Path
     stage: str
     target: str
-    measurements: t.Sequence[Measurement]
+    measurements: t.Sequence[t.Mapping[str, t.Any]]
 
 
 @dataclasses.dataclass(frozen=True)

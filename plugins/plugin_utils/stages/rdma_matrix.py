@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_blames, rdma_rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 
@@ -82,8 +82,8 @@ def sides(record: Record, role: str) -> list[Record]:
         and _is_rail(row)
         and all(isinstance(row.get(word), str) for word in words)
         and all(isinstance(row.get(name), list) and all(isinstance(r, dict) for r in row[name]) for name in ("rows", "changes"))
-        and number(row.get("round"))
-        and number(row.get("duration_s"))
+        and is_number(row.get("round"))
+        and is_number(row.get("duration_s"))
     ]
 
 
@@ -146,7 +146,7 @@ def _context(context: Record, rail: Record, ports: dict[str, Record]) -> Record:
 
 def _rates(rail: Record, ports: dict[str, Record]) -> tuple[float | None, float | None]:
     a, b = (ports.get(rail[end], {}).get("rate_gbps") for end in ("a", "b"))
-    return (a if number(a) else None, b if number(b) else None)
+    return (a if is_number(a) else None, b if is_number(b) else None)
 
 
 def _judged(
@@ -177,14 +177,14 @@ def _with_usual(found: list[tuple[Cell, str]], better: str) -> t.Iterator[Cell]:
 def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
     """One rail of a pair. A link that broke in its test is bad; a test that failed otherwise says nothing of the link."""
     value = rows[-1].get(metric) if rows and rail["outcome"] == "measured" else None
-    value = float(t.cast(float, value)) if number(value) else None
+    value = float(t.cast(float, value)) if is_number(value) else None
     outcome = "measured" if value is not None else "failed" if rail.get("broke") and rail["outcome"] != "measured" else "unknown"
     return Cell(rail["a"], rail["b"], rail["rail"], value, t.cast(t.Any, outcome), reason=str(rail.get("reason") or ""))
 
 
 def _floor(record: Record, expected: Expectations, metric: str, unit: str) -> float | None:
     """The least (of a latency the most) that is no FAIL, for the size that was measured."""
-    sizes = {row["size"] for row in record["series"] if number(row.get("size"))}
+    sizes = {row["size"] for row in record["series"] if is_number(row.get("size"))}
     for entry, size in expected.choose(record):
         if entry.metric == metric and (size is None or size in sizes or not sizes):
             return bands.floors(physics.convert(entry.value, entry.unit, unit), entry.better)[1]

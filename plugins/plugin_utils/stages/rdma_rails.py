@@ -13,8 +13,8 @@ import ipaddress
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
 Record = t.Dict[str, t.Any]
 
@@ -59,7 +59,7 @@ def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
         devices, ports = hardware(record)
         for rail, port in enumerate(ports):
             rate = port.get("rate_gbps")
-            if port.get("state") == "ACTIVE" and not number(rate):
+            if port.get("state") == "ACTIVE" and not is_number(rate):
                 silent[rail].append((key, port))
             elif port.get("state") == "ACTIVE":
                 board = str(devices[str(port["device"])].get("board"))
@@ -71,7 +71,7 @@ def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
         usual, agree = collections.Counter(rate for rate, _port, _board in found.values()).most_common(1)[0]
         for key, (rate, port, board) in found.items():
             best, who = max((r, k[3]) for k, (r, _port, b) in found.items() if b == board)
-            most = port.get("most_gbps") if number(port.get("most_gbps")) else None
+            most = port.get("most_gbps") if is_number(port.get("most_gbps")) else None
             said = f"rail {rail} ({port['device']} port {port.get('port')}) runs at {rate:g} Gb/s"
             if _wanted(nodes[key], "gbps"):
                 continue
@@ -109,7 +109,7 @@ def _wanted(record: Record, name: str) -> t.Any:
 
 def _link(port: Record, _device: Record) -> str | None:
     """Rate, lanes and speed of each."""
-    if port.get("state") != "ACTIVE" or not number(port.get("rate_gbps")):
+    if port.get("state") != "ACTIVE" or not is_number(port.get("rate_gbps")):
         return None
     return f"a link of {port['rate_gbps']:g} Gb/s ({port.get('width')} lanes of {port.get('speed')})"
 

@@ -9,8 +9,8 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forms import Cause
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause
 from harness import report_samples as samples
 
 Record = dict[str, t.Any]

@@ -15,7 +15,7 @@ import zlib
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import forms, measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -179,4 +179,4 @@ def test_the_head_of_a_group_cannot_do_what_was_asked_of_its_members(completer: 
 
 
 def test_a_whole_number_of_400_digits_is_no_number() -> None:
-    assert not forms.number(10**400) and not forms.number(-(10**400)) and forms.number(10**300) and not forms.number(True)
+    assert not model.is_number(10**400) and not model.is_number(-(10**400)) and model.is_number(10**300) and not model.is_number(True)

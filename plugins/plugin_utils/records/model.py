@@ -1,0 +1,240 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one definition of the records of a run: what stands in its plan, its journal and its verdicts.
+
+The JSON schemas in roles/common/files/schemas/ are generated from these classes (`make schemas`). A node runs Python 3.8 without msgspec,
+so module_utils/observation.py lists the fields of an observation by itself; tests/unit/plugin_utils/records/test_model.py compares the two.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+
+try:
+    import msgspec
+    from msgspec import UNSET, Meta, Struct, UnsetType
+except ImportError:  # these modules can be imported all the same; measurement.require() says what is missing
+    msgspec = None  # type: ignore[assignment]
+    UNSET = UnsetType = None  # type: ignore[assignment,misc]
+
+    class Struct:  # type: ignore[no-redef]
+        def __init_subclass__(cls, **_options: bool) -> None: ...
+
+    def Meta(**_constraints: t.Any) -> None:  # type: ignore[no-redef]
+        return None
+
+HAS_MSGSPEC = msgspec is not None
+
+Kind = t.Literal["node", "gpu", "nic", "pair", "group", "switch"]
+Outcome = t.Literal["measured", "error", "timeout", "missing", "not_applicable"]
+Word = t.Literal["PASS", "WARN", "FAIL", "UNKNOWN", "SKIPPED", "KNOWN_FAIL"]
+
+# `$` of Python's `re` matches before a last newline too, that of JSON Schema does not; the lookahead makes both the same.
+_END = r"$(?!\n)"
+RunId = t.Annotated[str, Meta(pattern=r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}" + _END)]
+Name = t.Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,62}" + _END)]
+PlaneName = t.Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}" + _END)]
+ReasonCode = t.Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*" + _END)]
+Time = t.Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z" + _END)]
+Sha256 = t.Annotated[str, Meta(pattern=r"^[0-9a-f]{64}" + _END)]
+Filled = t.Annotated[str, Meta(min_length=1)]
+Number = int | float  # an int of a tool stays an int, and is written as one
+
+_LARGEST = sys.float_info.max  # JSON has whole numbers of any length: a node can send one of 400 digits
+_LONGEST_ID = 1024
+
+
+class Subject(Struct, forbid_unknown_fields=True, gc=False):
+    """The thing that a number is about.
+
+    `id` has one of the forms of records/keys.py. `members` are the ids of the parts that were measured, as the GPUs of a node, or the nodes
+    of a group. Several records share one object, so nobody may change it.
+    """
+
+    kind: Kind
+    id: Filled
+    members: t.Annotated[list[str], Meta(description="ids of the parts that were measured, e.g. a node's GPUs")]
+
+
+class Metric(Struct, forbid_unknown_fields=True, gc=False):
+    """A number with its unit (docs/architecture.md lists the units). `value` is None if the tool printed no number."""
+
+    value: Number | None
+    unit: Filled
+
+
+class Measurement(Struct, forbid_unknown_fields=True, gc=False):
+    """What one check saw on one subject. It holds no opinion.
+
+    `stage`, `check`, `variant` and the id of the subject are its key (records/keys.py); `attempt` counts from 1. `plane` is how the node
+    was reached, `target` the inventory host it was reached through. `reason_code` and `reason` say why `outcome` is not `measured`.
+
+    `metrics` are numbers by name. Three fields are open by design, because each probe fills them in its own way: `series`, one row for each
+    size of a sweep (bytes; the units of its other numbers are in `context.series_units`); `context`, which selects an expectation; and
+    `evidence`, what happened on the node meanwhile ({"window", "changes", "unreadable"}).
+
+    `started_at` is UTC, `duration_s` in seconds. `raw` is a file below the folder of the run, `raw_sha256` its digest.
+    """
+
+    schema: t.Literal["measurement/v1"]
+    run_id: RunId
+    stage: Name
+    check: Name
+    variant: t.Annotated[
+        str, Meta(max_length=512, description="canonical 'key=value key=value', keys sorted; empty where the check has one form")
+    ]
+    subject: Subject
+    plane: PlaneName
+    target: t.Annotated[str, Meta(min_length=1, description="inventory host it was reached through")]
+    attempt: t.Annotated[int, Meta(ge=1)]
+    outcome: Outcome
+    reason_code: ReasonCode | None
+    reason: t.Annotated[str, Meta(max_length=2000)] | None
+    metrics: dict[str, Metric]
+    series: list[dict[str, t.Any]]
+    context: dict[str, t.Any]
+    evidence: dict[str, t.Any]
+    command: list[str]
+    tool_version: str | None
+    started_at: Time
+    duration_s: t.Annotated[Number, Meta(description="seconds", extra_json_schema={"minimum": 0})]
+    raw: t.Annotated[str | None, Meta(description="file with the tool's output, relative to the run's directory")]
+    raw_sha256: Sha256 | None
+    simulated: bool
+
+    def __post_init__(self) -> None:
+        """Check what types cannot say; MEASUREMENT_RULES says the same to a reader of the schema. Raises ValueError."""
+        if self.outcome == "measured":
+            if self.reason_code is not None:
+                raise ValueError(f"reason_code: found {self.reason_code!r} of a measured check, expected None")
+        elif self.reason_code not in reasons.ALL:
+            raise ValueError(f"reason_code: {self.reason_code!r} is not in the list")
+        elif not self.reason:
+            raise ValueError(f"reason: found {self.reason!r}, expected a sentence")
+        if len(self.subject.id) > _LONGEST_ID:
+            raise ValueError(f"subject.id: it has {len(self.subject.id)} characters, more than {_LONGEST_ID}")
+        for name, metric in self.metrics.items():
+            value = metric.value
+            if value is not None and not -_LARGEST <= value <= _LARGEST:
+                raise ValueError(f"metrics.{name}.value: found {str(value)[:40]}, expected a finite number")
+        if not 0 <= self.duration_s <= _LARGEST:
+            raise ValueError(f"duration_s: found {str(self.duration_s)[:40]}, expected a finite number of seconds, 0 or more")
+
+
+MEASUREMENT_RULES: dict[str, t.Any] = {
+    "allOf": [
+        {"properties": {"subject": {"properties": {"id": {"maxLength": _LONGEST_ID}}}}},
+        {
+            "if": {"properties": {"outcome": {"const": "measured"}}},
+            "then": {"properties": {"reason_code": {"type": "null"}}},
+            "else": {"properties": {"reason_code": {"type": "string"}, "reason": {"type": "string", "minLength": 1}}},
+        },
+    ]
+}
+# Fields of a line of the journal besides those of the measurement.
+JOURNAL_FIELDS: dict[str, t.Any] = {
+    "chain": {
+        "type": "string",
+        "pattern": f"^[0-9a-f]{{64}}{_END}",
+        "description": "in a journal only: SHA-256 of the chain of the line before (of plan.json for the first) and of this line without "
+        "it",
+    }
+}
+
+
+class Verdict(Struct, forbid_unknown_fields=True, gc=False):
+    """An expectation applied to a measurement, or why there is no verdict.
+
+    `value`, `floor` and `expected` are in `unit`. `layer`, `source`, `confidence`, `date` and `expectation` (its id) say where the floor is
+    from. `attempt` and `simulated` are those of the measurement that decided, None and False if there is none. `ticket` and `expires` are
+    those of the waiver, and `of` the verdict without it. `findings` are sentences besides `reason`.
+    """
+
+    schema: t.Literal["verdict/v1"]
+    run_id: str
+    stage: str
+    check: str
+    variant: str
+    subject: Subject
+    verdict: Word
+    reason: t.Annotated[str, Meta(min_length=1, description="one sentence a person can act on")]
+    reason_code: ReasonCode | None
+    value: Number | None
+    unit: str | None
+    floor: t.Annotated[Number | None, Meta(description="the least (for a latency the most) value that passes, in the same unit as value")]
+    layer: t.Annotated[
+        t.Literal["shipped", "group", "host", "run", "fleet", None],
+        Meta(description="who set the floor; fleet: the neighbours' median"),
+    ]
+    source: str | None
+    confidence: t.Literal["measured", "vendor", "derived", None]
+    attempt: int | None = None
+    simulated: bool = False
+    metric: str | None = None
+    expected: Number | None = None
+    date: str | None = None
+    expectation: t.Annotated[str | None, Meta(description="id of the expectation applied")] = None
+    ticket: str | None = None
+    expires: str | None = None
+    of: t.Annotated[
+        t.Literal["PASS", "WARN", "FAIL", "UNKNOWN", "SKIPPED", "KNOWN_FAIL", None],
+        Meta(description="what the verdict would be without the waiver"),
+    ] = None
+    regressed: t.Annotated[bool, Meta(description="whether it became worse than its own past, whatever the verdict is")] = False
+    findings: list[str] = []
+
+
+class PlanItem(Struct, gc=False):
+    """One check that a run intends to measure on one subject, through the inventory host `target`.
+
+    `refused` says why it cannot be measured: a reason code and a sentence. `attempt` is the number that the next measurement will have; it
+    is in a todo only.
+    """
+
+    check: str
+    variant: str
+    subject: Subject
+    stage: str | UnsetType = UNSET
+    target: str | UnsetType = UNSET
+    refused: t.Any | UnsetType = UNSET
+    attempt: int | UnsetType = UNSET
+
+
+class Cause(t.TypedDict):
+    """What lies behind verdicts that are no PASS: a subject with its kind, `said` in one sentence; `own` are the checks of it that say
+    so, `explains` those of others that are bad because of it. `convicted`: by its stage, from several tests; `whole`: `said` tells all.
+    """
+
+    subject: str
+    kind: str
+    convicted: bool
+    whole: bool
+    verdict: str
+    said: str
+    own: list[Key]
+    explains: list[Key]
+
+
+class NodeVerdict(t.TypedDict):
+    """The verdict of a whole node with its parts, of a pair, a switch or a group, and that of each stage that has one of it."""
+
+    name: str
+    kind: str
+    verdict: str
+    stages: dict[str, str]
+    simulated: bool
+
+
+def is_number(value: t.Any) -> bool:
+    """Return True if `value` is a finite number; True and False are not numbers."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and value is not True and value is not False and -_LARGEST <= value <= _LARGEST

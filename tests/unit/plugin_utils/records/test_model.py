@@ -1,0 +1,171 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The records have one definition: schemas, observations of the nodes and classes agree."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+import sys
+import typing as t
+
+import jsonschema
+import msgspec
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "tests" / "tools"))
+
+import schemas
+
+MEASUREMENT: dict[str, t.Any] = {
+    "schema": "measurement/v1",
+    "run_id": "20260101T000000Z-0a1b2c",
+    "stage": "nccl_node",
+    "check": "all_reduce",
+    "variant": "gpus=all",
+    "subject": {"kind": "node", "id": "gpu-01", "members": ["gpu-01/gpu/GPU-1"]},
+    "plane": "ssh",
+    "target": "gpu-01",
+    "attempt": 1,
+    "outcome": "measured",
+    "reason_code": None,
+    "reason": None,
+    "metrics": {"busbw": {"value": 354.06, "unit": "GB/s"}, "wrong": {"value": None, "unit": "count"}},
+    "series": [{"size": 8, "busbw": 1.5}],
+    "context": {"gpu": "NVIDIA H200"},
+    "evidence": {"changes": [], "unreadable": [], "window": {}},
+    "command": ["all_reduce_perf"],
+    "tool_version": "2.19.6",
+    "started_at": "2026-01-01T00:00:00.25Z",
+    "duration_s": 12,
+    "raw": "raw/gpu-01/x.txt",
+    "raw_sha256": "0" * 64,
+    "simulated": False,
+}
+ABOUT = {name: MEASUREMENT[name] for name in ("run_id", "stage", "check", "variant", "attempt", "simulated", "subject")}
+VERDICT = Opinion("FAIL", "too slow", "below_floor", 1.5, "GB/s", 300.0, "shipped", "measured by us", "measured").write(ABOUT)
+RECORDS = {"measurement-v1.json": (model.Measurement, MEASUREMENT), "verdict-v1.json": (model.Verdict, VERDICT)}
+# A path in a record and a value that is refused there.
+REFUSED: dict[str, list[tuple[tuple[str, ...], t.Any]]] = {
+    "measurement-v1.json": [
+        (("schema",), "measurement/v2"),
+        (("run_id",), "20260101T000000Z-0a1b2c\n"),
+        (("stage",), "Nccl"),
+        (("check",), "c" * 64),
+        (("variant",), "v" * 513),
+        (("plane",), "p" * 33),
+        (("target",), ""),
+        (("subject",), "gpu-01"),
+        (("subject", "kind"), "rack"),
+        (("subject", "id"), ""),
+        (("subject", "id"), "n" * 1025),
+        (("subject", "members"), [1]),
+        (("subject", "name"), "gpu-01"),
+        (("attempt",), 0),
+        (("attempt",), True),
+        (("outcome",), "done"),
+        (("outcome",), "error"),  # without a reason
+        (("reason_code",), "not_run"),  # of a measured check
+        (("reason",), "r" * 2001),
+        (("metrics", "busbw"), 354.06),
+        (("metrics", "busbw", "value"), "354"),
+        (("metrics", "busbw", "value"), True),
+        (("metrics", "busbw", "unit"), ""),
+        (("metrics", "busbw", "note"), "x"),
+        (("series",), [1]),
+        (("context",), []),
+        (("evidence",), None),
+        (("command",), "all_reduce_perf"),
+        (("tool_version",), 2),
+        (("started_at",), "2026-01-01 00:00:00"),
+        (("duration_s",), -1),
+        (("raw_sha256",), "0" * 63),
+        (("simulated",), 0),
+        (("host",), "gpu-01"),
+    ],
+    "verdict-v1.json": [
+        (("verdict",), "GOOD"),
+        (("reason",), ""),
+        (("reason_code",), "Too slow"),
+        (("value",), "1.5"),
+        (("layer",), "cluster"),
+        (("confidence",), "high"),
+        (("findings",), [None]),
+        (("of",), ""),
+        (("host",), "gpu-01"),
+    ],
+}
+
+
+def validator(name: str) -> t.Any:
+    return jsonschema.Draft202012Validator(json.loads((schemas.FOLDER / name).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_shipped_schemas_are_generated_from_the_model(name: str) -> None:
+    assert (schemas.FOLDER / name).read_text(encoding="utf-8") == schemas.texts()[name], "run `make schemas`"
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_class_and_schema_accept_a_record(name: str) -> None:
+    record_type, record = RECORDS[name]
+    validator(name).validate(record)
+    assert msgspec.to_builtins(msgspec.convert(record, record_type)) == record
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_class_and_schema_want_the_same_fields(name: str) -> None:
+    record_type, record = RECORDS[name]
+    for field in record:
+        without = {key: value for key, value in record.items() if key != field}
+        assert validator(name).is_valid(without) == _fits(without, record_type), field
+
+
+@pytest.mark.parametrize(("name", "path", "value"), [(name, *one) for name, some in REFUSED.items() for one in some])
+def test_class_and_schema_refuse_the_same(name: str, path: tuple[str, ...], value: t.Any) -> None:
+    record_type, record = RECORDS[name]
+    wrong = copy.deepcopy(record)
+    at = wrong
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    assert not validator(name).is_valid(wrong) and not _fits(wrong, record_type)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
+@pytest.mark.parametrize("path", [("metrics", "busbw", "value"), ("duration_s",)])
+def test_numbers_are_finite(path: tuple[str, ...], value: t.Any) -> None:
+    wrong = copy.deepcopy(MEASUREMENT)
+    at = wrong
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    assert not _fits(wrong, model.Measurement)
+
+
+def test_a_reason_code_that_nobody_knows_is_refused() -> None:
+    failed = {**MEASUREMENT, "outcome": "error", "reason": "x"}
+    assert _fits({**failed, "reason_code": "tool_failed"}, model.Measurement)
+    assert not _fits({**failed, "reason_code": "made_up"}, model.Measurement)
+
+
+def test_an_observation_has_the_fields_of_a_measurement() -> None:
+    """A node lists them in observation.py, which needs neither msgspec nor Python 3.10."""
+    of_node, of_record = {"part", "members"}, {"schema", "run_id", "stage", "plane", "target", "attempt", "raw_sha256"}
+    assert set(observation.FIELDS) - of_node == set(model.Measurement.__struct_fields__) - of_record
+    seen = observation.measured("all_reduce")
+    assert _fits({**MEASUREMENT, **{name: seen[name] for name in set(seen) - of_node - {"subject"}}}, model.Measurement)
+
+
+def _fits(record: t.Any, record_type: t.Any) -> bool:
+    try:
+        msgspec.convert(record, record_type)
+    except msgspec.ValidationError:
+        return False
+    return True
