@@ -88,7 +88,7 @@ class Window:
         reason codes: of a health check (ecc, ecc_past, pcie_width, pcie_speed, fabric, nvlink ...), of the kernel's log (xid, xid_own,
         xid_unknown, ecc, gpu_fault, gpu_lost, nvlink, gpu_reset), and gpu_state. In `unreadable`, `samples` stands for clocks, power,
         temperature and throttle reasons, `pcie_link` for the speed of the PCIe link under load. "health": what a health check would have
-        found as the test began, [{"code", "part", "text"}], if anything."""
+        found as the test began, the kernel's log since boot included, [{"code", "part", "text"}], if anything."""
         found = {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
         return {**found, "health": self.began} if self.began else found
 
@@ -104,13 +104,35 @@ class Window:
         return {"counters": counters, "log": _log(self.node.path(kernel_log.PATH), self.accelerator)}
 
     def _health_before(self) -> list[dict[str, str]]:
-        """Return the defects of the devices as the test begins."""
-        found = []
+        """Return the defects of the devices as the test begins, and the errors of devices that the kernel has logged since boot."""
+        found = self._logged_before()
         for g in self.before["gpus"]:
             down = (self.links_down or {}).get(g["uuid"])
             for code, words in [*self.accelerator.health(g), *([down] if down else [])]:
                 found.append({"code": code, "part": f"gpu/{g['uuid']}", "text": f"{gpu.word(g)} {g['index']}: {words}"})
         return found
+
+    def _logged_before(self) -> list[dict[str, str]]:
+        """Return the last error of each kind and device in the kernel's log, as the test begins; none if the log may not be read."""
+        log = kernel_log.at_start(self.node.path(kernel_log.PATH)) if self.kernel_log is not None else None
+        if log is None:
+            return []
+        last: dict[tuple[t.Any, ...], base.Logged] = {}
+        for line in log.lines():
+            found = self.accelerator.logged(line.text)
+            if found:
+                last[found.where, found.name] = found
+        log.close()
+        problems = []
+        for found in last.values():
+            g = self._at(found.where)
+            part, text = (f"gpu/{g['uuid']}", f"{gpu.word(g)} {g['index']}: {found.words}") if g else ("", found.words)
+            problems.append({"code": found.code, "part": part, "text": text})
+        return problems
+
+    def _at(self, where: str | None) -> dict[str, t.Any] | None:
+        """Return the device at a PCI address."""
+        return next((g for g in self.before["gpus"] if where and gpu.slot(g["bdf"] or "") == gpu.slot(where)), None)
 
     # The sampler -------------------------------------------------------------------------------------------------
 
@@ -255,7 +277,7 @@ class Window:
             found = self.accelerator.logged(line.text)
             if not found:
                 continue
-            g = next((g for g in self.before["gpus"] if found.where and gpu.slot(g["bdf"] or "") == gpu.slot(found.where)), None)
+            g = self._at(found.where)
             code = found.own if found.own != found.code and ours.may_be(found.pid) else found.code
             key = (code, found.name, found.where)
             if key in told:

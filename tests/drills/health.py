@@ -32,7 +32,8 @@ LONG = {"SLEEP": 4}
 
 class Plant(t.NamedTuple):
     """What is planted: `faults` of the simulated tools, lines that the kernel has `logged` since boot (None: nobody may read them), how
-    many GPUs, and other settings of the node. The worst verdict of the node must be one of `verdicts`."""
+    many GPUs, other settings of the node, lines that the kernel logs `between` the health check and the test, and whether the run has a
+    `health` check. The worst verdict of the node must be one of `verdicts`."""
 
     what: str
     faults: str = ""
@@ -40,6 +41,8 @@ class Plant(t.NamedTuple):
     logged: str | None = ""
     gpus: int = 8
     settings: t.Mapping[str, t.Any] = {}
+    between: str = ""
+    health: bool = True
 
 
 FINE, WARN, FAIL, UNKNOWN = (frozenset({word}) for word in ("PASS", "WARN", "FAIL", "UNKNOWN"))
@@ -132,6 +135,11 @@ FAULTS = [
         Plant(f"Xid {n} while a test passes", f"xid={n}_Fatal")
         for n in (46, 48, 54, 61, 62, 64, 74, 79, 94, 95, 109, 119, 120, 136, 140, 143, 149, 154, 158, 171)
     ),
+    *(
+        Plant(f"Xid {n} between the health check and the test", between=line(f"{n}, pid=7, name=x, y"))
+        for n in (48, 62, 64, 74, 79, 95, 119, 140, 143)
+    ),
+    Plant("Xid 119 since boot, and no health check in the run", "", FAIL, line("119, pid=7, name=x, y"), health=False),
     Plant("an NVSwitch failed since boot", "", FAIL, f"4,7,9,-;nvidia-nvswitch0: SXid ({NOBODY}): 24007, Fatal, Link 44\n"),
     Plant("a GPU that is gone had fallen off the bus", "", FAIL, line("79, pid=1, GPU has fallen off the bus.", NOBODY)),
     Plant("the test's own process ended with Xid 31", "xid_own=31_y", UNKNOWN),
@@ -155,7 +163,10 @@ def judged(folder: pathlib.Path, plant: Plant) -> set[str]:
     run = Run(folder, samples.RUN)
     run.dir.mkdir()
     steps: list[tuple[str, t.Any, dict[str, t.Any]]] = [("stack", stack.probe, asked), ("nccl_node", nccl.probe, params)]
-    for stage, probe, settings in steps:
+    for stage, probe, settings in steps if plant.health else steps[1:]:
+        if stage == "nccl_node" and plant.between:
+            with open(folder / "root/dev/kmsg", "a") as log:
+                log.write(plant.between)
         node = Node(60, root=host["acceptance_root"])
         for check in settings["checks"]:
             subject = {"kind": "node", "id": NAME, "members": []}

@@ -18,6 +18,16 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 
 Record = dict[str, t.Any]
 CHECK = "gpu_health"
+# How the reason ends of a defect that came up between the health check of the run and the test.
+SINCE = ", which the health check of the run has not found"
+UNCHECKED = ", and the run has no health check"
+
+
+class Known(t.NamedTuple):
+    """The reason codes that a health check has found on a node or a device, and all of its words."""
+
+    codes: frozenset[str]
+    words: str
 
 
 def opinions(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -28,21 +38,31 @@ def opinions(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]
         problems = record["evidence"]["health"]
         for problem in problems if isinstance(problems, list) else [{"text": "the health before the test is not of its form"}]:
             code, text = coded(problem)
-            part = f"{node_of(key.subject)}/{problem.get('part')}" if isinstance(problem, dict) else ""
-            if key.subject not in (node_of(key.subject), part) or code in known.get(part, ()):
+            part = problem.get("part") if isinstance(problem, dict) else ""
+            about = f"{node_of(key.subject)}/{part}" if part else node_of(key.subject)
+            if key.subject not in (node_of(key.subject), about):
                 continue
-            yield key, _opinion(code, f"as the test began: {text}, which no health check of the run has found")
+            found = known.get(about)
+            # A defect of the same kind in other words (a higher counter, another Xid) is another one.
+            if found is None or code not in found.codes or _words(text) not in found.words:
+                yield key, _opinion(code, f"as the test began: {text}{SINCE if found else UNCHECKED}")
 
 
-def _known(deciding: t.Mapping[Key, Record]) -> dict[str, set[str]]:
-    """The codes that the health check has found, by the id of the device."""
-    found: dict[str, set[str]] = {}
+def _known(deciding: t.Mapping[Key, Record]) -> dict[str, Known]:
+    """Return the findings of the health check by the id of the node or the device."""
+    found: dict[str, Known] = {}
     for key, record in deciding.items():
         if key.check == CHECK:
             findings = record["context"].get("findings")
-            codes = {coded(finding)[0] for finding in (findings if isinstance(findings, list) else ())}
-            found[key.subject] = {*codes, str(record["reason_code"])}
+            told = [coded(finding) for finding in (findings if isinstance(findings, list) else ())]
+            codes = frozenset((*(code for code, _text in told), str(record["reason_code"])))
+            found[key.subject] = Known(codes, "\n".join((str(record["reason"]), *(text for _code, text in told))))
     return found
+
+
+def _words(text: str) -> str:
+    """Return the text of a defect without the name of its device, which a test and a health check write differently."""
+    return text.partition(": ")[2] or text
 
 
 def _opinion(code: str, text: str) -> Opinion:

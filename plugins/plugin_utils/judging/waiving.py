@@ -17,7 +17,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, health, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
@@ -145,10 +145,10 @@ class Waiving:
 def _holds(waiver: Waiver, opinion: Opinion, states: set[str]) -> bool:
     """Return True if a failure with one of the fingerprints `states` is in a waiver's state, or no worse than its number.
 
-    A waiver without a state holds for what was there before the run, not for what came up during a test.
+    A waiver without a state holds for what was there before the run, not for what came up during a test or after the health check.
     """
     if not waiver.state:
-        return opinion.reason_code not in STATES or not opinion.reason.endswith(DURING)
+        return opinion.reason_code not in STATES or not opinion.reason.endswith((DURING, health.SINCE))
     limits = [one for one in waiver.state if not isinstance(one, str)]
     if opinion.value is not None and limits:
         lower = opinion.floor is not None and opinion.expected is not None and opinion.floor > opinion.expected
@@ -160,7 +160,8 @@ def _holds(waiver: Waiver, opinion: Opinion, states: set[str]) -> bool:
 def _exceeded(waiver: Waiver, opinion: Opinion, state: str) -> str:
     """Why a waiver that names the code of a failure does not cover it."""
     if not waiver.state:
-        return f"waiver {waiver.ticket} is for what was there before the run, and this came up while a test ran: a new failure ({state})"
+        when = "while a test ran" if opinion.reason.endswith(DURING) else "after the health check"
+        return f"waiver {waiver.ticket} is for what was there before the run, and this came up {when}: a new failure ({state})"
     value = "" if opinion.value is None else f" {opinion.value:g} {opinion.unit}"
     return f"waiver {waiver.ticket} was written for {', '.join(map(str, waiver.state))}, this is{value} {state}: a new failure"
 

@@ -157,6 +157,18 @@ def test_xid_lines_since_the_start(smi: FakeSmi) -> None:
     assert "48" in evidence["changes"][0]["text"] and "20034" in evidence["changes"][1]["text"]
 
 
+def test_errors_that_the_kernel_logged_before_the_test(smi: FakeSmi) -> None:
+    with open(smi.folder / "dev" / "kmsg", "a") as kmsg:
+        kmsg.write("4,2,2,-;NVRM: Xid (PCI:0000:00:06): 79, pid=1, again\n4,3,3,-;NVRM: Xid (PCI:0000:00:07): 31, pid=9, x\n")
+        kmsg.write("4,4,4,-;nvidia-nvswitch0: SXid (PCI:0000:5e:00.0): 20034, Fatal, Link 30\n")
+    evidence = watch(smi)
+    second = f"gpu/{UUID.format(1)}"
+    assert [(one["code"], one["part"]) for one in evidence["health"]] == [("gpu_lost", FIRST), ("xid", second), ("nvlink", "")]
+    assert evidence["health"][0]["text"].startswith("GPU 0: Xid 79, ") and evidence["health"][0]["text"].endswith("again)")
+    (smi.folder / "dev" / "kmsg").unlink()
+    assert "health" not in watch(smi)
+
+
 def test_a_kernel_log_that_may_not_be_read(smi: FakeSmi) -> None:
     (smi.folder / "dev" / "kmsg").unlink()
     assert watch(smi)["unreadable"] == ["xid"]
@@ -203,6 +215,7 @@ def test_a_program_that_is_gone_afterwards(smi: FakeSmi) -> None:
     ],
 )
 def test_what_a_health_check_finds_only_after_the_test(smi: FakeSmi, tag: str, value: str, code: str) -> None:
+    (smi.folder / "dev" / "kmsg").write_text("6,0,0,-;Linux\n")
     later(smi, tag, value)
     evidence = watch(smi)
     assert codes(evidence) == [(code, FIRST)] and evidence["changes"][0]["text"].startswith("GPU 0: ")

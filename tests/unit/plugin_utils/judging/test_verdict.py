@@ -1236,6 +1236,27 @@ def test_a_test_that_begins_with_what_no_health_check_has_found(code: str, word:
     assert one(nccl(evidence=began(code)), other)["verdict"] == word
 
 
+def test_a_defect_of_a_known_kind_in_other_words_is_another_one() -> None:
+    known = {"findings": [{"code": "ecc", "part": "", "text": "1 uncorrectable memory errors"}]}
+    found = record("n1/gpu/A", "stack", "gpu_health", context=known)
+    for text, word in (("1 uncorrectable memory errors", "PASS"), ("5 uncorrectable memory errors", "FAIL")):
+        problem = {"code": "ecc", "part": "gpu/A", "text": f"GPU 0: {text}"}
+        assert one(nccl(evidence={"health": [problem], "changes": [], "unreadable": []}), found)["verdict"] == word
+    logged = {"findings": [{"code": "gpu_fault", "part": "", "text": "the kernel's log has, at 3: Xid 62, a halt (x); a reboot clears it"}]}
+    node = record(stage="stack", check="gpu_health", context=logged)
+    for text, word in (("Xid 62, a halt (x)", "PASS"), ("Xid 119, no answer (x)", "FAIL")):
+        problem = {"code": "gpu_fault", "part": "", "text": text}
+        assert one(nccl(evidence={"health": [problem], "changes": [], "unreadable": []}), node)["verdict"] == word
+
+
+def test_a_waiver_without_a_state_does_not_cover_what_came_up_after_the_health_check() -> None:
+    waivers = [{"subject": "n1", "codes": ["ecc"], "ticket": "T-1", "expires": "2026-12-01"}]
+    assert one(nccl(evidence=began("ecc")), waivers=waivers)["verdict"] == "KNOWN_FAIL", "nobody looked before"
+    clean = record("n1/gpu/A", "stack", "gpu_health")
+    found = one(nccl(evidence=began("ecc")), clean, waivers=waivers)
+    assert found["verdict"] == "FAIL" and "came up after the health check: a new failure (ecc-" in str(found["findings"])
+
+
 def test_a_health_before_a_test_that_is_not_of_its_form() -> None:
     for wrong in ("x", ["x"], [{}], {"a": 1}):
         assert one(nccl(evidence={"health": wrong, "changes": [], "unreadable": []}))["verdict"] == "UNKNOWN"
