@@ -54,9 +54,12 @@ def measured(check: str, **fields: t.Any) -> dict[str, t.Any]:
 
 
 def failed(check: str, reason_code: str, reason: str, outcome: str = "error", **fields: t.Any) -> dict[str, t.Any]:
-    """An observation without usable numbers. `reason` is a sentence a person can act on."""
+    """Return an observation without usable numbers. `reason` is a sentence that a person can act on.
+
+    Raises ValueError, which quotes `reason`, if `reason_code` is not in reasons.py.
+    """
     if reason_code not in reasons.ALL:
-        raise ValueError(f"reason code {reason_code!r} is not in module_utils/reasons.py")
+        raise ValueError(f"reason code {reason_code!r} is not in module_utils/reasons.py; its reason was: {reason}")
     return _complete(check, outcome, dict(fields, reason_code=reason_code, reason=reason))
 
 

@@ -8,12 +8,15 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import ast
+import difflib
 import functools
 import importlib
 import importlib.util
 import pathlib
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest
@@ -71,7 +74,27 @@ def load(name: str, role: str, path: str) -> Stage:
     stage.name, stage.role = name, role
     if stage.probe:
         stage.probe = str(pathlib.Path(path).parent / stage.probe)
+        _check_reason_codes(pathlib.Path(stage.probe))
     return stage
+
+
+def _check_reason_codes(path: pathlib.Path) -> None:
+    """Raise RunError if a probe passes a reason code to `failed(check, code, reason)` that is not in module_utils/reasons.py.
+
+    Only codes that stand in the source as text are checked. A source that this Python cannot read is left to the node's.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or "failed" not in (getattr(call.func, "attr", ""), getattr(call.func, "id", "")):
+            continue
+        given = [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "reason_code")]
+        for code in given:
+            if isinstance(code, ast.Constant) and isinstance(code.value, str) and code.value not in reasons.ALL:
+                near = difflib.get_close_matches(code.value, reasons.ALL, 1, 0.0)[0]
+                raise RunError(f"{path}:{code.lineno}: found the reason code {code.value!r}, expected one of reasons.py, such as {near!r}")
 
 
 def _plain(name: str, role: str) -> Stage:

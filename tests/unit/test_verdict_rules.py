@@ -1,0 +1,54 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The table of rules in docs/verdicts.md leads to code, reason codes and details that exist."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/verdicts.md").read_text(encoding="utf-8")
+RULES = [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for line in PAGE.partition("## The rules")[2].partition("\n## ")[0].splitlines()
+    if line.startswith("| ") and not line.startswith("| rule |")
+]
+
+
+def anchors(page: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and GitLab make them."""
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^a-z0-9 -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_table_is_read_whole() -> None:
+    assert len(RULES) >= 35 and {len(row) for row in RULES} == {5}
+
+
+@pytest.mark.parametrize("row", RULES, ids=lambda row: row[0][:40])
+def test_a_rule_names_code_that_exists(row: list[str]) -> None:
+    _rule, verdicts, codes, place, details = row
+    assert set(re.findall(r"[A-Z_]{4,}", verdicts)) <= {*bands.SEVERITY, "PARTIAL"}
+    assert not set(re.findall(r"`(\w+)`", codes)) - set(reasons.ALL)
+    file, *names = re.findall(r"`([^`]+)`", place)
+    paths = [ROOT / "plugins" / package / file for package in ("plugin_utils", "module_utils")]
+    text = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
+    assert text, f"{file} is missing"
+    assert all(re.search(rf"^\s*(def|class) {name}\b|^{name} = ", text, re.M) for name in names), names
+    (link,) = re.findall(r"\]\(([^)]+)\)", details)
+    page, _hash, anchor = link.partition("#")
+    assert not anchor or anchor in anchors(page)
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_links_to_headings_lead_somewhere(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    links = [link.partition("#") for link in re.findall(r"\]\(([\w.]*#[^)\s]+)\)", text)]
+    assert not [f"{name}#{anchor}" for name, _hash, anchor in links if anchor not in anchors(name or page)]
