@@ -137,7 +137,7 @@ class Ascend(base.Accelerator):
             "temperature_c": chip["temperature_c"],
             "pcie": {"gen": None, "gen_max": None, "width": None, "width_max": None, "replays": None},
             "slot_known": False,
-            "fabric": dict.fromkeys(("state", "status", "health", "bandwidth", "cluster", "clique")),
+            "fabric": dict.fromkeys(("state", "status", "health", "bandwidth", "faults", "cluster", "clique")),
             "processes": [
                 {"pid": p["pid"], "name": p["name"], "used_mib": p["used_mib"], "type": "C"}
                 for p in processes

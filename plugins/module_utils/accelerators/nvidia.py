@@ -307,7 +307,7 @@ def held_clock(g: dict[str, t.Any], load: base.Load) -> list[base.Problem]:
     return [("clocks_locked", f"{words}: nvidia-smi -rgc unlocks it")]
 
 
-def _fabric(fabric: dict[str, str | None]) -> list[str]:
+def _fabric(fabric: dict[str, t.Any]) -> list[str]:
     """What is wrong with a GPU's place in its NVSwitch fabric. `Not Started` is also said where there is no NVSwitch;
     where there is one, CUDA then refuses to start with error 802, which the check `cuda` names."""
     found = []
@@ -320,6 +320,8 @@ def _fabric(fabric: dict[str, str | None]) -> list[str]:
         found.append(f"the NVLink fabric is {fabric['health']}")
     if (fabric["bandwidth"] or "").lower() == "degraded":
         found.append("the NVLink fabric's bandwidth is degraded")
+    if fabric["faults"]:
+        found.append(f"the health of the NVLink fabric has {', '.join(fabric['faults'])}")
     return found
 
 

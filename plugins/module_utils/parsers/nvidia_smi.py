@@ -28,6 +28,10 @@ LOST = ("gpu is lost", "gpu requires reset", "gpu access blocked", "fallen off t
 # A GPU answers these whatever its model; an error here is the GPU's, not the question's.
 VITAL = ("uuid", "product_name", "pci/pci_bus_id", "fb_memory_usage/total", "temperature/gpu_temp")
 
+# Parts of the health of a GPU's place in the NVLink fabric (nvml.h, nvmlGpuFabricInfoV_t.healthMask). Drivers of one generation print
+# them without the summary that later ones add.
+FABRIC_FAULTS = ("route_recovery_in_progress", "route_unhealthy", "access_timeout_recovery", "incorrect_configuration")
+
 # Sentences in which nvidia-smi says that it cannot answer: (mark, reason code, what it means).
 FAILURES = (
     ("No devices were found", "no_gpu", "nvidia-smi finds no GPU"),
@@ -66,7 +70,7 @@ def parse_xml(text: t.Any) -> dict[str, t.Any]:
         clocks {sm, mem, max_sm} (MHz), application_clock {now, default} (MHz),
         power {draw_w, limit_w, default_limit_w} (W), temperature_c, pcie {gen, gen_max, width, width_max, replays},
         slot_known (whether gen_max speaks for the slot too; in a virtual machine it is what the GPU alone can do),
-        fabric {state, status, health, bandwidth, cluster, clique}, processes [{pid, name, used_mib, type}]
+        fabric {state, status, health, bandwidth, faults (names of FABRIC_FAULTS), cluster, clique}, processes [{pid, name, used_mib, type}]
 
     `outcome` is `error` where not every attached GPU answers; `gpus` then still holds those that do.
     """
@@ -201,6 +205,23 @@ def _slot_known(node: ElementTree.Element, link: str) -> bool:
     return _raw(node, "gpu_virtualization_mode/virtualization_mode") == "None"
 
 
+def _recovery_action(node: ElementTree.Element) -> str | None:
+    """Return the recovery action that the driver asks for; drivers before 565 say it as two answers, Yes or No."""
+    asked = {"reset_required": "Reset", "drain_and_reset_recommended": "Drain and Reset"}
+    older = next((action for name, action in asked.items() if _yes(node, f"gpu_reset_status/{name}") == "Yes"), None)
+    return _text(node, "gpu_recovery_action") or older
+
+
+def _fabric_faults(node: ElementTree.Element) -> list[str]:
+    """Return the parts of the fabric's health that are bad, as `route unhealthy` or `incorrect configuration: No Partition`."""
+    found = []
+    for name in FABRIC_FAULTS:
+        value = _text(node, f"fabric/health/{name}")
+        if value is not None and value.lower() not in ("false", "no"):
+            found.append(name.replace("_", " ") + ("" if value.lower() in ("true", "yes") else f": {value}"))
+    return found
+
+
 def _throttle_us(node: ElementTree.Element) -> dict[str, int | None]:
     counters = node.find("clocks_event_reasons_counters")
     prefix = "clocks_event_reasons_counters_"
@@ -230,7 +251,7 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
         "mig": _text(node, "mig_mode/current_mig"),
         "compute_mode": _text(node, "compute_mode"),
         "lost": _lost(node),
-        "recovery_action": _text(node, "gpu_recovery_action"),
+        "recovery_action": _recovery_action(node),
         "ecc_mode": _text(node, "ecc_mode/current_ecc"),
         "ecc": {
             "volatile_uncorrected": _errors(node, "volatile", "uncorrected"),
@@ -282,6 +303,7 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
             "status": _text(node, "fabric/status"),
             "health": _text(node, "fabric/health/summary"),
             "bandwidth": _text(node, "fabric/health/bandwidth"),
+            "faults": _fabric_faults(node),
             "cluster": _text(node, "fabric/clusterUuid"),
             "clique": _text(node, "fabric/cliqueId"),
         },

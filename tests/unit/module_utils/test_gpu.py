@@ -145,6 +145,12 @@ def test_invisible_processes_are_seen_by_what_they_use(smi: FakeSmi, tag: str, v
         ("status", "Initialization failed", "fabric"),
         ("summary", "Unhealthy", "fabric"),
         ("bandwidth", "Degraded", "fabric"),
+        ("route_unhealthy", "True", "fabric"),
+        ("route_recovery_in_progress", "True", "fabric"),
+        ("access_timeout_recovery", "True", "fabric"),
+        ("incorrect_configuration", "No Partition", "fabric"),
+        ("route_unhealthy", "False", None),
+        ("incorrect_configuration", "None", None),
         ("gpu_temp", "GPU is lost", "gpu_lost"),
         ("remapped_row_corr", "2", "ecc_past"),
         ("remapped_row_unc", "10", "ecc_past"),
@@ -169,6 +175,16 @@ def test_health(smi: FakeSmi, tag: str, value: str, code: str | None) -> None:
     gpus = ask(smi)["gpus"]
     assert [found for found, _words in nvidia.health(gpus[0])] == ([code] if code else [])
     assert not any(nvidia.health(g) for g in gpus[1:])
+
+
+@pytest.mark.parametrize(
+    ("required", "recommended", "code"), [("No", "No", []), ("Yes", "Yes", ["gpu_reset"]), ("No", "Yes", ["gpu_reset"]), ("N/A", "N/A", [])]
+)
+def test_a_reset_that_an_older_driver_asks_for(smi: FakeSmi, required: str, recommended: str, code: list[str]) -> None:
+    status = f"<reset_required>{required}</reset_required><drain_and_reset_recommended>{recommended}</drain_and_reset_recommended>"
+    old = smi.read("q.xml").replace("<gpu_recovery_action>None</gpu_recovery_action>", f"<gpu_reset_status>{status}</gpu_reset_status>", 1)
+    smi.write("q.xml", old)
+    assert [found for found, _words in nvidia.health(ask(smi)["gpus"][0])] == code
 
 
 def test_a_gpu_that_only_the_driver_still_has(smi: FakeSmi) -> None:
