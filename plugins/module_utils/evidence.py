@@ -99,16 +99,17 @@ class Window:
         if any(not isinstance(g["throttle_us"].get(counter), int) for g in self.before["gpus"] for counter in counted):
             return None
         gpus = {g["uuid"]: [read(g) for read in COUNTERS.values()] + [g["throttle_us"][c] for c in counted] for g in self.before["gpus"]}
-        health = [self.accelerator.health(g) for g in self.before["gpus"]]
+        health = [[self.accelerator.health(g) for g in self.before["gpus"]], self.accelerator.siblings(self.before)]
         counters = {"gpus": gpus, "links": self.links, "health": health, "down": self.links_down}
         return {"counters": counters, "log": _log(self.node.path(kernel_log.PATH), self.accelerator)}
 
     def _health_before(self) -> list[dict[str, str]]:
         """Return the defects of the devices as the test begins, and the errors of devices that the kernel has logged since boot."""
         found = self._logged_before()
+        siblings = self.accelerator.siblings(self.before)
         for g in self.before["gpus"]:
             down = (self.links_down or {}).get(g["uuid"])
-            for code, words in [*self.accelerator.health(g), *([down] if down else [])]:
+            for code, words in [*self.accelerator.health(g), *siblings.get(g["uuid"], []), *([down] if down else [])]:
                 found.append({"code": code, "part": f"gpu/{g['uuid']}", "text": f"{gpu.word(g)} {g['index']}: {words}"})
         return found
 
@@ -243,12 +244,13 @@ class Window:
         was, down = {g["uuid"]: g for g in self.before["gpus"]}, self.accelerator.links_beside(self.after)
         if down is None or self.links_down is None:
             self.unreadable.add(self.accelerator.links_code)
+        beside, before = self.accelerator.siblings(self.after), self.accelerator.siblings(self.before)
         for g in self.after["gpus"]:
             if g["uuid"] not in was:
                 self._change("gpu_state", g, f"{gpu.name(g)} was not there before the test")
                 continue
-            old = self.accelerator.health(was[g["uuid"]])
-            found = [problem for problem in self.accelerator.health(g) if problem not in old]
+            old = [*self.accelerator.health(was[g["uuid"]]), *before.get(g["uuid"], [])]
+            found = [problem for problem in [*self.accelerator.health(g), *beside.get(g["uuid"], [])] if problem not in old]
             problem = (down or {}).get(g["uuid"])
             if problem and self.links_down is not None and self.links_down.get(g["uuid"]) != problem:
                 found.append(problem)

@@ -56,7 +56,7 @@ ERRORS = {
     "gpu_fault": "the driver logged an error of a GPU that takes a reset or a repair",
     "gpu_invisible": "GPUs of the node are not visible to the tool",
     "gpu_reset": "the driver asks for a reset of a GPU",
-    "gpu_state": "the state of the GPUs cannot be read after a test",
+    "gpu_state": "the state of a GPU cannot be read, or is less than that of its siblings",
     "guardian_lost": "the guardian of a lease was lost while it was held",
     "image_pull": "the container image cannot be pulled",
     "incomplete_output": "the tool's output is cut",

@@ -75,6 +75,7 @@ WORTH_A_LOOK = [
     Plant("ECC is off", "ecc_off", WARN),
     Plant("ECC is switched off while a test runs", "after:ecc_off", WARN),
     Plant("ECC is switched off between health check and test", "between:ecc_off", WARN),
+    Plant("a slot of 8 lanes, where the other GPUs have 16", "slot_lanes=8", WARN),
     Plant("half of the power", "power_limit=350.00", WARN),
     Plant("half of the power from the first test on", "after:power_limit=350.00", WARN),
     Plant("low application clocks", "application_clock=1200", WARN),
@@ -97,6 +98,11 @@ FAULTS = [
     Plant("17 of 18 NVLinks on every GPU", "links_of_all=17"),
     Plant("no NVLink at all on any GPU", "links_of_all=0"),
     Plant("17 of 18 NVLinks on one GPU", "links=17"),
+    Plant("18 NVLinks at half their rate on every GPU", "link_rate=13.281"),
+    Plant("a GPU whose NVLinks are not listed", "links_untold", UNKNOWN),
+    Plant("a GPU outside the fabric of the others", "fabric_out"),
+    Plant("a GPU with less memory than the others", "less_memory=120000", UNKNOWN),
+    Plant("a GPU that does not tell its memory errors, as the others do", "ecc_untold", UNKNOWN),
     Plant("17 of 18 NVLinks on every GPU of four", "links_of_all=17", gpus=4, settings={"BUSBW": 360}),
     *(
         Plant(f"while a test runs: {what}", f"after:{fault}")
@@ -115,6 +121,7 @@ FAULTS = [
             ("fabric_route", "a route of the fabric becomes unhealthy"),
             ("links=17", "an NVLink goes down"),
             ("links_of_all=17", "an NVLink of every GPU goes down"),
+            ("fabric_out", "a GPU leaves the fabric of the others"),
             ("fewer_gpus=7", "a GPU goes away"),
             ("gpu_lost", "a GPU is lost"),
         )
@@ -149,6 +156,7 @@ FAULTS = [
     Plant("the test's own process ended with Xid 13", "xid_own=13_y", UNKNOWN),
     Plant("an Xid that no table has", "xid=999_y", UNKNOWN),
     Plant("an Xid since boot that no table has", "", UNKNOWN, line("999, y")),
+    Plant("while a test runs: a GPU loses memory", "after:less_memory=120000", UNKNOWN),
     Plant("a line of the driver that is cut", "", UNKNOWN, f"4,7,9,-;NVRM: Xid (PCI:{LAST}): 7\n"),
 ]
 

@@ -128,6 +128,10 @@ class Accelerator:
         asked so often and counters of link_errors() tell the same."""
         return {}
 
+    def siblings(self, seen: Snapshot) -> dict[str, list[Problem]]:
+        """Return the defects that only the other devices of the same model in the node show, by UUID."""
+        return {}
+
     def unseen(self, seen: Snapshot) -> list[str]:
         """Devices that the kernel driver has and the tool does not show."""
         return []

@@ -60,20 +60,24 @@ CLOCK_SHARE = 0.9
 HOSTS_PCIE = 5
 # A power limit is set in whole watts.
 POWER_SLACK_W = 1.0
+# A link below this share of its model's rate was trained to a lower one; what drivers print of whole links differs by 6 %.
+LINK_SHARE = 0.9
+# A GPU with less than this share of the memory of its siblings has lost a part of it.
+MEMORY_SHARE = 0.99
 # How many pages of V100 and older may be retired before NVIDIA replaces the GPU (Dynamic Page Retirement, RMA policy).
 PAGES_RETIRED = 60
 
-# NVLinks of models that are soldered to a board, where each is connected to a switch or another GPU, and how many GPUs of the board must
-# be there for that: with a part of a board without switches the links to the others are down. Sources as of judging/physics.py, whose
-# numbers these are (a test holds them against each other). Bridged cards (H100 NVL, H200 NVL, A100 PCIe ...) may have none, and of GH200
-# it depends on the machine.
-BOARDS: tuple[tuple[str, int, int], ...] = (
-    (r"NVIDIA H100 80GB HBM3|NVIDIA H200|NVIDIA H20(-3e)?", 18, 4),
-    (r"NVIDIA H800", 8, 4),
-    (r"NVIDIA (B200|B300|GB200|GB300)( .*)?", 18, 4),
-    (r"NVIDIA A100-SXM.*", 12, 4),
-    (r"NVIDIA A800-SXM.*", 8, 4),
-    (r"(Tesla|NVIDIA) V100-SXM.*", 6, 8),
+# NVLinks of models that are soldered to a board, their rate in GB/s, and how many GPUs of the board must be there for each link to be
+# connected to a switch or another GPU: with a part of a board without switches the links to the others are down. Sources as of
+# judging/physics.py, whose numbers these are (a test holds them against each other). Bridged cards (H100 NVL, H200 NVL, A100 PCIe ...)
+# may have none, and of GH200 it depends on the machine.
+BOARDS: tuple[tuple[str, int, float, int], ...] = (
+    (r"NVIDIA H100 80GB HBM3|NVIDIA H200|NVIDIA H20(-3e)?", 18, 25.0, 4),
+    (r"NVIDIA H800", 8, 25.0, 4),
+    (r"NVIDIA (B200|B300|GB200|GB300)( .*)?", 18, 50.0, 4),
+    (r"NVIDIA A100-SXM.*", 12, 25.0, 4),
+    (r"NVIDIA A800-SXM.*", 8, 25.0, 4),
+    (r"(Tesla|NVIDIA) V100-SXM.*", 6, 25.0, 8),
 )
 
 Run = t.Callable[..., t.Any]
@@ -102,11 +106,17 @@ class Nvidia(base.Accelerator):
 
     def links_down(self, seen: base.Snapshot, links: base.Links) -> dict[str, base.Problem]:
         found = {**links_down(links), **links_missing(seen["gpus"], links)}
-        return {uuid: ("nvlink", words) for uuid, words in found.items()}
+        listed = {g["name"] for g in seen["gpus"] if g["uuid"] in links}
+        silent = [g["uuid"] for g in seen["gpus"] if g["name"] in listed and g["uuid"] not in links]
+        words = "nvidia-smi nvlink -s does not list it, and lists other GPUs of its model"
+        return {**{uuid: ("nvlink", said) for uuid, said in found.items()}, **{uuid: ("gpu_state", words) for uuid in silent}}
 
     def links_beside(self, seen: base.Snapshot) -> dict[str, base.Problem] | None:
         links = self.links(seen)
         return None if links is None else self.links_down(seen, links)
+
+    def siblings(self, seen: base.Snapshot) -> dict[str, list[base.Problem]]:
+        return siblings(seen["gpus"])
 
     def unseen(self, seen: base.Snapshot) -> list[str]:
         return unseen(self.node.root, seen)
@@ -272,6 +282,40 @@ def _settings(g: dict[str, t.Any]) -> list[base.Problem]:
     return found
 
 
+def siblings(gpus: t.Sequence[dict[str, t.Any]]) -> dict[str, list[base.Problem]]:
+    """Return {GPU UUID: problems} of GPUs that have less, or tell less, than other GPUs of the same model in the node.
+
+    GPUs with MIG are left out.
+    """
+    whole = [g for g in gpus if g["uuid"] and (g["mig"] or "").lower() != "enabled"]
+    found = {}
+    for g in whole:
+        problems = _beside(g, [one for one in whole if one["name"] == g["name"] and one is not g])
+        if problems:
+            found[g["uuid"]] = problems
+    return found
+
+
+def _beside(g: dict[str, t.Any], alike: t.Sequence[dict[str, t.Any]]) -> list[base.Problem]:
+    """Return the problems of one GPU beside others of its model."""
+    found: list[base.Problem] = []
+    states = {(one["fabric"]["state"] or "").lower() for one in alike}
+    own = (g["fabric"]["state"] or "").lower()
+    if "completed" in states and own in ("", "not started", "not supported"):
+        found.append(("fabric", f"the NVLink fabric is {g['fabric']['state'] or 'not told'}, and Completed for another GPU of its model"))
+    memory = max((one["memory_total_mib"] or 0 for one in alike if one["ecc_mode"] == g["ecc_mode"]), default=0)
+    if g["memory_total_mib"] is not None and g["memory_total_mib"] < MEMORY_SHARE * memory:
+        found.append(("gpu_state", f"it has {g['memory_total_mib']} MiB of memory, and another GPU of its model {memory} MiB"))
+    if g["ecc"]["volatile_uncorrected"] is None and any(one["ecc"]["volatile_uncorrected"] is not None for one in alike):
+        found.append(("gpu_state", "it does not tell its memory errors, and other GPUs of its model do"))
+    for name, words in (("width_max", "x{:g}"), ("gen_max", "generation {:g}")):
+        most = max((one["pcie"][name] or 0 for one in alike), default=0)
+        if g["pcie"][name] and g["pcie"][name] < most:
+            least = words.format(g["pcie"][name])
+            found.append(("pcie_slot", f"the PCIe link can be {least} and that of another GPU of its model {words.format(most)}"))
+    return found
+
+
 def slow_link(g: dict[str, t.Any], load: base.Load, alike: t.Sequence[base.Load]) -> list[base.Problem]:
     """A PCIe link that was slower or narrower under load than GPU and slot can do; idle links sleep at a lower speed. Where the slot's
     speed is hidden, as in a virtual machine, other GPUs of the same model tell it, and no slot of such a GPU is two generations older."""
@@ -351,17 +395,18 @@ def links_down(by_uuid: dict[str, list[float | None]]) -> dict[str, str]:
 
 
 def links_missing(gpus: t.Sequence[dict[str, t.Any]], by_uuid: dict[str, list[float | None]]) -> dict[str, str]:
-    """{GPU UUID: words} of GPUs with fewer links up than their model has, where it is certain that all of them are connected (BOARDS)."""
+    """Return {GPU UUID: words} of GPUs with fewer links up at their rate than their model has, if all are surely connected (BOARDS)."""
     found = {}
     for g in gpus:
-        for pattern, links, least in BOARDS:
+        for pattern, links, rate, least in BOARDS:
             if not re.fullmatch(pattern, g["name"] or ""):
                 continue
             whole = sum(g["name"] == other["name"] for other in gpus) >= least or (g["fabric"]["state"] or "").lower() == "completed"
-            up = sum(1 for speed in by_uuid.get(g["uuid"], []) if speed)
+            up = sum(1 for speed in by_uuid.get(g["uuid"], []) if speed and speed >= LINK_SHARE * rate)
             if whole and g["uuid"] in by_uuid and up < links:
                 said = link_words(by_uuid[g["uuid"]])
-                found[g["uuid"]] = f"NVLink: {said} up, the model has {links} links: reset the GPUs, then check board, tray or cables"
+                model = f"the model has {links} links of {rate:g} GB/s"
+                found[g["uuid"]] = f"NVLink: {said} up, {model}: reset the GPUs, then check board, tray or cables"
             break
     return found
 

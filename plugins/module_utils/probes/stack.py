@@ -82,6 +82,8 @@ class _Health:
         for uuid, problem in down.items():
             if f"gpu/{uuid}" in self.parts:
                 self.parts[f"gpu/{uuid}"][1].append(problem)
+        for uuid, problems in accelerator.siblings(seen).items():
+            self.parts[f"gpu/{uuid}"][1].extend(problems)
         if links is None:
             self.unreadable.append(accelerator.links_code)
         if any(g["ecc_mode"] == "Enabled" and g["ecc"]["volatile_uncorrected"] is None for g in seen["gpus"]):

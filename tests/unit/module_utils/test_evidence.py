@@ -224,6 +224,15 @@ def test_what_a_health_check_finds_only_after_the_test(smi: FakeSmi, tag: str, v
     assert [(one["code"], one["part"]) for one in again["health"]] == [(code, FIRST)] and "health" not in evidence
 
 
+@pytest.mark.parametrize(("tag", "value", "code"), [("state", "N/A", "fabric"), ("total", "120000 MiB", "gpu_state")])
+def test_a_gpu_that_has_less_than_its_siblings_after_the_test(smi: FakeSmi, tag: str, value: str, code: str) -> None:
+    (smi.folder / "dev" / "kmsg").write_text("6,0,0,-;Linux\n")
+    later(smi, tag, value)
+    assert codes(watch(smi)) == [(code, FIRST)]
+    again = watch(smi)
+    assert again["changes"] == [] and [(one["code"], one["part"]) for one in again["health"]] == [(code, FIRST)]
+
+
 def test_more_rows_than_before_are_a_change_beside_a_counter_that_is_less_grave(smi: FakeSmi) -> None:
     text = smi.read("q.xml").replace("<dram_correctable>0<", "<dram_correctable>9<", 1)
     smi.write("next.xml", text.replace("<remapped_row_corr>0<", "<remapped_row_corr>11<", 1))

@@ -178,6 +178,43 @@ def test_health(smi: FakeSmi, tag: str, value: str, code: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("tags", "code"),
+    [
+        ({"state": "N/A"}, "fabric"),
+        ({"state": "Not Started"}, "fabric"),
+        ({"max_link_width": "8x", "current_link_width": "8x"}, "pcie_slot"),
+        ({"max_link_gen": "3"}, "pcie_slot"),
+        ({"total": "120000 MiB"}, "gpu_state"),
+        ({"sram_uncorrectable_parity": "N/A", "sram_uncorrectable_secded": "N/A", "dram_uncorrectable": "N/A"}, "gpu_state"),
+        ({"total": "143700 MiB"}, None),
+        ({"total": "120000 MiB", "current_mig": "Enabled"}, None),
+        ({"total": "120000 MiB", "product_name": "NVIDIA X1"}, None),
+    ],
+)
+def test_a_gpu_that_has_or_tells_less_than_its_siblings(smi: FakeSmi, tags: dict[str, str], code: str | None) -> None:
+    changed = smi.read("q.xml")
+    for tag, value in tags.items():
+        changed = re.sub(rf"<{tag}>[^<]*</{tag}>", f"<{tag}>{value}</{tag}>", changed, count=1)
+    assert nvidia.siblings(ask(smi)["gpus"]) == {}
+    smi.write("q.xml", changed)
+    gpus = ask(smi)["gpus"]
+    found = {uuid: [one for one, _words in problems] for uuid, problems in nvidia.siblings(gpus).items()}
+    assert found == ({gpus[0]["uuid"]: [code]} if code else {})
+
+
+def test_links_that_are_not_listed_or_slow(smi: FakeSmi) -> None:
+    seen = ask(smi)
+    known = {g["uuid"]: [26.562] * 18 for g in seen["gpus"]}
+    accelerator = gpu.accelerator(Node(60), seen, smi.path)
+    assert accelerator.links_down(seen, known) == {}
+    first = seen["gpus"][0]["uuid"]
+    silent = accelerator.links_down(seen, {uuid: links for uuid, links in known.items() if uuid != first})
+    assert {uuid: code for uuid, (code, _words) in silent.items()} == {first: "gpu_state"}
+    slow = accelerator.links_down(seen, {uuid: [13.281] * 18 for uuid in known})
+    assert {uuid: code for uuid, (code, _words) in slow.items()} == dict.fromkeys(known, "nvlink")
+
+
+@pytest.mark.parametrize(
     ("required", "recommended", "code"), [("No", "No", []), ("Yes", "Yes", ["gpu_reset"]), ("No", "Yes", ["gpu_reset"]), ("N/A", "N/A", [])]
 )
 def test_a_reset_that_an_older_driver_asks_for(smi: FakeSmi, required: str, recommended: str, code: list[str]) -> None:

@@ -204,6 +204,6 @@ def test_the_probe_knows_the_links_that_physics_knows() -> None:
     for name, links in names.items():
         found = physics.gpu(name)
         assert found and found.links == links
-        assert [row[1] for row in nvidia.BOARDS if re.fullmatch(row[0], name)] == [links], name
+        assert [row[1:3] for row in nvidia.BOARDS if re.fullmatch(row[0], name)] == [(links, found.link_rate)], name
     for name in ("H100 PCIe", "H100 NVL", "H200 NVL", "A100 80GB PCIe", "L40S", "GH200 480GB", "H800 PCIe"):
         assert not [row for row in nvidia.BOARDS if re.fullmatch(row[0], f"NVIDIA {name}")], name
