@@ -13,10 +13,6 @@ options:
   gpu_count:
     description: How many GPUs the node must have. A node with another number is an error. V(0) says that it has none.
     type: int
-  nvidia_smi:
-    description: The nvidia-smi program.
-    type: str
-    default: nvidia-smi
 """
 
     MIG = r"""

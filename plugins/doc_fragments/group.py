@@ -50,10 +50,6 @@ options:
   gpu_count:
     description: How many GPUs the node must have. A node with another number takes no part.
     type: int
-  nvidia_smi:
-    description: The nvidia-smi program.
-    type: str
-    default: nvidia-smi
   join_timeout:
     description: How many seconds head and members wait for one another.
     type: float

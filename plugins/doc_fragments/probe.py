@@ -46,6 +46,10 @@ options:
     description: Where the file system of the host is mounted. A pod has it elsewhere.
     type: path
     default: /
+  nvidia_smi:
+    description: The nvidia-smi program, for nodes with NVIDIA GPUs. Empty where a node's NVIDIA GPUs are not meant.
+    type: str
+    default: nvidia-smi
   npu_smi:
     description: The npu-smi program, for nodes with Ascend NPUs. Empty where a node's NPUs are not meant.
     type: str

@@ -45,12 +45,11 @@ class Window:
     would have in a health check.
     """
 
-    def __init__(self, node: Node, before: dict[str, t.Any], program: str = "nvidia-smi") -> None:
+    def __init__(self, node: Node, before: dict[str, t.Any]) -> None:
         self.node = node
         self.before = before
         self.after: dict[str, t.Any] = {}
-        self.program = program
-        self.accelerator = gpu.accelerator(node, before, program)
+        self.accelerator = gpu.accelerator(node, before)
         self.window: dict[str, dict[str, t.Any]] = {}
         self.changes: list[dict[str, t.Any]] = []
         self.unreadable: set[str] = set()
@@ -68,7 +67,7 @@ class Window:
 
     def __exit__(self, *_error: object) -> None:
         self._stop_sampler()
-        self.after = gpu.snapshot(self.node, self.program)
+        self.after = gpu.snapshot(self.node)
         if self.after["outcome"] == "measured":
             self._compare_counters()
             self._compare_links(self.accelerator.link_errors(self.before))

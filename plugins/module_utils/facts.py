@@ -23,14 +23,14 @@ import resource
 import shlex
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, hypervisor, nccl_settings
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, hypervisor, installed
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 Facts = t.Dict[str, t.Any]
 
-# Asks the node's Python what it is and has: one start, nothing imported that could take long. NCCL comes last and on a
-# line of its own, since loading a broken library can end the process.
+# Asks the node's Python what it is and has: one start, nothing imported that could take long. What each kind of accelerators
+# asks comes last and on a line of its own, since loading a broken library can end the process.
 ASK_PYTHON = """
 import json, platform, sys
 found, urls = set(), {}
@@ -45,13 +45,6 @@ try:
 except Exception as error:
     found.add("unreadable: %s" % error)
 print(json.dumps({"python": platform.python_version(), "packages": sorted(found), "urls": urls}), flush=True)
-try:
-    import ctypes
-    number = ctypes.c_int()
-    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number))
-    print("NCCL", number.value)
-except (OSError, AttributeError):
-    pass
 """
 
 LOGIN_SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
@@ -60,9 +53,7 @@ SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|pri
 # Words of the kernel's command line that name this machine's disk or image.
 OWN_WORDS = re.compile(r"^(?:BOOT_IMAGE|root|resume|initrd|ip|rd\.(?:luks|lvm|md)[.\w]*|hostname|systemd\.machine_id)=")
 RDMA_MODULES = (
-    "nvidia_peermem",
-    "nv_peer_mem",
-    "gdrdrv",
+    *(module for kind in registry.KINDS.values() for module in kind.modules),
     "mlx5_ib",
     "rdma_rxe",
     "ib_uverbs",
@@ -88,7 +79,7 @@ def collect(params: dict[str, t.Any], node: Node, seen: dict[str, t.Any], links:
         "software": lambda: _software(node),
         "python": lambda: _python(node, params),
         "environment": environment,
-        "nccl_configuration": lambda: _nccl(node, login),
+        "configuration": lambda: _configuration(node, login),
         "proxies": lambda: _proxies(node, login),
         "kernel": lambda: _kernel(node, params["sysctls"]),
         "limits": lambda: _limits(node, params["disks"]),
@@ -112,43 +103,14 @@ def mask(name: str, value: str) -> str:
     return re.sub(r"://[^/@\s]*@", "://(masked)@", value)[:500]
 
 
-def _read(node: Node, path: str) -> str:
-    """A file of the host; the kernel's own are the same wherever the host's file system is mounted."""
-    text = node.read(path)
-    if text is None and node.root != "/" and path.startswith(("/proc/", "/sys/")):
-        try:
-            with open(path, encoding="utf-8", errors="replace") as source:
-                text = source.read(1 << 20).strip()
-        except OSError:
-            text = None
-    return text or ""
-
-
-def _output(node: Node, *argv: str) -> str | None:
-    """What a tool of the host prints, None where there is no such tool."""
-    if not node.which(argv[0]):
-        return None
-    result = node.run(list(argv), timeout=15)
-    if result.ok:
-        return result.out.strip()
-    why = f"no answer in {result.ended_after(15)}" if result.timed_out else " ".join((result.err or result.out).split())[:100]
-    return f"unreadable: {why or f'status {result.rc}'}"
-
-
-def _version(said: str | None) -> str | None:
-    """The version in what `TOOL --version` printed."""
-    found = re.search(r"\d+\.\d+[\w.+~-]*", said or "")
-    return said if said is None or said.startswith("unreadable") else found.group(0) if found else said[:80]
-
-
 # The machine -----------------------------------------------------------------------------------------------------
 
 
 def _system(node: Node) -> Facts:
     release = dict(re.findall(r'(?m)^(\w+)="?([^"\n]*)"?$', node.read("/etc/os-release") or ""))
-    cpu = re.search(r"(?m)^(?:model name|CPU part)\s*: (.*)$", _read(node, "/proc/cpuinfo"))
-    memory = re.search(r"MemTotal:\s+(\d+)", _read(node, "/proc/meminfo"))
-    governors = {_read(node, p) for p in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")}
+    cpu = re.search(r"(?m)^(?:model name|CPU part)\s*: (.*)$", installed.read(node, "/proc/cpuinfo"))
+    memory = re.search(r"MemTotal:\s+(\d+)", installed.read(node, "/proc/meminfo"))
+    governors = {installed.read(node, p) for p in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")}
     return {
         "hostname": _hostname(node),
         "os": release.get("PRETTY_NAME"),
@@ -171,7 +133,7 @@ def _hostname(node: Node) -> str | None:
 
 def _firmware(node: Node) -> Facts:
     facts: Facts = {
-        name: _read(node, f"/sys/class/dmi/id/{file}") or None
+        name: installed.read(node, f"/sys/class/dmi/id/{file}") or None
         for name, file in (
             ("machine_vendor", "sys_vendor"),
             ("machine_product", "product_name"),
@@ -182,11 +144,11 @@ def _firmware(node: Node) -> Facts:
         )
     }
     of_dmi = hypervisor.by_dmi(str(facts["machine_vendor"] or ""), str(facts["machine_product"] or ""))
-    facts["machine_virtual"] = "yes" if of_dmi or hypervisor.by_cpuinfo(_read(node, "/proc/cpuinfo")) else None
+    facts["machine_virtual"] = "yes" if of_dmi or hypervisor.by_cpuinfo(installed.read(node, "/proc/cpuinfo")) else None
     versions: dict[str, list[str]] = {}
     for path in sorted(glob.glob("/sys/class/infiniband/*")):
-        board = _read(node, path + "/board_id") or _read(node, path + "/hca_type") or "unknown"
-        versions.setdefault(board, []).append(_read(node, path + "/fw_ver"))
+        board = installed.read(node, path + "/board_id") or installed.read(node, path + "/hca_type") or "unknown"
+        versions.setdefault(board, []).append(installed.read(node, path + "/fw_ver"))
     for board, found in versions.items():
         facts[f"nic_count_{board}"] = len(found)
         facts[f"nic_firmware_{board}"] = sorted(set(found))
@@ -213,27 +175,18 @@ def _gpus(node: Node, seen: dict[str, t.Any], links: base.Links | None, expected
 
 def _software(node: Node) -> Facts:
     facts: Facts = {
-        "ofed": (_output(node, "ofed_info", "-s") or "").rstrip(":") or None,
-        "fabric_manager": _version(_output(node, "nv-fabricmanager", "--version")),
-        "nccl_system": _libraries(node, "libnccl.so.2.*"),
-        "libibverbs": _libraries(node, "libibverbs.so.1.*"),  # 1.14.44.0 is that of rdma-core 44
+        "ofed": (installed.output(node, "ofed_info", "-s") or "").rstrip(":") or None,
+        "libibverbs": installed.libraries(node, "libibverbs.so.1.*"),  # 1.14.44.0 is that of rdma-core 44
     }
-    kind = _read(node, "/proc/driver/nvidia/version")
-    if kind:
-        facts["driver_kind"] = "open" if "Open Kernel Module" in kind else "proprietary"
-    for name in ("docker", "containerd", "podman", "crio", "nvidia-ctk", "enroot", "apptainer"):
-        facts[f"container_{name}"] = _version(_output(node, name, "--version"))
-    return facts
-
-
-def _libraries(node: Node, name: str) -> list[str] | None:
-    folders = ("/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib", "/usr/local/cuda/lib64")
-    found = {os.path.basename(p) for folder in folders for p in glob.glob(node.path(f"{folder}/{name}"))}
-    return sorted(found) or None
+    programs = {f"container_{name}": name for name in ("docker", "containerd", "podman", "crio", "enroot", "apptainer")}
+    for kind in registry.KINDS.values():
+        facts.update(kind.software(node))
+        programs.update(kind.programs)
+    return {**facts, **{fact: installed.version(installed.output(node, program, "--version")) for fact, program in programs.items()}}
 
 
 def _python(node: Node, params: dict[str, t.Any]) -> Facts:
-    argv = [node.python(params["python"]), "-c", ASK_PYTHON]
+    argv = [node.python(params["python"]), "-c", ASK_PYTHON + "".join(kind.python_script for kind in registry.KINDS.values())]
     result = node.run(argv, timeout=60, contained=True)
     lines = result.out.splitlines()
     try:
@@ -250,20 +203,13 @@ def _python(node: Node, params: dict[str, t.Any]) -> Facts:
             facts["python"] = python
         else:
             facts[f"package_{key}"] = have.get(key, "absent")
-    facts["nccl_python"] = next((have[name] for name in sorted(have) if name.startswith("nvidia-nccl")), None)
-    number = next((line.split()[1] for line in lines if re.match(r"NCCL \d+$", line)), None)
-    facts["nccl_loaded"] = _nccl_version(int(number)) if number else None
+    for kind in registry.KINDS.values():
+        facts.update(kind.python_facts(have, lines))
     facts["pip_freeze"] = [
         f"{entry} @ {mask('', urls[entry.split('==')[0]])}" if entry.split("==")[0] in urls else entry
         for entry in packages
     ]
     return facts
-
-
-def _nccl_version(number: int) -> str:
-    """ncclGetVersion's number: 2803 is 2.8.3, and 22809 is 2.28.9 (nccl.h, NCCL_VERSION)."""
-    major, rest = (number // 1000, number % 1000) if number < 10000 else (number // 10000, number % 10000)
-    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 # Environment -----------------------------------------------------------------------------------------------------
@@ -310,18 +256,20 @@ def _environment(login: dict[str, str], patterns: list[str]) -> Facts:
     return {f"env_{name}": mask(name, login[name]) for name in names}
 
 
-def _nccl(node: Node, login: dict[str, str]) -> Facts:
-    """NCCL's configuration files, each setting a fact of its own as those of the environment are."""
-    return {f"conf_{name}": mask(name, value) for name, value in nccl_settings.in_files(node.read, login.get("NCCL_CONF_FILE")).items()}
+def _configuration(node: Node, login: dict[str, str]) -> Facts:
+    """Return the settings in configuration files of collective libraries, each as a fact of its own like those of the environment."""
+    settings = [kind.configuration(node, login) for kind in registry.KINDS.values()]
+    return {f"conf_{name}": mask(name, value) for found in settings for name, value in found.items()}
 
 
 def _proxies(node: Node, login: dict[str, str]) -> Facts:
-    """Proxy settings of a login and of the container engines' units, and the state of the fabric manager, which the
-    same question to systemd answers."""
+    """Proxy settings of a login and of the container engines' units, and the state of the units of each kind of
+    accelerators, which the same question to systemd answers."""
     facts: Facts = {f"proxy_login_{name}": mask(name, value) for name, value in login.items() if PROXY.match(name)}
-    units = ("docker.service", "containerd.service", "nvidia-fabricmanager.service")
-    shown = _units(node, units)
-    for unit in units[:2]:
+    engines = ("docker.service", "containerd.service")
+    own = {fact: unit for kind in registry.KINDS.values() for fact, unit in kind.units.items()}
+    shown = _units(node, (*engines, *own.values()))
+    for unit in engines:
         for name, value in shown[unit]["environment"].items():
             if PROXY.match(name):
                 facts[f"proxy_{unit.partition('.')[0]}_{name.upper()}"] = mask(name, value)
@@ -333,8 +281,7 @@ def _proxies(node: Node, login: dict[str, str]) -> Facts:
                 facts[f"proxy_docker_{name.upper()}"] = mask(name, str(value))
     except (ValueError, AttributeError) as error:
         facts["proxy_docker"] = f"unreadable: /etc/docker/daemon.json: {error}"
-    facts["fabric_manager_state"] = shown[units[2]]["state"]
-    return facts
+    return {**facts, **{fact: shown[unit]["state"] for fact, unit in own.items()}}
 
 
 def _units(node: Node, units: tuple[str, ...]) -> dict[str, dict[str, t.Any]]:
@@ -381,7 +328,7 @@ def _unit_environment(node: Node, settings: list[str], files: list[str]) -> dict
 
 
 def _kernel(node: Node, sysctls: list[str]) -> Facts:
-    words = [word for word in _read(node, "/proc/cmdline").split() if not OWN_WORDS.match(word)]
+    words = [word for word in installed.read(node, "/proc/cmdline").split() if not OWN_WORDS.match(word)]
     facts: Facts = {
         "kernel_command_line": " ".join(map(_masked_word, words)) or None,
         "kernel_modules_rdma": [name for name in RDMA_MODULES if os.path.isdir(f"/sys/module/{name}")],
@@ -389,11 +336,11 @@ def _kernel(node: Node, sysctls: list[str]) -> Facts:
     for name in sysctls:
         path = "/proc/sys/" + name.replace(".", "/")
         missing = "unreadable: no permission" if os.path.exists(path) else "absent"
-        facts[f"sysctl_{name}"] = " ".join(_read(node, path).split()) or missing
-    meminfo = dict(re.findall(r"(?m)^(\w+):\s+(\d+)", _read(node, "/proc/meminfo")))
+        facts[f"sysctl_{name}"] = " ".join(installed.read(node, path).split()) or missing
+    meminfo = dict(re.findall(r"(?m)^(\w+):\s+(\d+)", installed.read(node, "/proc/meminfo")))
     facts["hugepages"] = int(meminfo["HugePages_Total"]) if "HugePages_Total" in meminfo else None
     facts["hugepage_size_kib"] = int(meminfo["Hugepagesize"]) if "Hugepagesize" in meminfo else None
-    chosen = re.search(r"\[(\w+)\]", _read(node, "/sys/kernel/mm/transparent_hugepage/enabled"))
+    chosen = re.search(r"\[(\w+)\]", installed.read(node, "/sys/kernel/mm/transparent_hugepage/enabled"))
     facts["transparent_hugepages"] = chosen.group(1) if chosen else None
     return facts
 
@@ -427,7 +374,7 @@ def _clock(node: Node) -> Facts:
         ("ntp", ("ntpq", "-c", "rv 0 offset"), r"offset=(-?[\d.]+)(ms)?"),
         ("timesyncd", ("timedatectl", "timesync-status"), r"Offset: ([+-]?[\d.]+)(us|ms|s)"),
     ):
-        found = re.search(pattern, _output(node, *argv) or "")
+        found = re.search(pattern, installed.output(node, *argv) or "")
         if found:
             unit = "ms" if source == "ntp" else found.group(2)
             scale = {"us": 1e-6, "ms": 1e-3}.get(unit, 1.0)

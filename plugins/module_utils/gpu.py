@@ -4,7 +4,7 @@
 """What probes ask about the accelerators of a node, which most call GPUs: whichever kind it has is settled here, behind one interface
 (accelerators/base.py).
 
-`program` is the nvidia-smi of the node; the tool of the other kind is the node's (`Node.npu_smi`).
+`Node.tools` says where the tool of each kind is.
 
 This module util is PRIVATE to the collection.
 """
@@ -13,62 +13,69 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend, base, nvidia
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
-KINDS: dict[str, type[base.Accelerator]] = {"nvidia": nvidia.Nvidia, "ascend": ascend.Ascend}
-# What people call the accelerators that a test is for.
-WORDS = {"nvidia": "NVIDIA GPUs", "ascend": "Ascend NPUs"}
+NUMBERS = ("no", "one", "two", "three", "four")
 # Driver and monitoring agents hold less, on every GPU model seen.
 BUSY_MEMORY_MIB = 1024
 BUSY_UTILIZATION = 20
 
 
-def accelerator(node: Node, seen: dict[str, t.Any], program: str = "nvidia-smi") -> base.Accelerator:
-    """Who knows more about the devices of a snapshot."""
-    kind = seen.get("kind", "nvidia")
-    return KINDS[kind](node, program if kind == "nvidia" else node.npu_smi)
+def kind(seen: dict[str, t.Any]) -> type[base.Accelerator]:
+    """Return the kind of the devices in a snapshot."""
+    return registry.KINDS[seen["kind"]] if "kind" in seen else registry.DEFAULT
 
 
-def snapshot(node: Node, program: str = "nvidia-smi") -> dict[str, t.Any]:
-    """The state of all accelerators of a node: base.Snapshot, or an error that names the cause. The node remembers whom it has shown."""
-    seen = _snapshot(node, program)
+def accelerator(node: Node, seen: dict[str, t.Any]) -> base.Accelerator:
+    """Return the accelerator of the kind that a snapshot shows."""
+    return registry.make(kind(seen).kind, node)
+
+
+def snapshot(node: Node) -> dict[str, t.Any]:
+    """Return the state of all accelerators of a node (base.Snapshot), or an error that names the cause. The node remembers the UUIDs, and
+    how containers get the devices."""
+    seen = _snapshot([registry.make(name, node) for name in registry.KINDS])
     if seen["outcome"] == "measured":
         node.gpus = [g["uuid"] for g in seen["gpus"] if g["uuid"]]
+        node.devices = kind(seen).container
     return seen
 
 
-def _snapshot(node: Node, program: str) -> dict[str, t.Any]:
-    """By the tool of the kind that the node has. Where both tools are there, an image for every machine, both are asked."""
-    first: base.Accelerator = nvidia.Nvidia(node, program)
-    other: base.Accelerator = ascend.Ascend(node, node.npu_smi)
-    if not node.which(other.program):
+def _snapshot(known: list[base.Accelerator]) -> dict[str, t.Any]:
+    """Ask the tool of each kind that the node has. An image for every machine has several: then one of them must show devices."""
+    first, *others = known
+    there = [one for one in known if one.node.which(one.program)]
+    if not there:
         seen = first.snapshot()
         if seen["reason_code"] == "tool_missing":
-            seen["reason"] += f"; for Ascend NPUs {other.program or 'npu-smi'} is not there either (acceptance_npu_smi)"
+            for one in others:
+                seen["reason"] += f"; for {one.plural} {one.program or one.tool} is not there either (acceptance_{one.option})"
         return seen
-    if not node.which(first.program):
-        return other.snapshot()
-    both = [first.snapshot(), other.snapshot()]
-    there = [seen for seen in both if seen["gpus"] or seen["reason_code"] == "gpu_lost"]
-    if len(there) == 2 and not any(seen["gpus"] for seen in there):
+    shown = [one.snapshot() for one in there]
+    if len(shown) == 1:
+        return shown[0]
+    having = [seen for seen in shown if seen["gpus"] or seen["reason_code"] == "gpu_lost"]
+    variables = " or ".join(f"acceptance_{one.option}" for one in there)
+    if len(having) > 1 and not any(seen["gpus"] for seen in having):
         reason = (
-            f"neither {first.program} nor {other.program} shows an accelerator of the node: {there[0]['reason']}; {there[1]['reason']}; "
-            "if the node has one kind only, set acceptance_nvidia_smi or acceptance_npu_smi of the other kind to an empty text"
+            f"neither {' nor '.join(one.program for one in there)} shows an accelerator of the node: "
+            f"{'; '.join(seen['reason'] for seen in having)}; "
+            f"if the node has one kind only, set {variables} of the other kind to an empty text"
         )
-        return {**both[0], "outcome": "error", "reason_code": "gpu_lost", "reason": reason}
-    if len(there) == 2:
+        return {**shown[0], "outcome": "error", "reason_code": "gpu_lost", "reason": reason}
+    if len(having) > 1:
         reason = (
-            f"the node has accelerators of two kinds, {' and '.join(map(_kind, there))}: a node is accepted with one; "
-            "if one of them is not meant, set acceptance_nvidia_smi or acceptance_npu_smi to an empty text"
+            f"the node has accelerators of {NUMBERS[len(having)]} kinds, {' and '.join(map(_described, having))}: "
+            f"a node is accepted with one; if one of them is not meant, set {variables} to an empty text"
         )
-        return {**both[0], "outcome": "error", "reason_code": "unsupported", "reason": reason, "gpus": []}
-    return there[0] if there else both[0]
+        return {**shown[0], "outcome": "error", "reason_code": "unsupported", "reason": reason, "gpus": []}
+    return having[0] if having else shown[0]
 
 
-def _kind(seen: dict[str, t.Any]) -> str:
+def _described(seen: dict[str, t.Any]) -> str:
     """Return the model of the accelerators in a snapshot; if it shows none, their kind and why."""
-    return model(seen) if seen["gpus"] else f"{WORDS[seen['kind']]} that cannot be seen ({seen['reason']})"
+    return model(seen) if seen["gpus"] else f"{kind(seen).plural} that cannot be seen ({seen['reason']})"
 
 
 def refusal(
@@ -76,7 +83,7 @@ def refusal(
     expected: int | None,
     what: str,
     mig: str = "refused",
-    kind: str | None = "nvidia",
+    kind: str | None = None,
     some: bool = False,
 ) -> tuple[str, str, str] | None:
     """Why `what` is not measured on a node in this state, as (outcome, reason code, reason), or None. `mig`: whether MIG is `allowed`;
@@ -88,8 +95,8 @@ def refusal(
         return "error", seen["reason_code"], seen["reason"]
     if expected is not None and expected != len(seen["gpus"]):
         return "error", "gpu_count", f"{len(seen['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
-    if kind is not None and seen.get("kind", "nvidia") != kind:
-        reason = f"{what}: of {WORDS[kind]} only, and this node has {len(seen['gpus'])} {model(seen)}"
+    if kind is not None and seen.get("kind", registry.DEFAULT.kind) != kind:
+        reason = f"{what}: of {registry.KINDS[kind].plural} only, and this node has {len(seen['gpus'])} {model(seen)}"
         return "not_applicable", "other_accelerator", reason
     parted = [name(g) for g in seen["gpus"] if _has_mig(g)]
     if some and mig == "allowed" and len(parted) < len(seen["gpus"]):
@@ -151,11 +158,6 @@ def word(g: dict[str, t.Any]) -> str:
 def name(g: dict[str, t.Any]) -> str:
     """A GPU in words by which a technician finds it."""
     return f"{word(g)} {g['index']} ({g['bdf']}, serial {g['serial'] or 'unknown'})"
-
-
-def nvlink_domain(seen: dict[str, t.Any]) -> str:
-    """As accelerators/nvidia.py tells it; other kinds have none."""
-    return nvidia.nvlink_domain(seen)
 
 
 def model(seen: dict[str, t.Any]) -> str:

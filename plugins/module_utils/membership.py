@@ -17,8 +17,7 @@ import json
 import socket
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, member, nccl_settings, observation, rails
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, member, observation, rails
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest, rdma_ports
@@ -61,7 +60,6 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
     "ssh_args": {"type": "list", "elements": "str", "default": []},
     "gpu_count": {"type": "int"},
     "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
-    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "join_timeout": {"type": "float", "default": 120.0},
     "floors": {
         "type": "list",
@@ -88,7 +86,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 
 
 def take_part(
-    params: dict[str, t.Any], node: Node, measure: Measure, what: str = "NCCL numbers", kind: str | None = "nvidia"
+    params: dict[str, t.Any], node: Node, measure: Measure, what: str, kind: str | None
 ) -> t.Iterator[Observation]:
     """What the head measures, then what this node saw as a member. `params`: OPTIONS, and "checks". `what` is measured, on accelerators
     of this `kind`, None for whichever the node has."""
@@ -97,10 +95,10 @@ def take_part(
     if not params["token"]:
         yield from measure(None, checks)
         return
-    seen = gpu.snapshot(node, params["nvidia_smi"])
+    seen = gpu.snapshot(node)
     here = describe(seen, params, node, what, kind)
     problem = None
-    window = Window(node, seen, params["nvidia_smi"]) if not here["refused"] else None
+    window = Window(node, seen) if not here["refused"] else None
     before = _counters(node, here)
     key = params["key"] if not checks else None
     with contextlib.ExitStack() as stack:
@@ -122,7 +120,7 @@ def take_part(
 
 
 def describe(
-    seen: dict[str, t.Any], params: dict[str, t.Any], node: Node, what: str = "NCCL numbers", kind: str | None = "nvidia"
+    seen: dict[str, t.Any], params: dict[str, t.Any], node: Node, what: str, kind: str | None
 ) -> dict[str, t.Any]:
     """What a member says of itself: {"hostname", "kind": of its accelerators, "gpu", "gpus": [UUID], "memory_mib", "ports": those that are
     active, "down": the others, "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated", "identity", "nccl": settings that
@@ -130,10 +128,10 @@ def describe(
     devices = rdma_ports.read_devices(node)
     ports = [port for device in devices for port in device["ports"]]
     near = rails.near(node, devices, seen["gpus"])
-    own = seen.get("kind", "nvidia")
+    own = gpu.kind(seen)
     return {
         "hostname": socket.gethostname(),
-        "kind": own,
+        "kind": own.kind,
         "gpu": gpu.model(seen) if seen["gpus"] else None,
         "gpus": [g["uuid"] or g["bdf"] for g in seen["gpus"]],
         "memory_mib": min((g.get("memory_total_mib") or 0 for g in seen["gpus"]), default=0),
@@ -147,11 +145,11 @@ def describe(
             if port["state"] == "ACTIVE"
         ],
         "down": [{key: port[key] for key in ("device", "port")} for port in ports if port["state"] != "ACTIVE"],
-        "nvlink_domain": gpu.nvlink_domain(seen),
+        "nvlink_domain": own.domain(seen),
         "refused": gpu.refusal(seen, params["gpu_count"], what, params["mig"], kind),
         "simulated": bool(seen.get("simulated")),
         "identity": node.identity(),
-        "nccl": nccl_settings.of_machine(node, params["env"]) if own == "nvidia" else ascend.settings(params["env"]),
+        "nccl": own.settings(node, params["env"]),
     }
 
 

@@ -20,13 +20,14 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import LEASES, Ledger
 
-# How a tool that lives in a container is started, by engine. NCCL shares memory between its ranks: more than the 64 MiB that a
-# container has of its own. Workloads come on standard input. Engines with a daemon outlive the client that started them.
-CONTAINERS: dict[str, list[str]] = {
-    "docker": ["docker", "run", "--rm", "--interactive", "--gpus", "all", "--network", "host", "--ipc", "host"],
-    "podman": ["podman", "run", "--rm", "--interactive", "--device", "nvidia.com/gpu=all", "--network", "host", "--ipc", "host"],
-    "enroot": ["enroot", "start"],
-    "apptainer": ["apptainer", "exec", "--nv"],
+# How a tool that lives in a container is started, by engine: the words before and behind those for devices. Collective libraries
+# share memory between their ranks: more than the 64 MiB that a container has of its own. Workloads come on standard input. Engines with
+# a daemon outlive the client that started them.
+CONTAINERS: dict[str, tuple[list[str], list[str]]] = {
+    "docker": (["docker", "run", "--rm", "--interactive"], ["--network", "host", "--ipc", "host"]),
+    "podman": (["podman", "run", "--rm", "--interactive"], ["--network", "host", "--ipc", "host"]),
+    "enroot": (["enroot", "start"], []),
+    "apptainer": (["apptainer", "exec"], []),
 }
 WITH_DAEMON = ("docker", "podman")
 NOT_STARTED = 127
@@ -45,14 +46,16 @@ class Node:
         ledger: Ledger | None = None,
         root: str = "/",
         exec: dict[str, t.Any] | None = None,
-        npu_smi: str = "npu-smi",
+        tools: t.Mapping[str, str] | None = None,
     ) -> None:
         self.end = time.monotonic() + deadline_s
         self.ledger = ledger
         self.root = root
         self.exec = exec or {"kind": "host"}
-        # The tool of the accelerators that are no NVIDIA GPUs; theirs is named by the probes that ask for them.
-        self.npu_smi = npu_smi
+        # {option: path} of the tool of each kind of accelerators (accelerators/registry.py); one that is missing has its usual name.
+        self.tools = dict(tools or {})
+        # {engine: words} by which a container gets the accelerators.
+        self.devices: t.Mapping[str, t.Sequence[str]] = {}
         # UUIDs of the accelerators that their tool showed when it was last asked; None before.
         self.gpus: list[str] | None = None
         # What a probe between nodes has left for itself before (earlier.memo); None where nobody would read what it leaves now.
@@ -127,7 +130,8 @@ class Node:
     def container_argv(self, argv: list[str], env: dict[str, str], cidfile: str) -> list[str]:
         """How the engine is called. Apptainer gets variables from its own environment: a comma in its --env begins the next one."""
         kind = self.exec["kind"]
-        words = list(CONTAINERS[kind])
+        start, more = CONTAINERS[kind]
+        words = [*start, *self.devices.get(kind, ()), *more]
         if kind in WITH_DAEMON and cidfile:
             words += ["--cidfile", cidfile]
         if kind != "apptainer":

@@ -15,6 +15,7 @@ import typing as t
 import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, member, probing
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
@@ -35,7 +36,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
     "state_dir": {"type": "path", "default": ""},
     "lock_wait": {"type": "float", "default": 0.0},
     "root": {"type": "path", "default": "/"},
-    "npu_smi": {"type": "str", "default": "npu-smi"},
+    **registry.OPTIONS,
     "exec": {
         "type": "dict",
         "default": {"kind": "host"},
@@ -150,7 +151,10 @@ def _session(common: dict[str, t.Any], default_stage: str) -> Session:
 
 
 def _node(common: dict[str, t.Any], session: Session) -> Node:
-    return Node(common["timeout"], session.ledger, common["root"], common["exec"], common["npu_smi"])
+    tools = {name: common[name] for name in registry.OPTIONS}
+    node = Node(common["timeout"], session.ledger, common["root"], common["exec"], tools)
+    node.devices = registry.DEFAULT.container
+    return node
 
 
 def _refused(error: ReasonedError) -> dict[str, t.Any]:
@@ -160,7 +164,7 @@ def _refused(error: ReasonedError) -> dict[str, t.Any]:
 def _asked(params: dict[str, t.Any], common: dict[str, t.Any], node: Node) -> dict[str, t.Any] | None:
     """What the session is asked, as earlier.py wants it."""
     checks = params.get("checks") or []
-    settings = {**params, "checks": [], "root": common["root"], "exec": common["exec"]}
+    settings = {**params, "checks": [], "root": common["root"], "exec": common["exec"], "tools": node.tools}
     return earlier.asked(common["run"] or {}, checks, str(node.identity().get("machine_id") or ""), boot_id(), settings)
 
 

@@ -22,10 +22,6 @@ options:
   gpu_count:
     description: How many NPUs the node must have. A node with another number is an error. V(0) says that it has none.
     type: int
-  nvidia_smi:
-    description: The nvidia-smi program, by which a node with GPUs of that kind is told from one with NPUs.
-    type: str
-    default: nvidia-smi
 """
 
 EXAMPLES = r"""
@@ -103,7 +99,6 @@ OPTIONS = {
     **membership.MPI,
     "env": {"type": "dict", "default": {}},
     "gpu_count": {"type": "int"},
-    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
 }
 
 

@@ -142,7 +142,6 @@ OPTIONS = {
     "env": {"type": "dict", "default": {}},
     "gpu_count": {"type": "int"},
     "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
-    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "test_timeout": {"type": "float", "default": 300.0},
 }
 

@@ -138,7 +138,6 @@ OPTIONS = {
     },
     "disks": {"type": "list", "elements": "str", "default": ["/", "/tmp"]},
     "gpu_count": {"type": "int"},
-    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
 }
 
 

@@ -171,7 +171,6 @@ OPTIONS = {
     "env": {"type": "dict", "default": {}},
     "gpu_count": {"type": "int"},
     "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
-    "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
     "results_dir": {"type": "str", "default": ""},
     "silence_timeout": {"type": "float", "default": 120.0},
     "test_timeout": {"type": "float", "default": 300.0},

@@ -165,10 +165,10 @@ def judged(folder: pathlib.Path, plant: Plant) -> set[str]:
     """The verdicts of the health check and of one test after it."""
     host = nodes.local(folder, 1, kernel_log=plant.logged, faults=plant.faults, gpus=plant.gpus, **plant.settings)
     tools = folder / "bin"
-    given = {"binary_dir": str(tools), "nvidia_smi": str(tools / "nvidia-smi"), "ops": ["all_reduce"], "sizes": "8M:16G"}
+    given = {"binary_dir": str(tools), "ops": ["all_reduce"], "sizes": "8M:16G"}
     params = t.cast("dict[str, t.Any]", ArgumentSpecValidator(OPTIONS).validate(given).validated_parameters)
     params["checks"] = nccl.default_checks(params)
-    asked = {"checks": [{"check": "gpu_health", "variant": ""}], "nvidia_smi": given["nvidia_smi"], "gpu_count": plant.gpus}
+    asked = {"checks": [{"check": "gpu_health", "variant": ""}], "gpu_count": plant.gpus}
     records: list[dict[str, t.Any]] = []
     items: list[dict[str, t.Any]] = []
     run = Run(folder, samples.RUN)
@@ -178,7 +178,7 @@ def judged(folder: pathlib.Path, plant: Plant) -> set[str]:
         if stage == "nccl_node" and plant.between:
             with open(folder / "root/dev/kmsg", "a") as log:
                 log.write(plant.between)
-        node = Node(60, root=host["acceptance_root"])
+        node = Node(60, root=host["acceptance_root"], tools={"nvidia_smi": str(tools / "nvidia-smi")})
         for check in settings["checks"]:
             subject = {"kind": "node", "id": NAME, "members": []}
             items.append({"stage": stage, "target": NAME, "subject": subject, **check})

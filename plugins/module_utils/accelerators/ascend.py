@@ -36,6 +36,15 @@ DRIVER_LIBRARIES = tuple(f"/usr/local/Ascend/driver/{folder}" for folder in ("li
 
 class Ascend(base.Accelerator):
     kind = "ascend"
+    word = "NPU"
+    plural = "Ascend NPUs"
+    tool = "npu-smi"
+    option = "npu_smi"
+    visible = "ASCEND_RT_VISIBLE_DEVICES"  # in CANN of any version
+    torch = "npu"
+    torch_plugin = "torch_npu"
+    collectives = "hccl"
+    lacks = ("float64", "bfloat16")
     link = "network port"
 
     def snapshot(self) -> base.Snapshot:
@@ -93,7 +102,7 @@ class Ascend(base.Accelerator):
         known = chip["health"].upper() not in ("UNKNOWN", "NA", "")
         name = chip["name"] if "ascend" in chip["name"].lower() else f"Ascend {chip['name']}"
         return {
-            "word": "NPU",
+            "word": self.word,
             "idle_mib": IDLE_MIB,
             "index": index,
             "npu": chip["npu"],
@@ -224,6 +233,13 @@ class Ascend(base.Accelerator):
             "npu_ports": sorted(ports) or None,
         }
 
+    def environment(self) -> dict[str, str]:
+        return environment(self.node)
+
+    @classmethod
+    def settings(cls, node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if name.startswith("HCCL_") and name not in env}
+
     def start(self) -> base.Start:
         return base.Start("ACL", acl.ASK_ACL, environment(self.node), "acl_failed", acl.problem)
 
@@ -261,15 +277,6 @@ def cann(node: Node) -> str | None:
         if said:
             return said.group(1)
     return None
-
-
-# Which devices a process sees, in CANN of any version.
-VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
-
-
-def settings(env: t.Mapping[str, t.Any]) -> dict[str, str]:
-    """HCCL's settings that a machine has by itself, beside the `env` that a run gives it."""
-    return {name: value for name, value in os.environ.items() if name.startswith("HCCL_") and name not in env}
 
 
 def environment(node: Node) -> dict[str, str]:

@@ -89,9 +89,50 @@ class Start(t.NamedTuple):
 
 
 class Accelerator:
-    """One kind of accelerators, by its tool on a node."""
+    """One kind of accelerators, by its tool on a node.
+
+    The class attributes are everything that the rest of the collection must know of a kind: shared code reads them and names no kind.
+    """
 
     kind = ""
+    # What people call one device, and the devices of the kind.
+    word = "GPU"
+    plural = ""
+    # {first word of a model's name: its maker}, of words that are no maker.
+    brands: t.Mapping[str, str] = {}
+    # The program that shows the devices, and the option of probe modules that says where it is (`acceptance_` before it is the variable).
+    tool = ""
+    option = ""
+    # The variable by which a process sees some devices only, and whether it names them by UUID (else by index).
+    visible = ""
+    visible_by_uuid = False
+    # The type of the devices in PyTorch, the package that adds it to PyTorch (empty: PyTorch has it), PyTorch's backend of collectives,
+    # and the operations and element types that a healthy backend may lack.
+    torch = ""
+    torch_plugin = ""
+    collectives = ""
+    lacks: tuple[str, ...] = ()
+    # PCI vendor, and the beginnings of the PCI classes of the devices; None if no RDMA device of the host is to be chosen by its
+    # distance from them.
+    pci: tuple[str, tuple[str, ...]] | None = None
+    # What hands all devices to a container, by engine, and what tells a container runtime to give all of them or none.
+    container: t.Mapping[str, t.Sequence[str]] = {}
+    runtime_all: t.Mapping[str, str] = {}
+    runtime_none: t.Mapping[str, str] = {}
+    # The resource that a pod asks for on Kubernetes, and the selector of nodes that have the devices.
+    resource = ""
+    selector = ""
+    # Kernel modules through which NICs reach the devices' memory, and those with others that matter to RDMA.
+    peer_memory: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    # Programs and systemd units that belong to the kind: {fact: program}, {fact: unit}.
+    programs: t.Mapping[str, str] = {}
+    units: t.Mapping[str, str] = {}
+    # Facts that say something about a pod (its Python), or about its image, and nothing about the node.
+    pod_facts: tuple[str, ...] = ()
+    image_facts: tuple[str, ...] = ()
+    # Python text that prints lines about the kind's libraries, run in the node's Python behind all other questions.
+    python_script = ""
     # The evidence code of errors on links, and what people call such a link.
     link_code = "link_errors"
     link = "link"
@@ -143,6 +184,37 @@ class Accelerator:
     def start(self) -> Start:
         """How to see that the runtime starts."""
         raise NotImplementedError
+
+    # What the rest of a run needs of the kind ------------------------------------------------------------------------
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that the kind's libraries need where the login or the image does not set them."""
+        return {}
+
+    @classmethod
+    def settings(cls, node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
+        """Return the settings of the kind's collective library that a machine has by itself, without those that `env` sets."""
+        return {}
+
+    @classmethod
+    def domain(cls, seen: Snapshot) -> str:
+        """Return the name of the domain of links that goes beyond the node; empty if there is none."""
+        return ""
+
+    @classmethod
+    def software(cls, node: Node) -> dict[str, t.Any]:
+        """Return facts about the kind's software, of a node that may have none of it: what is missing is None."""
+        return {}
+
+    @classmethod
+    def configuration(cls, node: Node, login: t.Mapping[str, str]) -> dict[str, str]:
+        """Return the settings in the configuration files of the kind's libraries; `login` is the environment of a login."""
+        return {}
+
+    @classmethod
+    def python_facts(cls, packages: t.Mapping[str, str], lines: t.Sequence[str]) -> dict[str, t.Any]:
+        """Return facts from the versions of the Python packages and from the lines that `python_script` printed."""
+        return {}
 
     # Evidence --------------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,9 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, cuda, xids
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import installed, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, cuda, nccl_settings, xids
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
 
 # The first query after boot without persistence mode initialises every GPU, some 2 s each.
@@ -83,8 +84,44 @@ BOARDS: tuple[tuple[str, int, float, int], ...] = (
 Run = t.Callable[..., t.Any]
 
 
+# The number that NCCL gives as its version, on a line of its own.
+ASK_NCCL = """
+try:
+    import ctypes
+    number = ctypes.c_int()
+    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number))
+    print("NCCL", number.value)
+except (OSError, AttributeError):
+    pass
+"""
+
+
 class Nvidia(base.Accelerator):
     kind = "nvidia"
+    plural = "NVIDIA GPUs"
+    brands: t.Mapping[str, str] = {"Tesla": "NVIDIA"}
+    tool = "nvidia-smi"
+    option = "nvidia_smi"
+    visible = "CUDA_VISIBLE_DEVICES"
+    visible_by_uuid = True
+    torch = "cuda"
+    collectives = "nccl"
+    # Display and 3D controllers.
+    pci = ("0x10de", ("0x0300", "0x0302"))
+    container: t.Mapping[str, t.Sequence[str]] = {
+        "docker": ("--gpus", "all"), "podman": ("--device", "nvidia.com/gpu=all"), "apptainer": ("--nv",),
+    }  # fmt: skip
+    runtime_all: t.Mapping[str, str] = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
+    runtime_none: t.Mapping[str, str] = {"NVIDIA_VISIBLE_DEVICES": "void"}
+    resource = "nvidia.com/gpu"
+    selector = "nvidia.com/gpu.present=true"
+    peer_memory = ("nvidia_peermem", "nv_peer_mem")
+    modules = (*peer_memory, "gdrdrv")
+    programs: t.Mapping[str, str] = {"fabric_manager": "nv-fabricmanager", "container_nvidia-ctk": "nvidia-ctk"}
+    units: t.Mapping[str, str] = {"fabric_manager_state": "nvidia-fabricmanager.service"}
+    pod_facts = ("fabric_manager", "fabric_manager_state", "nccl_python", "nccl_loaded")
+    image_facts = ("nccl_system", "driver_kind")
+    python_script = ASK_NCCL
     link_code = "nvlink_error"
     link = "NVLink"
     links_code = "nvlink"
@@ -143,6 +180,34 @@ class Nvidia(base.Accelerator):
             "gpu_pcie": each(lambda g: f"gen{g['pcie']['gen_max']} x{g['pcie']['width']}"),
             "gpu_fabric": each(lambda g: g["fabric"]["state"]),
             "gpu_nvlinks": sorted({link_words(states) for states in (links or {}).values()}) or None,
+        }
+
+    @classmethod
+    def settings(cls, node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
+        return nccl_settings.of_machine(node, env)
+
+    @classmethod
+    def domain(cls, seen: base.Snapshot) -> str:
+        return nvlink_domain(seen)
+
+    @classmethod
+    def software(cls, node: Node) -> dict[str, t.Any]:
+        facts: dict[str, t.Any] = {"nccl_system": installed.libraries(node, "libnccl.so.2.*", "/usr/local/cuda/lib64")}
+        kind = installed.read(node, "/proc/driver/nvidia/version")
+        if kind:
+            facts["driver_kind"] = "open" if "Open Kernel Module" in kind else "proprietary"
+        return facts
+
+    @classmethod
+    def configuration(cls, node: Node, login: t.Mapping[str, str]) -> dict[str, str]:
+        return nccl_settings.in_files(node.read, login.get("NCCL_CONF_FILE"))
+
+    @classmethod
+    def python_facts(cls, packages: t.Mapping[str, str], lines: t.Sequence[str]) -> dict[str, t.Any]:
+        number = next((line.split()[1] for line in lines if re.match(r"NCCL \d+$", line)), None)
+        return {
+            "nccl_python": next((packages[name] for name in sorted(packages) if name.startswith("nvidia-nccl")), None),
+            "nccl_loaded": nccl_version(int(number)) if number else None,
         }
 
     def start(self) -> base.Start:
@@ -367,6 +432,12 @@ def _fabric(fabric: dict[str, t.Any]) -> list[str]:
     if fabric["faults"]:
         found.append(f"the health of the NVLink fabric has {', '.join(fabric['faults'])}")
     return found
+
+
+def nccl_version(number: int) -> str:
+    """Return the version in ncclGetVersion's number: 2803 is 2.8.3, and 22809 is 2.28.9 (nccl.h, NCCL_VERSION)."""
+    major, rest = (number // 1000, number % 1000) if number < 10000 else (number // 10000, number % 10000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def nvlink_domain(seen: dict[str, t.Any]) -> str:

@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
     membership,
     observation,
 )
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp as reading
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
@@ -45,7 +45,6 @@ BOOT = (
 PARTS = {"collectives": "collectives", "training": "training", "pace": "pace"}
 TYPES = {"float": "float32", "double": "float64", "half": "float16"}
 OPS = {"alltoall": "all_to_all"}
-HCCL = "hccl"
 # Between the smallest and the largest size of a sweep.
 FACTOR = 4
 
@@ -53,7 +52,8 @@ FACTOR = 4
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding; on every node its own as a member."""
     # gloo trains on the CPUs of nodes with GPUs.
-    kind = {"hccl": "ascend", "auto": None}.get(params["backend"], "nvidia")
+    carried = registry.carried_by(params["backend"]) or registry.DEFAULT
+    kind = None if params["backend"] == "auto" else carried.kind
     what = f"training with ddp_backend {params['backend']}"
     yield from membership.take_part(params, node, lambda here, checks: Trainer(params, node, here).measure(checks), what, kind)
 
@@ -74,23 +74,33 @@ def checks_of(
     return [("collectives", common), *rows, *([] if rail else [("training", common), ("pace", common)])]
 
 
+def _device(backend: str) -> dict[str, t.Any]:
+    """Return the type of the devices whose collectives this backend carries, the package that adds the type to PyTorch, and the operations
+    and element types that the backend may lack."""
+    kind = registry.carried_by(backend)
+    if kind is None:
+        return {"device": "cpu", "plugin": "", "lacks": workload.GLOO_LACKS}
+    return {"device": kind.torch, "plugin": kind.torch_plugin, "lacks": kind.lacks}
+
+
 class ByTorch(fabric.Head):
     """Measures bandwidth over a group with PyTorch: nccl_fabric where nccl-tests is not installed."""
 
     def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
         super().__init__(params, node, here)
-        self.kind = (here or {}).get("kind", "nvidia")
-        if HCCL in (params.get("backend"), self._backend({"backend": "auto"})):
-            self.visible = ascend.VISIBLE
-            self.env = {**ascend.environment(node), **self.env}
+        own = registry.KINDS[here["kind"]] if here and "kind" in here else registry.DEFAULT
+        self.own_backend = own.collectives
+        kind = registry.carried_by(params.get("backend") or "") or own
+        self.visible = kind.visible
+        self.env = {**registry.make(kind.kind, node).environment(), **self.env}
 
     def _launcher(self) -> launching.Launcher:
         return launching.Agents(self.params["port"])
 
     def _backend(self, keys: dict[str, str]) -> str:
         """What carries the collectives of a check."""
-        backend = keys.get("backend", "nccl")
-        return (HCCL if self.kind == "ascend" else "nccl") if backend == "auto" else backend
+        backend = keys.get("backend", registry.DEFAULT.collectives)
+        return self.own_backend if backend == "auto" else backend
 
     # The launch ------------------------------------------------------------------------------------------------------
 
@@ -108,6 +118,7 @@ class ByTorch(fabric.Head):
         return {
             **{name: params[name] for name in (*given, "join_timeout")},
             "backend": self._backend(keys),
+            **_device(self._backend(keys)),
             "parts": wanted,
             "ops": params["collectives"] or [OPS.get(op, op) for op, _of in rows],
             "types": params["types"] if params["collectives"] else [TYPES.get(kind, kind)],
@@ -392,7 +403,7 @@ class Told:
         if "collectives" not in order["parts"]:
             return None
         pairs = [(op, kind) for op in order["ops"] for kind in order["types"]]
-        lacks = workload.LACKS[order["backend"]]
+        lacks = order["lacks"]
         known: set[tuple[str, str]] = set()
         for one in self.found["checked"]:
             if one["unsupported"] and not {one["op"], one["type"]} & {*lacks}:

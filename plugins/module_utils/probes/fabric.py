@@ -25,11 +25,11 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
     launching,
     localise,
     matching,
-    nccl_settings,
     observation,
     rails,
     reasons,
 )
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nccl_settings, nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
@@ -66,7 +66,7 @@ class Head:
     # What the tool's output has once it has begun.
     begins = "nThread"
     # The variable that says which devices of a node a process sees.
-    visible = "CUDA_VISIBLE_DEVICES"
+    visible = nvidia.Nvidia.visible
     # How many nodes make a group.
     least = 2
 

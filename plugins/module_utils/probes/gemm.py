@@ -12,6 +12,7 @@ import json
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, jsonlines, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import products as reading
@@ -27,8 +28,8 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """Per check {"check": "bf16", "variant": "mode=alone shape=8192x8192x8192"} one observation of the node, whose value is
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
-    seen = gpu.snapshot(node, params["nvidia_smi"])
-    refusal = gpu.refusal(seen, params["gpu_count"], "rates", params["mig"], some=True)
+    seen = gpu.snapshot(node)
+    refusal = gpu.refusal(seen, params["gpu_count"], "rates", params["mig"], nvidia.Nvidia.kind, some=True)
     if refusal:
         outcome, code, reason = refusal
         about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
@@ -45,8 +46,8 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     used, aside = gpu.without_mig(seen)
     env = dict(params["env"])
     if aside:  # CUDA shows a process that sees a partition nothing else
-        env.setdefault("CUDA_VISIBLE_DEVICES", ",".join(g["uuid"] for g in used["gpus"]))
-    with Window(node, seen, params["nvidia_smi"]) as window:
+        env.setdefault(gpu.kind(seen).visible, ",".join(g["uuid"] for g in used["gpus"]))
+    with Window(node, seen) as window:
         result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCE, env=env, merge=False, contained=True)
     seen = used
     records, rest = jsonlines.read(result.out)

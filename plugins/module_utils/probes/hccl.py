@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
 
 Observation = t.Dict[str, t.Any]
-WHAT, KIND = "HCCL numbers", "ascend"
+WHAT, KIND = "HCCL numbers", ascend.Ascend.kind
 # The programs of hccl_test, each with _test behind its name, and those that compute and so are told with what.
 OPS = (
     "all_gather", "all_gatherv", "all_reduce", "alltoall", "alltoallv", "alltoallvc", "broadcast", "reduce", "reduce_scatter",
@@ -60,7 +60,7 @@ class Head(fabric.Head):
 
     stage = "hccl"
     begins = "data_size"
-    visible = ascend.VISIBLE
+    visible = ascend.Ascend.visible
 
     def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
         super().__init__(params, node, here)

@@ -26,7 +26,7 @@ def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     """One observation per check, over the NPUs of this node."""
-    seen = gpu.snapshot(node, params["nvidia_smi"])
+    seen = gpu.snapshot(node)
     here = membership.describe(seen, {**params, "mig": "refused"}, node, hccl.WHAT, hccl.KIND)
     refusal = here["refused"]
     if not refusal and len(here["gpus"]) == 1:
@@ -43,7 +43,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
                 check["check"], code, reason, outcome, variant=check["variant"], simulated=here["simulated"], context=about
             )
             continue
-        with Window(node, seen, params["nvidia_smi"]) as window:
+        with Window(node, seen) as window:
             found = list(Alone(told, node, here).measure([check]))
         for one in found:
             yield {**one, "evidence": window.evidence()}

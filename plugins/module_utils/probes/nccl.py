@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, nccl_settings, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nccl_settings, nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 LARGEST = 16 << 30
+WHAT, KIND = "NCCL numbers", nvidia.Nvidia.kind
 # nccl-tests holds a send, a receive and an expected buffer of the largest size, and NCCL its own.
 BUFFERS = 4
 # GPUs whose NVSwitch reduces in the fabric, and from how many GPUs on NCCL uses it (measured: reference of the tables).
@@ -29,11 +31,11 @@ MNNVL = ("GB200", "GB300")
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """One observation per check of `params["checks"]`: {"check": op, "variant": "gpus=all sizes=8M:auto type=float"}."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
-    seen = gpu.snapshot(node, params["nvidia_smi"])
+    seen = gpu.snapshot(node)
     if seen["outcome"] == "measured" and len(seen["gpus"]) == 1 and params["gpu_count"] in (None, 1):
         refusal: t.Any = ("not_applicable", "single_gpu", "one GPU: there is no link to measure")
     else:
-        refusal = gpu.refusal(seen, params["gpu_count"], "NCCL numbers", params["mig"], some=True)
+        refusal = gpu.refusal(seen, params["gpu_count"], WHAT, params["mig"], KIND, some=True)
     if refusal:
         outcome, code, reason = refusal
         about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
@@ -90,8 +92,8 @@ def _measure(
     argv += params["extra_args"]
     env = {str(k): str(v) for k, v in params["env"].items()}
     if count < len(seen["gpus"]):
-        env.setdefault("CUDA_VISIBLE_DEVICES", ",".join(g["uuid"] for g in used))
-    with Window(node, seen, params["nvidia_smi"]) as window:
+        env.setdefault(gpu.kind(seen).visible, ",".join(g["uuid"] for g in used))
+    with Window(node, seen) as window:
         result = node.run(argv, timeout=params["test_timeout"], env=env, merge=True, contained=True)
     context = {**_context(op, keys, used, env, node), **({"set_aside": aside} if aside else {})}
     common: dict[str, t.Any] = {

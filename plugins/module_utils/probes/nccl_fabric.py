@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, fabric
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, fabric, nccl
 
 Observation = t.Dict[str, t.Any]
 HEADS: dict[str, type[fabric.Head]] = {"nccl-tests": fabric.Head, "torch": ddp.ByTorch}
@@ -21,4 +21,4 @@ HEADS: dict[str, type[fabric.Head]] = {"nccl-tests": fabric.Head, "torch": ddp.B
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding of the search; on every node its own as a member."""
     head = HEADS[params["tool"]]
-    yield from membership.take_part(params, node, lambda here, checks: head(params, node, here).measure(checks))
+    yield from membership.take_part(params, node, lambda here, checks: head(params, node, here).measure(checks), nccl.WHAT, nccl.KIND)

@@ -19,14 +19,18 @@ import struct
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import interfaces, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
 
 Port = t.Dict[str, t.Any]
 CLASS = "/sys/class/infiniband"
-# PCI: vendor of GPUs, and the classes of display and 3D controllers.
-NVIDIA, GPU_CLASSES = "0x10de", ("0x0300", "0x0302")
-MODULES = ("mlx5_ib", "mlx5_core", "rdma_rxe", "ib_uverbs", "ib_umad", "rdma_ucm", "nvidia_peermem", "nv_peer_mem", "irdma", "bnxt_re")
+# {PCI vendor: the beginnings of the PCI classes of its accelerators}.
+ACCELERATORS = dict(kind.pci for kind in registry.KINDS.values() if kind.pci)
+MODULES = (
+    "mlx5_ib", "mlx5_core", "rdma_rxe", "ib_uverbs", "ib_umad", "rdma_ucm",
+    *(module for kind in registry.KINDS.values() for module in kind.peer_memory), "irdma", "bnxt_re",
+)  # fmt: skip
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 # PCI Express capability, its device control register and the bit for relaxed ordering; extended capability of ACS.
 _PCI_EXPRESS, _DEVICE_CONTROL, _RELAXED = 0x10, 8, 0x10
@@ -310,9 +314,8 @@ def gpu_affinity(node: Node, devices: list[dict[str, t.Any]]) -> dict[str, list[
         return {}
     nics = {d["device"]: d["pci_path"] for d in devices if d["pci_path"]}
     for slot in slots:
-        if not (node.read(f"/sys/bus/pci/devices/{slot}/class") or "").startswith(GPU_CLASSES):
-            continue
-        if node.read(f"/sys/bus/pci/devices/{slot}/vendor") != NVIDIA:
+        classes = ACCELERATORS.get(node.read(f"/sys/bus/pci/devices/{slot}/vendor") or "", ())
+        if not (node.read(f"/sys/bus/pci/devices/{slot}/class") or "").startswith(classes):
             continue
         own = os.path.realpath(f"{folder}/{slot}")
         shared = {name: len(os.path.commonpath([own, path])) for name, path in nics.items()}

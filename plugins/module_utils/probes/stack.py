@@ -29,8 +29,8 @@ def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """Observations of `facts`, `gpu_health` (the node and each GPU) and `cuda`, whichever `params["checks"]` names."""
     wanted = {c["check"]: c["variant"] for c in params["checks"]}
-    seen = gpu.snapshot(node, params["nvidia_smi"])
-    accelerator = gpu.accelerator(node, seen, params["nvidia_smi"])
+    seen = gpu.snapshot(node)
+    accelerator = gpu.accelerator(node, seen)
     links = accelerator.links(seen) if seen["gpus"] else {}
     identity = {
         "machine_id": node.identity().get("machine_id"),

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
     observation,
     reasons,
 )
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import products as reading
@@ -31,8 +32,6 @@ TEXT = packing.packed(products, training, workload)
 SOURCE = f"SOURCE = {TEXT!r}\nexec(compile(SOURCE, 'train.py', 'exec'))\n"
 # What the head of the workload needs, besides its own deadline, to end its processes and to say so.
 MARGIN_S = 5.0
-# What PyTorch calls the devices of each kind of accelerator.
-BACKENDS = {"nvidia": "cuda", "ascend": "npu"}
 
 # What is left in a folder of the user's.
 FILES = ("summary.json", "gpu_tests_result.json", "gpu_tests_skipped.json")
@@ -70,15 +69,23 @@ def files(found: list[Record], ran: list[Said]) -> Record:
     return {"summary.json": summary, "gpu_tests_result.json": {"ok": ok, "tests": tests}}
 
 
+def _device(wanted: str, kind: type[base.Accelerator]) -> Record:
+    """Return the type of the devices in PyTorch, the package that adds it, and the variable by which a process sees one of them."""
+    known = registry.of_torch(wanted) if wanted != "auto" else kind
+    if known is None:
+        return {"kind": wanted, "plugin": "", "visible": ""}
+    return {"kind": known.torch, "plugin": known.torch_plugin, "visible": known.visible}
+
+
 def measured(params: Record, node: Node, ran: list[Said]) -> t.Iterator[Record]:
     """Per check {"check": "compute", "variant": "mode=alone shape=8192x8192x8192 type=bf16"}, {"check": "train", "variant":
     "mode=alone steps=60"} or {"check": "burn_in", "variant": "minutes=30"} one observation of the node and one of each GPU."""
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
-    seen = gpu.snapshot(node, params["nvidia_smi"])
-    kind = seen.get("kind", "nvidia")
+    seen = gpu.snapshot(node)
+    kind = gpu.kind(seen)
     # Who asks for some of the GPUs sees no others in a pod.
     expected = params["gpu_count"] if params["gpu_count"] == 0 or not params["gpus"] else None
-    refusal = gpu.refusal(seen, expected, "training", params["mig"], kind, some=True)
+    refusal = gpu.refusal(seen, expected, "training", params["mig"], kind.kind, some=True)
     simulated = bool(seen.get("simulated"))
     if refusal:
         outcome, code, reason = refusal
@@ -97,14 +104,14 @@ def measured(params: Record, node: Node, ran: list[Said]) -> t.Iterator[Record]:
     minutes = sum(order.get("minutes", 0) for order in orders)
     timeout = min(params["test_timeout"] + 60 * minutes, node.remaining())
     order = {
-        "devices": [str(g["uuid"] if kind == "nvidia" else g["index"]) for g in used],
-        "kind": BACKENDS[kind] if params["device"] == "auto" else params["device"], "checks": orders,
+        "devices": [str(g["uuid"] if kind.visible_by_uuid else g["index"]) for g in used],
+        **_device(params["device"], kind), "checks": orders,
         "deadline": max(1.0, timeout - MARGIN_S), "silence": params["silence_timeout"],
         **{name: params[name] for name in ("seconds", "warmup_seconds", "seed", "width", "batch")},
     }  # fmt: skip
     # The workload travels on standard input; its name in the command line is what a person would type.
     argv = [node.python(params["python"]), "-", json.dumps(order)]
-    with Window(node, seen, params["nvidia_smi"]) as window:
+    with Window(node, seen) as window:
         result = node.run(argv, timeout=timeout, stdin=SOURCE, env=params["env"], merge=False, contained=True)
     said = Said(result, used)
     ran.append(said)

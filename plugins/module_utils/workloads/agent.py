@@ -16,6 +16,7 @@ This workload is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -64,7 +65,8 @@ def words(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
 
 
-def code_of(error: BaseException, otherwise: str) -> str:
+def code_of(error: BaseException, otherwise: str, order: Record) -> str:
+    """Return the reason code of an error; `order` is what each rank is told."""
     said = f"{type(error).__name__} {error}".lower()
     if isinstance(error, Refused):
         return error.code
@@ -76,7 +78,7 @@ def code_of(error: BaseException, otherwise: str) -> str:
         return "timeout"
     if any(word in said for word in LOST):
         return "partner"
-    if any(word in said for word in ("cuda", "nccl", "hccl", "npu")):
+    if any(word in said for word in ("cuda", "nccl", order.get("device"), order.get("backend")) if word not in (None, "cpu", "gloo")):
         return "cuda_failed"
     return otherwise
 
@@ -157,10 +159,10 @@ class Agent:
         about.update(torch=torch.__version__, cuda=torch.version.cuda or "")
         if not torch.distributed.is_available():
             about["problem"] = ["torch_missing", f"torch {torch.__version__} is built without torch.distributed"]
-        elif about["backend"] == "nccl":
+        elif self.order["order"].get("plugin"):
+            about.update(_plugged(torch, self.order["order"]["device"], self.order["order"]["plugin"], self.each))
+        elif self.order["order"].get("device", "cuda") == "cuda":
             about.update(_cuda(torch, self.each))
-        elif about["backend"] == "hccl":
-            about.update(_npu(torch, self.each))
         return about
 
     def _log(self) -> None:
@@ -208,7 +210,8 @@ class Agent:
                 say(kind="ended", node=self.name, rank=rank, local=failure.local_rank, exitcode=failure.exitcode)
             return 1
         except Exception as error:
-            say(kind="fault", node=self.name, by="torchrun", code=code_of(error, "rendezvous"), reason=f"{self.name}: {words(error)}")
+            code = code_of(error, "rendezvous", self.order["order"])
+            say(kind="fault", node=self.name, by="torchrun", code=code, reason=f"{self.name}: {words(error)}")
             return 1
         say(kind="agent", node=self.name, seconds=round(time.monotonic() - self.began, 2))
         return 0
@@ -284,16 +287,16 @@ def _cuda(torch: t.Any, wanted: int) -> Record:
     return found
 
 
-def _npu(torch: t.Any, wanted: int) -> Record:
+def _plugged(torch: t.Any, device: str, plugin: str, wanted: int) -> Record:
+    """Return the number of devices of a type that the package `plugin` adds to PyTorch, its version, and why the node cannot take part."""
     try:
-        import torch_npu
-
-        count = torch.npu.device_count()
+        version = getattr(importlib.import_module(plugin), "__version__", "")
+        count = getattr(torch, device).device_count()
     except (ImportError, OSError, AttributeError, RuntimeError) as error:
-        return {"problem": ["torch_missing", f"torch_npu cannot be used: {error}"[:400]]}
-    found: Record = {"devices": count, "torch_npu": getattr(torch_npu, "__version__", "")}
+        return {"problem": ["torch_missing", f"{plugin} cannot be used: {error}"[:400]]}
+    found: Record = {"devices": count, "plugin": f"{plugin} {version}"}
     if count < wanted:
-        found["problem"] = ["gpu_invisible", f"{wanted} ranks were asked for and torch_npu sees {count} devices"]
+        found["problem"] = ["gpu_invisible", f"{wanted} ranks were asked for and {plugin} sees {count} devices"]
     return found
 
 
@@ -328,7 +331,7 @@ class Meeting:
 
     # What must be the same on all nodes, with its name for people.
     ALIKE = (("torch", "PyTorch"), ("nccl", "NCCL"), ("cuda", "the CUDA of PyTorch"), ("nnodes", "--nnodes"), ("nproc", "--nproc_per_node"),
-             ("torch_npu", "torch_npu"), ("backend", "the backend"))  # fmt: skip
+             ("plugin", "the package that adds the devices to PyTorch"), ("backend", "the backend"))  # fmt: skip
 
     def __init__(self, order: Record, about: Record, number: int, address: str, port: int) -> None:
         self.order = order

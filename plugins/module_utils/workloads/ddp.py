@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib
 import inspect
 import json
 import math
@@ -61,6 +62,9 @@ Record = t.Dict[str, t.Any]
 
 DEFAULTS: Record = {
     "backend": "nccl",
+    "device": "cuda",
+    "plugin": "",
+    "lacks": (),
     "parts": ["collectives", "bandwidth", "training", "pace"],
     "ops": ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"],
     "types": ["int32", "int64", "float32", "float64", "float16", "bfloat16"],
@@ -97,8 +101,8 @@ FACTORS: t.Dict[str, t.Callable[[int], float]] = {
     "all_to_all": lambda n: (n - 1.0) / n,
 }
 
-# By operation or type what a healthy backend may lack; whatever else is refused is no matter of what there is.
-LACKS: t.Dict[str, t.Tuple[str, ...]] = {"nccl": (), "gloo": ("reduce_scatter", "bfloat16"), "hccl": ("float64", "bfloat16")}
+# Operations and types that a healthy gloo may lack; whatever else a backend refuses is no matter of what there is.
+GLOO_LACKS = ("reduce_scatter", "bfloat16")
 # Bytes of an element.
 WIDTHS = {"float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8, "float64": 8}
 # Operations in which each rank has a part of its own of the tensor.
@@ -225,14 +229,12 @@ class Rank:
         store, _rank, _world = next(self.dist.rendezvous("env://", timeout=patience))
         store.set_timeout(patience)
         self.store = self.dist.PrefixStore("gpufleet", store)
-        if backend == "nccl":
-            self.torch.cuda.set_device(self.local)
-            self.device = self.torch.device("cuda", self.local)
-        elif backend == "hccl":
-            import torch_npu  # noqa: F401
-
-            self.torch.npu.set_device(self.local)
-            self.device = self.torch.device("npu", self.local)
+        if self.order["plugin"]:
+            importlib.import_module(self.order["plugin"])
+        device = self.order["device"]
+        if device != "cpu":
+            getattr(self.torch, device).set_device(self.local)
+            self.device = self.torch.device(device, self.local)
         else:
             self.device = self.torch.device("cpu")
         about = self.describe()
@@ -240,7 +242,7 @@ class Rank:
         self._agree(about)
         self.pulse.doing("init_process_group", self.order["join_timeout"])
         options: Record = {"timeout": datetime.timedelta(seconds=self.order["collective_timeout"])}
-        if backend == "nccl" and "device_id" in inspect.signature(self.dist.init_process_group).parameters:
+        if device == "cuda" and "device_id" in inspect.signature(self.dist.init_process_group).parameters:
             options["device_id"] = self.device  # connects now, not in the middle of the first operation
         self.dist.init_process_group(backend, store=self.dist.PrefixStore("group", store), rank=self.rank, world_size=self.world, **options)
         self.clock = Clock(self.torch, self.device)
@@ -444,7 +446,7 @@ class Rank:
     def _lacks(self, op: str, kind: str, error: BaseException) -> bool:
         """Whether this says that the backend does not have an operation or a type that it need not have. A device that is broken says
         "operation not supported", too."""
-        if not {op, kind} & {*LACKS[self.order["backend"]]}:
+        if not {op, kind} & {*self.order["lacks"]}:
             return False
         said = str(error).lower()
         return isinstance(error, NotImplementedError) or "not support" in said or "no support" in said or "invalid scalar type" in said
@@ -707,7 +709,7 @@ def rank_main(order: Record) -> int:
     except Exception as error:
         rank.pulse.quiet = True
         said = str(error) if isinstance(error, Refused) else words(error)
-        say(kind="fault", rank=rank.rank, node=rank.node, code=code_of(error, "tool_failed"), reason=said, op=rank.pulse.name_of,
+        say(kind="fault", rank=rank.rank, node=rank.node, code=code_of(error, "tool_failed", order), reason=said, op=rank.pulse.name_of,
             seq=rank.pulse.number)  # fmt: skip
         put(f"[RESULT] rank {rank.rank} on {rank.node}: {said}")
         # Threads of NCCL, gloo and the store may wait for others: nothing of them is worth waiting for.

@@ -120,20 +120,20 @@ class OnCpu:
 
 
 class Torch:
-    """Products through PyTorch, on its devices of a kind: `cuda`, `npu` (by torch_npu), or `cpu`, which is one."""
+    """Products through PyTorch, on its devices of a type: `cuda`, a type that the package `plugin` adds, or `cpu`, which is one."""
 
     name = "torch"
 
-    def __init__(self, kind: str = "cuda") -> None:
+    def __init__(self, kind: str = "cuda", plugin: str = "") -> None:
         import torch
 
         self.torch = torch
         self.kind = kind
-        if kind == "npu":
-            importlib.import_module("torch_npu")
+        if plugin:
+            importlib.import_module(plugin)
         self.api = t.cast(t.Any, OnCpu if kind == "cpu" else getattr(torch, kind))
-        if kind == "npu" and not self.api.is_available():
-            raise RuntimeError(f"torch {torch.__version__} with torch_npu cannot use an NPU: see the driver and CANN")
+        if plugin and not self.api.is_available():
+            raise RuntimeError(f"torch {torch.__version__} with {plugin} cannot use an {kind.upper()}: see the driver and its toolkit")
         if kind == "cuda" and not torch.cuda.is_available():
             built = torch.version.cuda
             raise RuntimeError(

@@ -5,7 +5,8 @@
 
 Runs under the node's Python, behind products.py and training.py (workloads/packing.py), with the order as its argument:
 
-    {"devices": ["GPU-..."] or ["0"], "kind": "cuda"|"npu"|"cpu",
+    {"devices": ["GPU-..."] or ["0"], "kind": type of the devices in PyTorch or "cpu", "plugin": package that adds the type to PyTorch,
+     "visible": variable by which a process sees one device only, each empty if there is none,
      "checks": [{"do": "compute", "mode": "alone"|"together", "dtype": "bf16", "shape": [m, n, k]},
                 {"do": "train", "mode": "alone"|"together", "steps": 60},
                 {"do": "burn", "mode": "together", "steps": 60, "minutes": 30}],
@@ -41,8 +42,6 @@ Record = t.Dict[str, t.Any]
 SOURCE: str = globals().get("SOURCE", "")
 BOOT = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())), 'train.py', 'exec'))"
 PR_SET_PDEATHSIG = 1
-# The variable that lets a process see one device only.
-VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
 # A sign of life after so many steps; the first ones, which load libraries, are not timed.
 STEPS_PER_PULSE = 10
 FIRST_STEPS = 5
@@ -61,7 +60,7 @@ class Worker:
 
     def __init__(self, wanted: Record) -> None:
         self.wanted = wanted
-        self.backend = Torch(wanted["kind"])
+        self.backend = Torch(wanted["kind"], wanted["plugin"])
         self.torch = self.backend.torch
         # The draws on the CPU are the same for all GPUs: nothing of them may depend on how threads share the work.
         self.torch.set_num_threads(1)
@@ -233,8 +232,8 @@ class Device:
 
     def __init__(self, wanted: Record, number: int, name: str) -> None:
         env = dict(os.environ, LOCAL_RANK=str(number), CUBLAS_WORKSPACE_CONFIG=":4096:8")
-        if wanted["kind"] in VISIBLE:
-            env[VISIBLE[wanted["kind"]]] = name
+        if wanted["visible"]:
+            env[wanted["visible"]] = name
         argv = [sys.executable, "-c", BOOT, json.dumps({**wanted, "worker": number})]
         pipe = subprocess.PIPE
         self.number = number

@@ -20,6 +20,7 @@ import threading
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar, request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, Filters, NodeInfo, Page, Status
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import Kept
@@ -73,7 +74,7 @@ class Cluster:
 
     def __init__(
         self, connection: Connection, namespaces: t.Sequence[str] = (), images: t.Sequence[str] = (), selector: str = inventory.SELECTOR,
-        resource: str = "nvidia.com/gpu", leads: t.Callable[[], bool] = lambda: True,
+        resource: str = accelerators.DEFAULT.resource, leads: t.Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         self.connection = connection
         with _said():

@@ -16,6 +16,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import hypervisor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
@@ -215,9 +216,9 @@ def _count(views: t.Iterable[View]) -> int:
 
 
 def _maker(model: str) -> str:
-    """Return the maker of a model, by the first word of its name; `Tesla` stands for NVIDIA on older ones."""
+    """Return the maker of a model, by the first word of its name, which on older models is a brand."""
     maker = model.partition(" ")[0]
-    return "NVIDIA" if maker == "Tesla" else maker
+    return accelerators.MAKERS.get(maker, maker)
 
 
 def _is_virtual(facts: t.Any) -> bool:

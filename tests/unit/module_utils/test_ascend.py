@@ -26,13 +26,13 @@ NOWHERE = "/nonexistent/nvidia-smi"
 
 def machine(folder: pathlib.Path, faults: str = "", **settings: t.Any) -> Node:
     nodes.planted(folder, 7, model="Ascend 910B3", faults=faults, **settings)
-    return Node(60, npu_smi=str(folder / "bin/npu-smi"))
+    return Node(60, tools={"npu_smi": str(folder / "bin/npu-smi"), "nvidia_smi": NOWHERE})
 
 
 def ask(node: Node, check: str, **more: t.Any) -> list[dict[str, t.Any]]:
-    folder = pathlib.Path(node.npu_smi).parent
+    folder = pathlib.Path(node.tools["npu_smi"]).parent
     params = {
-        "checks": [{"check": check, "variant": ""}], "nvidia_smi": NOWHERE, "python": str(folder / "python3"), "packages": ["torch"],
+        "checks": [{"check": check, "variant": ""}], "python": str(folder / "python3"), "packages": ["torch"],
         "environment": [], "sysctls": [], "disks": [], "gpu_count": None, **more,
     }  # fmt: skip
     return list(stack.probe(params, node))
@@ -41,7 +41,7 @@ def ask(node: Node, check: str, **more: t.Any) -> list[dict[str, t.Any]]:
 @pytest.mark.parametrize(("layout", "devices"), [("910b", 8), ("a3", 16), ("950", 8)])
 def test_every_shape_of_the_table(tmp_path: pathlib.Path, layout: str, devices: int) -> None:
     node = machine(tmp_path, LAYOUT=layout)
-    seen = gpu.snapshot(node, NOWHERE)
+    seen = gpu.snapshot(node)
     assert (seen["outcome"], seen["kind"], seen["driver"], seen["simulated"]) == ("measured", "ascend", "25.5.1", True), seen["reason"]
     assert len({g["uuid"] for g in seen["gpus"]}) == devices == len({g["port"] for g in seen["gpus"]}) and None not in node.gpus  # type: ignore[operator]
     assert gpu.model(seen) == "Ascend 910B3" and {g["memory_total_mib"] for g in seen["gpus"]} == {65536}
@@ -95,7 +95,7 @@ def test_a_count_of_its_own(tmp_path: pathlib.Path) -> None:
 
 
 def test_somebody_else_on_an_npu(tmp_path: pathlib.Path) -> None:
-    seen = gpu.snapshot(machine(tmp_path, "busy"), NOWHERE)
+    seen = gpu.snapshot(machine(tmp_path, "busy"))
     assert gpu.foreign_processes(seen) == ["NPU 7: pid 4242 (python3), 58000 MiB"]
     refused = gpu.refusal(seen, None, "HCCL numbers", kind="ascend")
     assert refused and refused[1] == "busy_gpu"
@@ -103,7 +103,7 @@ def test_somebody_else_on_an_npu(tmp_path: pathlib.Path) -> None:
 
 def test_a_die_without_an_identity_is_told_by_its_place(tmp_path: pathlib.Path) -> None:
     node = machine(tmp_path, "npu_no_identity")
-    assert node.gpus is None and {g["uuid"] for g in gpu.snapshot(node, NOWHERE)["gpus"]} == {None}
+    assert node.gpus is None and {g["uuid"] for g in gpu.snapshot(node)["gpus"]} == {None}
     assert node.gpus == [] and "gpu/0000:c1:00.0" in ask(node, "gpu_health")[0]["members"]
 
 
@@ -111,14 +111,15 @@ def test_a_die_without_an_identity_is_told_by_its_place(tmp_path: pathlib.Path) 
 
 
 def test_a_node_with_none_says_so(tmp_path: pathlib.Path) -> None:
-    seen = gpu.snapshot(Node(60, npu_smi="/nonexistent/npu-smi"), NOWHERE)
+    seen = gpu.snapshot(Node(60, tools={"npu_smi": "/nonexistent/npu-smi", "nvidia_smi": NOWHERE}))
     assert seen["reason_code"] == "tool_missing" and "acceptance_nvidia_smi" in seen["reason"] and "acceptance_npu_smi" in seen["reason"]
 
 
 def test_a_node_with_two_kinds_says_so(tmp_path: pathlib.Path) -> None:
     node = machine(tmp_path)
     nodes.planted(tmp_path / "other", 8)
-    seen = gpu.snapshot(node, str(tmp_path / "other/bin/nvidia-smi"))
+    node.tools["nvidia_smi"] = str(tmp_path / "other/bin/nvidia-smi")
+    seen = gpu.snapshot(node)
     assert (seen["outcome"], seen["reason_code"], seen["gpus"]) == ("error", "unsupported", []) and "two kinds" in seen["reason"]
 
 
@@ -127,7 +128,8 @@ def test_tools_that_were_ended_at_once_are_named_as_that(tmp_path: pathlib.Path)
     node = machine(tmp_path)
     nodes.planted(tmp_path / "other", 8)
     node.end = 0.0
-    seen = gpu.snapshot(node, str(tmp_path / "other/bin/nvidia-smi"))
+    node.tools["nvidia_smi"] = str(tmp_path / "other/bin/nvidia-smi")
+    seen = gpu.snapshot(node)
     assert (seen["outcome"], seen["reason_code"], seen["gpus"]) == ("error", "timeout", [])
     assert "nvidia-smi was ended before it answered: it had 0.0 s, all that was left until the deadline" in seen["reason"]
     assert "kinds" not in seen["reason"] and "mixed" not in seen["reason"]
@@ -138,7 +140,8 @@ def test_two_tools_that_both_hang_are_both_named(monkeypatch: pytest.MonkeyPatch
     nodes.planted(tmp_path / "other", 8)
     for kind in (nvidia, ascend):
         monkeypatch.setattr(kind, "QUERY_TIMEOUT_S", 0.0)
-    seen = gpu.snapshot(node, str(tmp_path / "other/bin/nvidia-smi"))
+    node.tools["nvidia_smi"] = str(tmp_path / "other/bin/nvidia-smi")
+    seen = gpu.snapshot(node)
     assert (seen["outcome"], seen["reason_code"]) == ("error", "gpu_lost")
     assert seen["reason"].startswith("neither ") and seen["reason"].count("did not answer in 0 s") == 2 and "mixed" not in seen["reason"]
 
@@ -147,17 +150,18 @@ def test_a_tool_without_devices_is_no_kind(tmp_path: pathlib.Path) -> None:
     node = machine(tmp_path)
     other = tmp_path / "other"
     nodes.planted(other, 8, faults="no_gpu")
-    assert gpu.snapshot(node, str(other / "bin/nvidia-smi"))["kind"] == "ascend"
-    without = Node(60, npu_smi=str(tmp_path / "none/bin/npu-smi"))
+    node.tools["nvidia_smi"] = str(other / "bin/nvidia-smi")
+    assert gpu.snapshot(node)["kind"] == "ascend"
+    without = Node(60, tools={"npu_smi": str(tmp_path / "none/bin/npu-smi"), "nvidia_smi": str(tmp_path / "h200/bin/nvidia-smi")})
     nodes.planted(tmp_path / "none", 9, model="Ascend 910B3", faults="no_gpu")
     nodes.planted(tmp_path / "h200", 10)
-    seen = gpu.snapshot(without, str(tmp_path / "h200/bin/nvidia-smi"))
+    seen = gpu.snapshot(without)
     assert (seen["kind"], len(seen["gpus"])) == ("nvidia", 8)
 
 
 def test_tests_of_nvidia_are_not_for_npus(tmp_path: pathlib.Path) -> None:
     node = machine(tmp_path)
-    params = {"checks": [{"check": "gemm", "variant": "dtype=bf16 mode=alone shape=8192x8192x8192"}], "nvidia_smi": NOWHERE}
+    params = {"checks": [{"check": "gemm", "variant": "dtype=bf16 mode=alone shape=8192x8192x8192"}]}
     (one,) = gemm.probe({**params, "gpu_count": None, "mig": "refused"}, node)
     assert (one["outcome"], one["reason_code"]) == ("not_applicable", "other_accelerator") and "8 Ascend 910B3" in one["reason"]
 
@@ -167,7 +171,7 @@ def test_tests_of_nvidia_are_not_for_npus(tmp_path: pathlib.Path) -> None:
 
 def watch(node: Node) -> dict[str, t.Any]:
     """The evidence of a test that lasts until the sampler has said something."""
-    with Window(node, gpu.snapshot(node, NOWHERE), NOWHERE) as window:
+    with Window(node, gpu.snapshot(node)) as window:
         end = time.monotonic() + 60
         while window.samples.seek(0, 2) < 400:
             assert time.monotonic() < end
@@ -192,7 +196,7 @@ def test_counters_that_rise(tmp_path: pathlib.Path, fault: str, code: str, words
 
 def test_an_alarm_while_the_test_runs(tmp_path: pathlib.Path) -> None:
     node = machine(tmp_path)
-    with Window(node, gpu.snapshot(node, NOWHERE), NOWHERE) as window:
+    with Window(node, gpu.snapshot(node)) as window:
         nodes.planted(tmp_path, 7, model="Ascend 910B3", faults="npu_alarm")
     assert [one["code"] for one in window.evidence()["changes"]] == ["npu_alarm"]
 

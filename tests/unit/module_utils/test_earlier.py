@@ -55,7 +55,7 @@ class Place(t.NamedTuple):
         run.update(changes.pop("run", {}))
         params = {
             "checks": CHECKS, "warmup": 5, "timeout": 600.0, "state_dir": str(self.state), "lock_wait": 0.0, "root": str(self.root),
-            "npu_smi": "npu-smi", "exec": {"kind": "host"}, "run": run, **changes,
+            "nvidia_smi": "nvidia-smi", "npu_smi": "npu-smi", "exec": {"kind": "host"}, "run": run, **changes,
         }  # fmt: skip
         return subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(MODULE), json.dumps(params), str(seconds)],

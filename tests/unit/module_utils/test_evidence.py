@@ -28,9 +28,9 @@ def smi(tmp_path: pathlib.Path, fixtures: pathlib.Path) -> FakeSmi:
 
 def watch(smi: FakeSmi, during: t.Callable[[], None] = lambda: None) -> dict[str, t.Any]:
     """The evidence of a test that lasts until the GPUs were asked at least once while it ran."""
-    node = Node(60, root=str(smi.folder))
+    node = Node(60, root=str(smi.folder), tools={"nvidia_smi": smi.path})
     (smi.folder / "sampled").unlink(missing_ok=True)
-    with Window(node, gpu.snapshot(node, smi.path), smi.path) as window:
+    with Window(node, gpu.snapshot(node)) as window:
         end = time.monotonic() + 60
         while not (smi.folder / "sampled").exists():
             assert time.monotonic() < end

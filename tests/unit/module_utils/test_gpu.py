@@ -22,7 +22,7 @@ def smi(tmp_path: pathlib.Path, fixtures: pathlib.Path) -> FakeSmi:
 
 
 def ask(smi: FakeSmi) -> dict[str, t.Any]:
-    return gpu.snapshot(Node(60), smi.path)
+    return gpu.snapshot(Node(60, tools={"nvidia_smi": smi.path}))
 
 
 def test_one_question_tells_all(smi: FakeSmi) -> None:
@@ -61,12 +61,12 @@ def test_good_xml_with_a_bad_status_is_an_error(smi: FakeSmi) -> None:
 
 
 def test_no_tool(tmp_path: pathlib.Path) -> None:
-    seen = gpu.snapshot(Node(60), str(tmp_path / "nvidia-smi"))
+    seen = gpu.snapshot(Node(60, tools={"nvidia_smi": str(tmp_path / "nvidia-smi")}))
     assert seen["reason_code"] == "tool_missing" and "acceptance_nvidia_smi" in seen["reason"]
     assert gpu.refusal(seen, 0, "numbers") == ("not_applicable", "no_gpu_expected", gpu.refusal(seen, 0, "numbers")[2])
     assert gpu.refusal(seen, 8, "numbers")[1] == "tool_missing"
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
-    assert gpu.snapshot(Node(60), str(tmp_path / "nvidia-smi"))["reason_code"] == "tool_not_executable"
+    assert gpu.snapshot(Node(60, tools={"nvidia_smi": str(tmp_path / "nvidia-smi")}))["reason_code"] == "tool_not_executable"
 
 
 def test_a_hanging_tool_is_a_lost_gpu(smi: FakeSmi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_a_gpu_that_has_or_tells_less_than_its_siblings(smi: FakeSmi, tags: dict
 def test_links_that_are_not_listed_or_slow(smi: FakeSmi) -> None:
     seen = ask(smi)
     known = {g["uuid"]: [26.562] * 18 for g in seen["gpus"]}
-    accelerator = gpu.accelerator(Node(60), seen, smi.path)
+    accelerator = gpu.accelerator(Node(60, tools={"nvidia_smi": smi.path}), seen)
     assert accelerator.links_down(seen, known) == {}
     first = seen["gpus"][0]["uuid"]
     silent = accelerator.links_down(seen, {uuid: links for uuid, links in known.items() if uuid != first})

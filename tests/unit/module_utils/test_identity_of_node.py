@@ -22,15 +22,15 @@ def smi(tmp_path: pathlib.Path, fixtures: pathlib.Path) -> FakeSmi:
 
 
 def test_observations_are_signed_whatever_the_probe(smi: FakeSmi) -> None:
-    node = Node(60, root=str(smi.folder))
+    node = Node(60, root=str(smi.folder), tools={"nvidia_smi": smi.path})
     one, two = runner.signed(iter([observation.measured("a", context={"gpu": "x"}), observation.failed("b", "timeout", "late")]), node)
     assert one["context"] == {"gpu": "x", "identity": {"machine_id": "0123456789abcdef"}} and two["context"]["identity"]
-    gpu.snapshot(node, smi.path)
+    gpu.snapshot(node)
     (seen,) = runner.signed([observation.measured("a")], node)
     assert seen["context"]["identity"]["gpu_uuids"] == [UUID.format(i) for i in range(4)]
     assert smi.calls() == ["-q -x"], "nobody is asked for it"
     smi.write("q.xml", "what is this")
-    gpu.snapshot(node, smi.path)
+    gpu.snapshot(node)
     assert len(node.identity()["gpu_uuids"]) == 4, "a tool that fails takes nothing back"
 
 

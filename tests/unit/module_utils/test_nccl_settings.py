@@ -10,7 +10,8 @@ import pathlib
 import pwd
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, nccl_settings
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import group
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nccl_settings
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -18,11 +19,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 # Facts that a pod has of its own: its limits, its view of processes and of the network, what its image brings, and what takes a login or
 # a tool of the host. Without the host's files more of them are the image's.
 OF_A_POD = (
-    "hostname", "ulimit_*", "sysctl_net.*", "nic_*", "gpu_processes", "clock_source", "clock_offset_s", "ofed", "fabric_manager",
-    "fabric_manager_state", "container_*", "python", "package_*", "pip_freeze", "nccl_python", "nccl_loaded", "env_*", "conf_*",
-    "proxy_*",
+    "hostname", "ulimit_*", "sysctl_net.*", "nic_*", "gpu_processes", "clock_source", "clock_offset_s", "ofed", "container_*",
+    "python", "package_*", "pip_freeze", "env_*", "conf_*", "proxy_*",
+    *(fact for kind in accelerators.KINDS.values() for fact in kind.pod_facts),
 )  # fmt: skip
-OF_AN_IMAGE = ("os", "nccl_system", "libibverbs", "free_disk_gib_*", "driver_kind")
+OF_AN_IMAGE = (
+    "os", "libibverbs", "free_disk_gib_*", *(fact for kind in accelerators.KINDS.values() for fact in kind.image_facts),
+)  # fmt: skip
 
 
 class Kubernetes(base.Plane):

@@ -9,7 +9,6 @@ import pathlib
 import re
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
 from hypothesis import given
@@ -58,7 +57,7 @@ def test_a_real_recording_is_read_whole(xml: str) -> None:
     assert first["pcie"] == {"gen": 5, "gen_max": 5, "width": 16, "width_max": 16, "replays": 0}
     domain = {"cluster": "00000000-0000-0000-0000-000000000000", "clique": "0"}
     assert first["fabric"] == {"state": "Completed", "status": "Success", "health": None, "bandwidth": None, "faults": [], **domain}
-    assert gpu.nvlink_domain(seen) == "", "an NVSwitch inside the node is no domain beyond it"
+    assert nvidia.nvlink_domain(seen) == "", "an NVSwitch inside the node is no domain beyond it"
     assert first["temperature_c"] == 33 and first["mig"] == "Disabled" and first["lost"] is None
     assert all(not nvidia.health(g) for g in seen["gpus"])
 

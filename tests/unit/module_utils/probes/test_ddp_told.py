@@ -142,10 +142,10 @@ def test_gloo_need_not_have_everything() -> None:
     found = trained.told(lacking, {"backend": "gloo"}).of("collectives")
     assert found[0] == "" and found[2]["context"]["not_of_the_backend"] == ["all_reduce bfloat16"]
     rank = object.__new__(workload.Rank)
-    rank.order = {"backend": "nccl"}
+    rank.order = {"backend": "nccl", "lacks": ()}
     broken = RuntimeError("CUDA error: operation not supported")
     assert not rank._lacks("all_reduce", "bfloat16", broken)
-    rank.order = {"backend": "gloo"}
+    rank.order = {"backend": "gloo", "lacks": workload.GLOO_LACKS}
     assert rank._lacks("reduce_scatter", "int32", RuntimeError("ProcessGroupGloo does not support reduce_scatter"))
     assert not rank._lacks("all_reduce", "int32", broken)
 

@@ -17,13 +17,17 @@ from rigs.simulated import nodes
 CHECKS = [{"check": "bf16", "variant": f"mode={mode} shape=8192x8192x8192"} for mode in ("alone", "together")]
 
 
+def node(folder: pathlib.Path) -> Node:
+    return Node(60, root=str(folder), tools={"nvidia_smi": str(folder / "bin/nvidia-smi")})
+
+
 def ask(folder: pathlib.Path, faults: str = "", timeout: float = 30.0, python: str = "") -> list[dict[str, t.Any]]:
     nodes.planted(folder, 1, faults=faults)
     params = {
-        "checks": CHECKS, "nvidia_smi": str(folder / "bin/nvidia-smi"), "python": python or str(folder / "bin/python3"), "env": {},
+        "checks": CHECKS, "python": python or str(folder / "bin/python3"), "env": {},
         "gpu_count": 8, "mig": "refused", "seconds": 2.0, "warmup_seconds": 1.0, "test_timeout": timeout,
     }  # fmt: skip
-    return list(gemm.probe(params, Node(60, root=str(folder))))
+    return list(gemm.probe(params, node(folder)))
 
 
 @pytest.mark.parametrize(
@@ -77,12 +81,12 @@ def test_the_check_that_did_not_end_has_the_rest_of_the_time(tmp_path: pathlib.P
 def test_the_gpus_beside_one_with_mig_are_measured(tmp_path: pathlib.Path) -> None:
     nodes.planted(tmp_path, 1, faults="mig")
     params = {
-        "checks": CHECKS, "nvidia_smi": str(tmp_path / "bin/nvidia-smi"), "python": str(tmp_path / "bin/python3"), "env": {},
+        "checks": CHECKS, "python": str(tmp_path / "bin/python3"), "env": {},
         "gpu_count": 8, "mig": "allowed", "seconds": 2.0, "warmup_seconds": 1.0, "test_timeout": 30.0,
     }  # fmt: skip
-    found = list(gemm.probe(params, Node(60, root=str(tmp_path))))
+    found = list(gemm.probe(params, node(tmp_path)))
     assert {one["outcome"] for one in found} == {"measured"} and len(found) == 2 * (1 + 7), [one["reason"] for one in found]
     assert found[0]["context"]["gpus"] == 7 and len(found[0]["context"]["set_aside"]) == 1 and len(found[0]["members"]) == 7
     (aside,) = found[0]["context"]["set_aside"]
     assert all(aside not in one["part"] for one in found)
-    assert {one["reason_code"] for one in gemm.probe({**params, "mig": "refused"}, Node(60, root=str(tmp_path)))} == {"mig_enabled"}
+    assert {one["reason_code"] for one in gemm.probe({**params, "mig": "refused"}, node(tmp_path))} == {"mig_enabled"}

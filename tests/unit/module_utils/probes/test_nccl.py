@@ -20,12 +20,12 @@ TOOLS = pathlib.Path(__file__).resolve().parents[3] / "rigs" / "simulated" / "to
 
 
 def observed(op: str, **more: t.Any) -> dict[str, t.Any]:
-    given = {"binary_dir": str(TOOLS), "nvidia_smi": str(TOOLS / "nvidia-smi"), "ops": [op], "sizes": "8M:32M", **more}
+    given = {"binary_dir": str(TOOLS), "ops": [op], "sizes": "8M:32M", **more}
     validated = ArgumentSpecValidator(OPTIONS).validate(given)
     assert not validated.error_messages
     params = validated.validated_parameters
     params["checks"] = nccl.default_checks(params)
-    (found,) = nccl.probe(params, Node(60))
+    (found,) = nccl.probe(params, Node(60, tools={"nvidia_smi": str(TOOLS / "nvidia-smi")}))
     return found
 
 

@@ -30,7 +30,6 @@ def smi(tmp_path: pathlib.Path, fixtures: pathlib.Path) -> FakeSmi:
 def ask(smi: FakeSmi, check: str, **params: t.Any) -> list[dict[str, t.Any]]:
     params = {
         "checks": [{"check": check, "variant": ""}],
-        "nvidia_smi": smi.path,
         "python": sys.executable,
         "packages": ["python"],
         "environment": [],
@@ -39,7 +38,7 @@ def ask(smi: FakeSmi, check: str, **params: t.Any) -> list[dict[str, t.Any]]:
         "gpu_count": None,
         **params,
     }
-    return list(stack.probe(params, Node(60, root=str(smi.folder))))
+    return list(stack.probe(params, Node(60, root=str(smi.folder), tools={"nvidia_smi": params.pop("nvidia_smi", smi.path)})))
 
 
 def python_saying(smi: FakeSmi, *said: dict[str, t.Any], then: str = "exit 0") -> str:

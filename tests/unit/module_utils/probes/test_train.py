@@ -22,11 +22,11 @@ Observation = t.Dict[str, t.Any]
 def ask(folder: pathlib.Path, faults: str = "", gpus: int = 8, **options: t.Any) -> list[Observation]:
     nodes.planted(folder, 1, faults=faults, gpus=gpus)
     given = {
-        "nvidia_smi": str(folder / "bin/nvidia-smi"), "python": str(folder / "bin/python3"), "gpu_count": gpus, "minutes": 10.0, **options,
+        "python": str(folder / "bin/python3"), "gpu_count": gpus, "minutes": 10.0, **options,
     }  # fmt: skip
     params = ArgumentSpecValidator(OPTIONS).validate(given).validated_parameters
     params["checks"] = train.default_checks(params)
-    return list(train.probe(params, Node(60, root=str(folder))))
+    return list(train.probe(params, Node(60, root=str(folder), tools={"nvidia_smi": str(folder / "bin/nvidia-smi")})))
 
 
 def of(found: list[Observation], check: str, gpu: int | None = None) -> list[Observation]:
@@ -66,10 +66,9 @@ def test_a_gpu_that_is_wrong_is_named_and_no_other(tmp_path: pathlib.Path, fault
 
 def test_npus_train_by_torch_npu_each_process_seeing_one(tmp_path: pathlib.Path) -> None:
     nodes.planted(tmp_path, 1, model="Ascend 910B3", gpus=2)
-    params = ArgumentSpecValidator(OPTIONS).validate({"python": str(tmp_path / "bin/python3"), "nvidia_smi": ""}).validated_parameters
+    params = ArgumentSpecValidator(OPTIONS).validate({"python": str(tmp_path / "bin/python3")}).validated_parameters
     params["checks"] = train.default_checks(params)
-    node = Node(60, root=str(tmp_path))
-    node.npu_smi = str(tmp_path / "bin/npu-smi")
+    node = Node(60, root=str(tmp_path), tools={"nvidia_smi": "", "npu_smi": str(tmp_path / "bin/npu-smi")})
     found = list(train.probe(params, node))
     assert len(found) == 4 * 3 and {o["outcome"] for o in found} == {"measured"} and found[0]["context"]["gpu"] == "Ascend 910B3"
     order = json.loads(found[0]["command"][-1])
@@ -121,10 +120,10 @@ def test_a_loss_that_does_not_fall_is_no_training(tmp_path: pathlib.Path) -> Non
 def test_some_of_the_gpus_or_more_than_there_are(tmp_path: pathlib.Path) -> None:
     nodes.planted(tmp_path, 1, gpus=2)
     for count, said in ((1, {None}), (3, {"gpu_count"})):
-        given = {"nvidia_smi": str(tmp_path / "bin/nvidia-smi"), "python": str(tmp_path / "bin/python3"), "gpus": count}
+        given = {"python": str(tmp_path / "bin/python3"), "gpus": count}
         params = ArgumentSpecValidator(OPTIONS).validate(given).validated_parameters
         params["checks"] = train.default_checks(params)
-        found = list(train.probe(params, Node(60, root=str(tmp_path))))
+        found = list(train.probe(params, Node(60, root=str(tmp_path), tools={"nvidia_smi": str(tmp_path / "bin/nvidia-smi")})))
         assert {o["reason_code"] for o in found} == said and len([o for o in found if o["part"]]) == (4 if count == 1 else 0)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import identity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import preflight
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
@@ -18,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
-SELECTOR = "nvidia.com/gpu.present=true"
+SELECTOR = accelerators.DEFAULT.selector
 _KEYS = {"selector", "names", "expected"}
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 # Taints that the cluster sets on a node that is not ready say nothing that its condition does not.

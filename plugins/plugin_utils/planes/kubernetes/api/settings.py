@@ -16,6 +16,7 @@ import urllib.parse
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import telemetry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
@@ -65,7 +66,7 @@ class PodSettings:
     inject: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     launcher: str = "pods"
     runtime_class: str = ""
-    resource: str = "nvidia.com/gpu"
+    resource: str = accelerators.DEFAULT.resource
     resources: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     tolerations: t.Sequence[Object] = ()
     host_root: bool = True

@@ -23,6 +23,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import (
@@ -189,7 +190,8 @@ def head_template(shape: Shape, launch: objects.Launch, settings: PodSettings) -
     template = _template(HEAD, shape, launch, settings, 0)
     container = template["spec"]["containers"][0]
     container["command"][-1] = f"{GROUP}/request.json"
-    container["env"] = [{**one, "value": "void"} if one["name"] == "NVIDIA_VISIBLE_DEVICES" else one for one in container["env"]]
+    hidden = accelerators.hidden()
+    container["env"] = [{**one, "value": hidden[one["name"]]} if one["name"] in hidden else one for one in container["env"]]
     container["volumeMounts"].append({"name": "group", "mountPath": GROUP, "readOnly": True})
     template["spec"]["volumes"].append({"name": "group", "configMap": {"name": f"{launch.name}-{HEAD}"}})
     return template

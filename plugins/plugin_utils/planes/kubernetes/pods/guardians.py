@@ -18,6 +18,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, guardian_pod
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.governor import CPUS
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import DEFAULT_STATE_DIR
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, states
@@ -51,7 +52,7 @@ def pods_of(pods: PodSettings) -> PodSettings:
     """What the pods of a cluster become for guardians: nothing of what a test needs."""
     return dataclasses.replace(
         pods, privileged=True, host_root=False, host_network=False, host_ipc=False, shm_size="", capabilities=(), resources=RESOURCES,
-        runtime_class="", results={}, env={**pods.env, "NVIDIA_VISIBLE_DEVICES": "void"},
+        runtime_class="", results={}, env={**pods.env, **accelerators.hidden()},
     )  # fmt: skip
 
 

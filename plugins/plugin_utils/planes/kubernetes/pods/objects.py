@@ -20,6 +20,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import telemetry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, marks, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import (
@@ -135,7 +136,7 @@ class Launch:
             # A device is requested by its limit.
             resources["limits"][settings.resource] = str(devices)
             resources["requests"].pop(settings.resource, None)
-        visible = {} if devices else {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
+        visible = {} if devices else accelerators.shown()
         environment = {**visible, "TMPDIR": WORK, **settings.env}
         container: Object = {
             "name": marks.CONTAINER,
@@ -259,12 +260,13 @@ def going_before(pod: Object, settings: PodSettings) -> Object:
     spec = pod["spec"]
     probe = spec["containers"][0]
     given = {kind: {k: v for k, v in values.items() if "/" not in k} for kind, values in probe["resources"].items()}
-    environment = [one for one in probe["env"] if not one["name"].startswith(("GPUFLEET_", "NVIDIA_VISIBLE"))]
+    hidden = accelerators.hidden()
+    environment = [one for one in probe["env"] if not one["name"].startswith("GPUFLEET_") and one["name"] not in hidden]
     allowed = {k: v for k, v in probe["securityContext"].items() if k != "privileged"}
     stays = {
         "name": STAYS,
         "command": [settings.python, "-c", _STAY],
-        "env": [*environment, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+        "env": [*environment, *({"name": name, "value": value} for name, value in hidden.items())],
         "resources": {kind: values for kind, values in given.items() if values},
         "securityContext": {**allowed, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         **{key: probe[key] for key in ("image", "imagePullPolicy", "volumeMounts") if key in probe},

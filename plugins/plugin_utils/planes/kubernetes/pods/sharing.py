@@ -17,6 +17,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import cordon_guardian
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.sharing import texts
@@ -353,7 +354,7 @@ class SharingCluster:
         """A pod that gives the cordon of a node back at the deadline, whatever becomes of us."""
         name = f"{self.launch.name}-guardian-{node}"[:253]
         told = {**leases.guarded(node, self.launch.run_id), "deadline_s": deadline_s, "every_s": GUARD_EVERY_S, "began": f"{WORK}/began"}
-        environment = {"GPUFLEET_GUARDED": json.dumps(told), "NVIDIA_VISIBLE_DEVICES": "void"}
+        environment = {"GPUFLEET_GUARDED": json.dumps(told), **accelerators.hidden()}
         spec = self._running(GUARDIAN, environment, guardians.RESOURCES, deadline_s + marks.GRACE_S)
         spec.pop("runtimeClassName", None)  # a node without GPUs need not have it
         needed: Object = {REQUIRED: {"nodeSelectorTerms": [_named("NotIn", node)]}}
