@@ -219,10 +219,21 @@ class Window:
                     self.unreadable.add(code)
                 elif is_now > was:
                     self._change(code, g, f"{gpu.word(g)} {g['index']}: {code} rose from {was} to {is_now}", was, is_now)
+            self._compare_lifetime(g, now[g["uuid"]])
             for name, counter in self.accelerator.bad_throttle.items():
                 was, is_now = (of["throttle_us"].get(counter) or 0 for of in (g, now[g["uuid"]]))
                 if is_now - was > THROTTLE_US:
                     self._throttled(g, name, f"for {(is_now - was) / 1e6:.3f} s", was, is_now)
+
+    def _compare_lifetime(self, g: dict[str, t.Any], now: dict[str, t.Any]) -> None:
+        """Record uncorrectable memory errors that only the counter of the device's life shows.
+
+        Without persistence mode the driver is unloaded when a test ends, and its own counters begin anew.
+        """
+        was, is_now = g["ecc"]["aggregate_uncorrected"], now["ecc"]["aggregate_uncorrected"]
+        if was is not None and is_now is not None and is_now > was and not self._has("ecc", g):
+            words = f"the uncorrectable memory errors of its life rose from {was} to {is_now}"
+            self._change("ecc", g, f"{gpu.word(g)} {g['index']}: {words}", was, is_now)
 
     def _compare_links(self, now: dict[str, dict[str, int]] | None) -> None:
         code, link = self.accelerator.link_code, self.accelerator.link

@@ -71,7 +71,6 @@ HEALTHY = [
 WORTH_A_LOOK = [
     Plant("one repaired memory error in the GPU's life", "ecc_life", WARN),
     Plant("ten remapped rows", "rows=10", WARN),
-    Plant("an error of the past that is counted only after a test", "after:ecc_life", WARN),
     Plant("ECC is off", "ecc_off", WARN),
     Plant("ECC is switched off while a test runs", "after:ecc_off", WARN),
     Plant("ECC is switched off between health check and test", "between:ecc_off", WARN),
@@ -114,6 +113,7 @@ FAULTS = [
             ("rows=1", "a row is remapped for an uncorrectable error"),
             ("rows=11", "eleven rows are remapped"),
             ("ecc", "memory errors"),
+            ("ecc_life", "a memory error that only the counter of the GPU's life shows"),
             ("recovery=Reset", "the driver asks for a reset"),
             ("recovery=Drain_P2P", "the driver asks for a drain"),
             ("pcie_width", "a PCIe link becomes narrower"),

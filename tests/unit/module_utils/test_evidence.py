@@ -233,6 +233,15 @@ def test_a_gpu_that_has_less_than_its_siblings_after_the_test(smi: FakeSmi, tag:
     assert again["changes"] == [] and [(one["code"], one["part"]) for one in again["health"]] == [(code, FIRST)]
 
 
+def test_a_memory_error_that_only_the_counter_of_a_life_shows(smi: FakeSmi) -> None:
+    """As without persistence mode: the driver is unloaded after the test, and its own counter begins at 0 again."""
+    head, tail = smi.read("q.xml").split("<aggregate>", 1)
+    smi.write("next.xml", f"{head}<aggregate>{tail.replace('<dram_uncorrectable>0<', '<dram_uncorrectable>2<', 1)}")
+    evidence = watch(smi)
+    assert codes(evidence) == [("ecc", FIRST)] and "rose from 0 to 2" in evidence["changes"][0]["text"]
+    assert watch(smi)["changes"] == [], "it was there before"
+
+
 def test_more_rows_than_before_are_a_change_beside_a_counter_that_is_less_grave(smi: FakeSmi) -> None:
     text = smi.read("q.xml").replace("<dram_correctable>0<", "<dram_correctable>9<", 1)
     smi.write("next.xml", text.replace("<remapped_row_corr>0<", "<remapped_row_corr>11<", 1))
