@@ -152,6 +152,7 @@ FAULTS = [
     Plant("Xid 119 since boot, and no health check in the run", "", FAIL, line("119, pid=7, name=x, y"), health=False),
     Plant("an NVSwitch failed since boot", "", FAIL, f"4,7,9,-;nvidia-nvswitch0: SXid ({NOBODY}): 24007, Fatal, Link 44\n"),
     Plant("a GPU that is gone had fallen off the bus", "", FAIL, line("79, pid=1, GPU has fallen off the bus.", NOBODY)),
+    Plant("a GPU was gone when the driver started", "", FAIL, f"4,7,9,-;NVRM: GPU {NOBODY}.0: GPU has fallen off the bus.\n"),
     Plant("the test's own process ended with Xid 31", "xid_own=31_y", UNKNOWN),
     Plant("the test's own process ended with Xid 13", "xid_own=13_y", UNKNOWN),
     Plant("an Xid that no table has", "xid=999_y", UNKNOWN),

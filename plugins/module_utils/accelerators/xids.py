@@ -131,6 +131,9 @@ _PLACE = r"\((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7]
 _XID = re.compile(rf"NVRM: Xid {_PLACE}: (\d{{1,3}}),([^\n]{{0,400}})")
 _SXID = re.compile(rf"nvidia-nvswitch\d{{1,3}}: SXid {_PLACE}: (\d{{5}})(?:,([^\n]{{0,400}})|$)")
 _BEGINS = re.compile(rf"(?:NVRM: Xid|nvidia-nvswitch\d{{1,3}}: SXid)\b(?: {_PLACE})?")
+# A GPU that is gone when the driver starts has no Xid.
+_BUS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
+_FALLEN = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({_BUS})\b[^\n]{{0,300}}?\bfallen off the bus")
 # Lines that only tell more of an SXid that was told before.
 _DETAIL = re.compile(r"\s*(?:Severity \d|Data \{)")
 _PID = re.compile(r"\bpid='?(\d{1,10})\b")
@@ -173,6 +176,9 @@ def read(text: str) -> Event | None:
             return None
         of, meaning = _switch(int(found.group(2)), said)
         return Event(found.group(1), f"SXid {found.group(2)}", of, meaning, None, line)
+    found = _FALLEN.match(text)
+    if found:
+        return Event(found.group(1), "Xid 79", *TABLE[79], None, line)
     found = _BEGINS.match(text)
     return Event(found.group(1), "Xid", UNLISTED, "the line in the kernel's log is cut", None, line) if found else None
 

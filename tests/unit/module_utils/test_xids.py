@@ -58,6 +58,9 @@ def test_every_row_has_a_code_that_a_verdict_knows() -> None:
         ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error", "nvlink"),
         ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 19084, Non-fatal, Link 44", "nvlink"),
         ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007", "nvlink"),
+        ("NVRM: GPU 0000:1a:00.0: GPU has fallen off the bus.", "gpu_lost"),
+        ("NVRM: GPU at PCI:0000:1a:00 has fallen off the bus.", "gpu_lost"),
+        (r"NVRM: The NVIDIA GPU 0000:1a:00.0\x0aNVRM: (PCI ID: 10de:2335) installed has\x0aNVRM: fallen off the bus and is", "gpu_lost"),
         # Cut lines are errors that nobody knows.
         (f"{PLACE}7", "xid_unknown"),
         (PLACE, "xid_unknown"),
@@ -77,6 +80,8 @@ def test_lines(line: str, code: str) -> None:
         "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Severity 1 Engine instance 44 Sub-engine instance 00",
         "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Data {0x00000004, 0x00000004}",
         f"oom-kill: task=python, said {PLACE}79, GPU has fallen off the bus",
+        "NVRM: GPU 0000:1a:00.0: RmInitAdapter succeeded",
+        "audit: NVRM: GPU 0000:1a:00.0: GPU has fallen off the bus.",
         f"python3[12]: {PLACE}79, GPU has fallen off the bus",
     ],
 )
