@@ -122,6 +122,8 @@ NPU_FAULTS: list[tuple[str, str]] = [
     ("npu_silent", "one of those that answer is not asked for"),
     ("npu_alarm", "an alarm that only the driver tells"),
     ("ecc", "uncorrectable memory errors"),
+    ("npu_isolated=3 warn", "memory pages that were isolated"),
+    ("less_memory=61440", "an NPU with less memory than the others"),
     ("npu_no_ecc", "memory errors that nobody can read counted as none"),
     ("port_down", "the network port of one NPU is down"),
     ("port_slow", "the network port of one NPU is slower than the others"),
@@ -185,8 +187,9 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
             made.update(nccl_node_timeout=15, gemm_timeout=15, train_timeout=16)
     for number in range(3):
         npu(f"healthy-npu-{number + 1:02d}")
-    for fault, what in NPU_FAULTS:
-        npu(f"bad-npu-{fault.split('=')[0].replace('_', '-')}", what, faults=fault)
+    for words, what in NPU_FAULTS:
+        fault, _blank, grade = words.partition(" ")
+        npu(f"bad-npu-{fault.split('=')[0].replace('_', '-')}", what, faults=fault, warn=grade == "warn")
     node("bad-driver", "another driver version", driver="570.172.08")
     node("bad-model", "missing threshold taken as 0: no expectation for this GPU", model="NVIDIA A1 Imaginary")
     node("bad-threshold", "thresholds read from a file but never applied")["acceptance_expectations"] = {

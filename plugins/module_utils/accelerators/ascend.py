@@ -159,11 +159,22 @@ class Ascend(base.Accelerator):
         if device["lost"]:
             found.append(("gpu_lost", device["lost"]))
         found += base.lifetime(device)
+        pages = (device["retired_pages"]["single_bit"] or 0) + (device["retired_pages"]["double_bit"] or 0)
+        if pages:
+            found.append(("ecc_past", f"{pages} memory pages are isolated"))
         if device["ecc"]["volatile_uncorrected"] is None:
             found.append(("unsupported", "npu-smi does not tell its memory errors (info -t ecc)"))
         if not device["lost"] and device["health"].upper() != "OK":
             found.append(("npu_alarm", f"the driver says {device['health']}: {device['alarms'] or 'see npu-smi info -t health'}"))
         return sorted(found, key=lambda problem: problem[0] in reasons.MILD)
+
+    def siblings(self, seen: base.Snapshot) -> dict[str, list[base.Problem]]:
+        most = max((g["memory_total_mib"] or 0 for g in seen["gpus"]), default=0)
+        return {
+            g["uuid"]: [("gpu_state", f"it has {g['memory_total_mib']} MiB of memory, and another NPU of the node {most} MiB")]
+            for g in seen["gpus"]
+            if g["uuid"] and g["memory_total_mib"] is not None and g["memory_total_mib"] < base.MEMORY_SHARE * most
+        }
 
     def unseen(self, seen: base.Snapshot) -> list[str]:
         """Device files beyond those that npu-smi shows; a container has those only that were given to it."""

@@ -30,6 +30,8 @@ Problem = t.Tuple[str, str]
 # More remapped rows than this are a defect by themselves: of nodes with 1 to 10 remapped rows 5.6 % had become slower, of those with
 # more 83.3 % (SuperBench, USENIX ATC 2024).
 ROWS_REPAIRED = 10
+# A device with less than this share of the memory of its siblings has lost a part of it.
+MEMORY_SHARE = 0.99
 
 
 class Sample(t.NamedTuple):

@@ -63,8 +63,6 @@ HOSTS_PCIE = 5
 POWER_SLACK_W = 1.0
 # A link below this share of its model's rate was trained to a lower one; what drivers print of whole links differs by 6 %.
 LINK_SHARE = 0.9
-# A GPU with less than this share of the memory of its siblings has lost a part of it.
-MEMORY_SHARE = 0.99
 # How many pages of V100 and older may be retired before NVIDIA replaces the GPU (Dynamic Page Retirement, RMA policy).
 PAGES_RETIRED = 60
 
@@ -369,7 +367,7 @@ def _beside(g: dict[str, t.Any], alike: t.Sequence[dict[str, t.Any]]) -> list[ba
     if "completed" in states and own in ("", "not started", "not supported"):
         found.append(("fabric", f"the NVLink fabric is {g['fabric']['state'] or 'not told'}, and Completed for another GPU of its model"))
     memory = max((one["memory_total_mib"] or 0 for one in alike if one["ecc_mode"] == g["ecc_mode"]), default=0)
-    if g["memory_total_mib"] is not None and g["memory_total_mib"] < MEMORY_SHARE * memory:
+    if g["memory_total_mib"] is not None and g["memory_total_mib"] < base.MEMORY_SHARE * memory:
         found.append(("gpu_state", f"it has {g['memory_total_mib']} MiB of memory, and another GPU of its model {memory} MiB"))
     if g["ecc"]["volatile_uncorrected"] is None and any(one["ecc"]["volatile_uncorrected"] is not None for one in alike):
         found.append(("gpu_state", "it does not tell its memory errors, and other GPUs of its model do"))

@@ -39,6 +39,7 @@ FAILURES = (
     ("is lost. Reboot", "gpu_lost", "a GPU has fallen off the bus: reboot, then check its seating and power"),
     ("fallen off the bus", "gpu_lost", "a GPU has fallen off the bus: reboot, then check its seating and power"),
     ("Unable to determine the device handle", "gpu_lost", "the driver cannot reach a GPU: see dmesg for Xid, reboot"),
+    ("infoROM is corrupted", "gpu_fault", "the permanent settings (infoROM) of a GPU are corrupted: see Xid 93 and ask the vendor"),
     ("Driver/library version mismatch", "cuda_failed", "driver and library differ in version: reboot the node"),
     ("couldn't communicate with the NVIDIA driver", "cuda_failed", "the NVIDIA driver is not loaded"),
     ("Failed to initialize NVML: Insufficient Permissions", "no_permission", "the GPUs may not be opened"),

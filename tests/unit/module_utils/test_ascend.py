@@ -69,6 +69,7 @@ def test_the_stage_stack_on_a_healthy_node(tmp_path: pathlib.Path) -> None:
         ("ecc", "ecc", "2 uncorrectable memory errors since"),
         ("npu_alarm", "npu_alarm", "80E18005 HBM multi bit error"),
         ("npu_lost", "gpu_lost", "NPU 7"),
+        ("less_memory=61440", "gpu_state", "it has 61440 MiB of memory, and another NPU of the node 65536"),
         ("npu_silent", "gpu_lost", "lists 9 NPUs and 8 answer"),
         ("npu_no_ecc", "unsupported", "does not tell its memory errors"),
         ("port_down", "port_down", "its network port is DOWN"),
@@ -82,6 +83,12 @@ def test_the_stage_stack_on_a_healthy_node(tmp_path: pathlib.Path) -> None:
 def test_what_is_wrong_is_named(tmp_path: pathlib.Path, fault: str, code: str, words: str) -> None:
     health = ask(machine(tmp_path, fault), "gpu_health")
     assert (health[0]["outcome"], health[0]["reason_code"]) == ("error", code) and words in health[0]["reason"], health[0]
+
+
+def test_isolated_pages_are_worth_a_look(tmp_path: pathlib.Path) -> None:
+    node, *parts = ask(machine(tmp_path, "npu_isolated=3"), "gpu_health")
+    assert node["outcome"] == "measured" and [one["code"] for one in node["context"]["findings"]] == ["ecc_past"]
+    assert [len(part["context"].get("findings", [])) for part in parts] == [0] * 7 + [1]
 
 
 @pytest.mark.parametrize(("fault", "words"), [("cuda_init", "aclInit failed: error 507899"), ("cuda_no_library", "libascendcl.so")])

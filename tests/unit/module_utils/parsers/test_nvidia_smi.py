@@ -253,6 +253,12 @@ def test_no_text_raises(text: str) -> None:
     nvidia_smi.parse_nvlink_errors(text)
 
 
+def test_a_warning_behind_the_xml(recorded: pathlib.Path) -> None:
+    text = (recorded / "nvidia-smi-q.xml").read_text()
+    seen = nvidia_smi.parse_xml(f"{text}\nWARNING: infoROM is corrupted at gpu 0000:4B:00.0\n")
+    assert (seen["outcome"], seen["reason_code"]) == ("error", "gpu_fault") and "0000:4B:00.0" in seen["reason"]
+
+
 @pytest.mark.parametrize("nothing", [None, 3, b"bytes", ["list"]])
 def test_what_is_no_text_is_an_error(nothing: object) -> None:
     assert nvidia_smi.parse_xml(nothing)["reason_code"] == "bad_output"
