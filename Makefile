@@ -39,12 +39,12 @@ unit: setup ## Unit tests
 integration: setup ## Tests over real sshd hosts, soft-RoCE guests, Kubernetes and a browser
 	@$(PYTHON) tests/rigs/packages.py
 	@$(PYTHON) tests/rigs/programs.py
-	@$(PYTHON) -m pytest -n 2 --dist loadscope --timeout 900 --durations 10 -m "not long" tests/integration
+	@$(PYTHON) -m pytest -n 2 --dist loadscope --timeout 900 --durations 25 -m "not long" tests/integration
 
 integration-all: setup ## The same, and those that wait for deadlines: most of an hour
 	@$(PYTHON) tests/rigs/packages.py
 	@$(PYTHON) tests/rigs/programs.py
-	@$(PYTHON) -m pytest -n 2 --dist loadscope --timeout 900 --durations 10 tests/integration
+	@$(PYTHON) -m pytest -n 2 --dist loadscope --timeout 900 --durations 25 tests/integration
 
 lint: setup ## Linters
 	@tests/tools/lint.sh

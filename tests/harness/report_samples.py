@@ -77,7 +77,9 @@ def judgement(verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[st
     simulated = any(of["simulated"] for of in (*verdicts, *deciding.values()))
     counts = {word: sum(v["verdict"] == word for v in verdicts) for word in PARTS}
     accepted = bool(verdicts) and not counts["FAIL"] and not counts["UNKNOWN"]
-    coverage = {"planned": len(verdicts), "measured": len(verdicts) - counts["UNKNOWN"], "skipped": 0, "ratio": 1.0, "unknown": []}
+    words = {word: count for word, count in counts.items() if count}
+    measured = len(verdicts) - counts["UNKNOWN"]
+    coverage = {"planned": len(verdicts), "measured": measured, "skipped": 0, "verdicts": words, "ratio": 1.0, "unknown": []}
     given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
     given["passed"] = fields.get("accepted", accepted)
     of = {"nodes": nodes.judged(verdicts), "deciding": deciding, "simulated": simulated, "drift": {}, "warnings": [], "tables": {}}

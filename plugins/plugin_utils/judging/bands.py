@@ -187,7 +187,7 @@ def compare(found: Reading, expected: Expectation) -> Opinion:
     share = f"{value / expected.value:.3f} of the expected {expected.value:g} ({expected.layer}, {expected.id})"
     if value <= floor if lower else value >= floor:
         return Opinion("PASS", f"{said} is {share}", None, **numbers)
-    limit = f"the {'most' if lower else 'least'} that passes is {floor:g}"
+    limit = f"{'limit' if lower else 'floor'} {floor:g} {expected.unit}"
     if value <= least if lower else value >= least:
         return Opinion("WARN", f"{said} is {share}; {limit}", "below_warn", **numbers)
     return Opinion("FAIL", f"{said} is only {share}; {limit}" if not lower else f"{said} is {share}; {limit}",

@@ -26,8 +26,9 @@ class Judgement:
 
     `verdicts` are verdict/v1 of everything, the worst first; `planned` those of the plan's items in its order;
     `extras` those of what was measured and not planned. `nodes` are the verdicts of whole nodes, pairs and groups, the worst first.
-    `deciding` is of each key the measurement that was judged. `counts` counts all verdicts. `coverage` is {"planned", "measured" (or
-    not applicable), "skipped", "ratio", "unknown": [text]}. `drift` is {node: deviating facts with their severity}. `causes` are
+    `deciding` is of each key the measurement that was judged. `counts` counts all verdicts, those of parts and of checks that were
+    not planned included. `coverage` is about planned checks: {"planned", "measured" (or not applicable), "skipped", "verdicts": {verdict:
+    number}, "ratio", "unknown": [text]}. `drift` is {node: deviating facts with their severity}. `causes` are
     what lies behind the verdicts that are no PASS, what was convicted first. `warnings` are of the run as a whole, and count as WARN.
     `passed`: nothing speaks against it; a quick test that passed is `accepted` all the same not. `simulated`: whether any number came from
     a simulated tool. `tables` are by stage those of its pairs. `past` is what became of its numbers since earlier runs, None where nobody

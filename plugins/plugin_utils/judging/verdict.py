@@ -448,6 +448,7 @@ class _Court:
                 "planned": len(planned),
                 "measured": done,
                 "skipped": mine["SKIPPED"],
+                "verdicts": {word: mine[word] for word in bands.SEVERITY if mine[word]},
                 "ratio": done / len(planned) if planned else 0.0,
                 "unknown": [
                     f"{v['subject']['id']} {v['stage']} {v['check']}" for v in everything if v["verdict"] == "UNKNOWN"

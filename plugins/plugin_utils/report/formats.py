@@ -134,6 +134,13 @@ def _table(lines: list[str], head: str, *columns: str) -> None:
     lines += ["", f"## {head}", "", _row(*columns), "|" + "---|" * len(columns)]
 
 
+def coverage(model: Model) -> str:
+    """Return how many planned checks were measured and their verdicts, as `84 planned checks, 81 measured: 78 PASS, 2 UNKNOWN, 4 FAIL`."""
+    of = model["coverage"]
+    verdicts = ", ".join(f"{count} {word}" for word, count in of["verdicts"].items())
+    return f"{of['planned']} planned checks, {of['measured']} measured{f': {verdicts}' if verdicts else ''}"
+
+
 def markdown(model: Model) -> str:
     """The report as one Markdown page: what stands on the HTML page, without pictures and long lists."""
     lines = [
@@ -146,14 +153,9 @@ def markdown(model: Model) -> str:
         lines += ["**SIMULATED: results marked so come from simulated tools, not from hardware.**", ""]
     if model["partial"]:
         lines += [f"**PARTIAL: {cell(left_out(model))}**", ""]
-    coverage = model["coverage"]
-    lines += [
-        f"Coverage: {coverage['measured']} of {coverage['planned']} planned checks measured. "
-        + ", ".join(f"{n} {cell(name)}" for name, n in model["counts"].items())
-        + ".",
-    ]
+    lines += [f"{coverage(model)}."]
     if model["causes"]:
-        lines += ["", "## What is not as it should be", "", cell(f"{model['blamed']} of {model['counted']}"), ""]
+        lines += ["", "## Findings", "", cell(f"{model['blamed']} of {model['counted']}"), ""]
         for cause in model["causes"]:
             lines += [f"- **{cell(cause['verdict'])}** {cell(cause['said'])}{_simulated(cause)}"]
             for f in cause["findings"]:

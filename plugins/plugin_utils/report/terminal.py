@@ -15,7 +15,7 @@ import typing as t
 import unicodedata
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import counted
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, plain
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import coverage, left_out, plain
 
 Model = t.Dict[str, t.Any]
 Line = t.Tuple[str, str | None]
@@ -70,12 +70,7 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
         words = (("verdicts", "verdicts"), ("values", "numbers beyond their scatter"), ("places", "places"), ("facts", "facts"))
         changed = ", ".join(f"{what} {len(since[name])}" for name, what in words if since[name])
         lines += wrapped(f"since the last accepted run, {since['before']}, changed: {changed or 'nothing'}", width, None)
-    counts = ", ".join(f"{n} {name}" for name, n in model["counts"].items() if n)
-    coverage = model["coverage"]
-    lines += [
-        ("", None),
-        (f"{counts or 'no verdict'}; {coverage['measured']} of {coverage['planned']} planned checks measured", None),
-    ]
+    lines += [("", None), (coverage(model), None)]
     return lines + wrapped(_line(model["why"]), width, "green" if model["passed"] else "red")
 
 
