@@ -57,7 +57,7 @@ class Link(base.Stage):
         pair = {{"kind": "pair", "id": pair_of(*names[:2]), "members": []}}
         return [{{"check": "link", "variant": "", "subject": pair, "target": nodes[names[0]]}}], ["one link"]
     def work(self, run, plan, todos):
-        return {{target: {{}} for target in todos}}
+        return {{target: base.StageWork() for target in todos}}
 
 STAGE = Link()
 """

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import sys
@@ -35,7 +36,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
     write_atomically,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, ROUNDS, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, ROUNDS, Stage, StageWork
 
 Record = t.Dict[str, t.Any]
 PROGRESS_S = 10.0
@@ -146,12 +147,13 @@ class StageOnTarget:
         return self.result(measurements)
 
     def args(self) -> dict[str, t.Any]:
-        """The module's arguments: what the task gives; else what a stage between nodes works out; else the variable of the
-        stage (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
-        work = self._work()
+        """Return the module's arguments: what the task gives; else the options of the stage's work; else the variable of the stage
+        (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
+        work = self.work
+        begins = {} if work.starts_in is None else {"begins_in": work.starts_in}
         pairs = dict.fromkeys((check, variant) for check, variant, _subject in self.planned)
         checks = [{"check": check, "variant": variant} for check, variant in pairs]
-        return {**self.settled(self.spec), "checks": checks, **work, **self.given, "run": self.asked()}
+        return {**self.settled(self.spec), "checks": checks, **work.options, **begins, **self.given, "run": self.asked()}
 
     @property
     def given(self) -> dict[str, t.Any]:
@@ -177,19 +179,28 @@ class StageOnTarget:
         """What a node is sent to do the stage's work with these arguments. ValueError names wrong ones."""
         return payload.request(self.action.module, self.spec, args, self.description.probe)
 
-    def _work(self) -> dict[str, t.Any]:
+    @functools.cached_property
+    def work(self) -> StageWork:
+        """The work of this target, which the first worker of the stage computes for all targets. The checks that it keeps leave
+        `planned`; `starts_in` is counted from now."""
         if not self.description.between:
-            return {}
+            return StageWork()
 
-        def make() -> dict[str, dict[str, t.Any]]:
-            return self.description.work(self.acting, self.acting.plan(), self.acting.todos(self.stage))
+        def compute() -> dict[str, Record]:
+            todos = self.acting.todos(self.stage)
+            works = stage_works(self.description, self.description.work(self.acting, self.acting.plan(), todos), todos)
+            now = time.time()
+            return {target: {"computed_at": now, **vars(work)} for target, work in works.items()}
 
-        found = self.acting.share(self.stage, self.host, make)
-        for check in found.pop("kept", ()):
-            self.planned.pop(tuple(check), None)
-        if "begins_at" in found:  # one moment for all targets: told as seconds from now, their clocks need not agree with ours
-            found["begins_in"] = max(0.0, found.pop("begins_at") - time.time())
-        return found
+        record = self.acting.share(self.stage, self.host, compute)
+        computed_at = record.pop("computed_at", 0.0)
+        work = StageWork(**record)
+        for check, variant, subject in work.keep:
+            self.planned.pop((check, variant, subject), None)
+        if work.starts_in is not None and not work.per_node:
+            # All targets begin at one moment. Each gets the seconds that are left, since its clock may differ from ours.
+            work.starts_in = max(0.0, computed_at + work.starts_in - time.time())
+        return work
 
     def keep(self, measurements: list[dict[str, t.Any]]) -> None:
         """Into the journal; RunError where this run belongs to another controller by now."""
@@ -271,6 +282,32 @@ class StageOnTarget:
                 since = now - float(shown.read_text())
                 total = json.loads((folder / "totals").read_text())[self.stage]
                 Display().display(progress_line(self.stage, count.read_bytes(), total, since))
+
+
+def stage_works(stage: Stage, works: t.Mapping[str, StageWork | Record], todos: t.Mapping[str, Record]) -> dict[str, StageWork]:
+    """Return what `Stage.work` returned, with plain dicts {option: value} of a team's older stage as StageWork, and warn about them once.
+
+    Such a dict may have the keys "kept", "begins_at" (a time of this clock), "answer" and, for a cluster, "nodes" besides its options. The
+    next release drops this.
+    """
+    if any(isinstance(work, dict) for work in works.values()):
+        Display().warning(
+            f"stage {stage.name}: its work() returned plain dicts, expected base.StageWork(options=...) for each target; "
+            "the next release does not take them (docs/stages.md)"
+        )
+    return {target: work if isinstance(work, StageWork) else _work_of(work, todos.get(target, {})) for target, work in works.items()}
+
+
+def _work_of(old: Record, todo: Record) -> StageWork:
+    options = dict(old)
+    begins_at = options.pop("begins_at", None)
+    return StageWork(
+        keep=[(check, variant, subject) for check, variant, subject in options.pop("kept", ())],
+        starts_in=None if begins_at is None else max(0.0, begins_at - time.time()),
+        answer=options.pop("answer", None),
+        per_node=options.pop("nodes", {}) if todo.get("settings", {}).get("acceptance_realm") else {},
+        options=options,
+    )
 
 
 def is_counted(stage: Stage, subject: Record, target: str, realm: bool) -> bool:

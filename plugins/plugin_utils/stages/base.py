@@ -11,6 +11,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation
@@ -42,6 +43,25 @@ CLUSTER = "cluster"  # its subject is a whole cluster, which is asked by its API
 MEMBER = member.CHECK
 # The check of a node that walks a timetable: its own, beside those of its pairs.
 TIMETABLE = "timetable"
+
+
+@dataclasses.dataclass
+class StageWork:
+    """The work of one target in a stage, settled once when the stage begins.
+
+    `options`: options of the stage's module, {name: value}.
+    `keep`: planned checks of the target, (check, variant, subject id), that stay as an earlier attempt measured them.
+    `starts_in`: seconds from now after which the targets begin together, by the controller's clock; on a cluster, seconds after its pods
+    have met. The module has it as its option `begins_in`. None: the module needs no common start.
+    `answer`: the result of the module, {"state": "done", "end": "done", "observations": [...]}, if it is known without running it.
+    `per_node`: on a cluster, what each of its nodes has to do, {node's subject id: options}.
+    """
+
+    options: Record = dataclasses.field(default_factory=dict)
+    keep: t.Sequence[tuple[str, str, str]] = ()
+    starts_in: float | None = None
+    answer: Record | None = None
+    per_node: dict[str, Record] = dataclasses.field(default_factory=dict)
 
 
 def nothing_asked() -> Record:
@@ -124,13 +144,15 @@ class Stage:
 
     def again(self, last: t.Mapping[Key, Record], records: t.Sequence[Record]) -> t.AbstractSet[Key]:
         """Which of the planned checks that were measured a resume measures again all the same: `last` are the last measurements of them,
-        `records` all of this stage. What `work` then finds to count after all it names as "kept"."""
+        `records` all of this stage. What `work` then finds to count after all it names in `StageWork.keep`."""
         return frozenset()
 
-    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
-        """{target: {option of the module: value}}, computed once when the stage begins, of todos {target: {"stages", "settings"}}; with
-        "finished", the keys of a target's memos of this stage, where a run is resumed that was in it. "kept", no option, are the checks
-        of a target, each [check, variant, subject id], that stay as they were measured."""
+    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, StageWork]:
+        """Return the work of each target, computed once when a stage between nodes begins.
+
+        `todos` is {target: {"stages": {stage: [item of the plan]}, "settings": {variable: value}}}. If a run is resumed that was in this
+        stage, a todo also has "finished", the keys of the target's memos.
+        """
         return {}
 
     def floors(self, plan: Record, target: str) -> list[Record]:

@@ -141,31 +141,31 @@ class Grouped(base.Stage):
 
     # What each is told -----------------------------------------------------------------------------------------------
 
-    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
-        """The module's arguments for the targets of every group that is left to do."""
+    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
+        """Return the work of the targets of every group that is left to do."""
         settings = {target: todo["settings"] for target, todo in todos.items()}
         mine = [item for item in plan["items"] if item["stage"] == self.name]
         target_of = {i["subject"]["id"]: i["target"] for i in mine if i["check"] == MEMBER}
         seen = addresses(run.journal.read()[0])
-        told: dict[str, Record] = {}
+        work: dict[str, base.StageWork] = {}
         for item in mine:
             head = item["target"]
-            if item["subject"]["kind"] == "group" and head in settings and head not in told and not on_cluster(settings[head]):
+            if item["subject"]["kind"] == "group" and head in settings and head not in work and not on_cluster(settings[head]):
                 members = {node: target_of[node] for node in item["subject"]["members"]}
                 checks = [(one["check"], one["variant"]) for one in mine if one["subject"]["id"] == item["subject"]["id"]]
-                told.update(self._of_group(item["subject"]["id"], head, members, settings, seen, run, checks))
+                work.update(self._of_group(item["subject"]["id"], head, members, settings, seen, run, checks))
                 floors = self.floors(plan, head)
-                told[head].update({"floors": floors} if floors else {})
-        return told
+                work[head].options.update({"floors": floors} if floors else {})
+        return work
 
     def _of_group(
         self, name: str, head: str, target_of: dict[str, str], settings: dict[str, Record], seen: dict[str, list[str]], run: Run,
         checks: list[tuple[str, str]],
-    ) -> dict[str, Record]:  # fmt: skip
-        """Return what head and members of one group are told, {target: options}. `checks` are those that are measured over the group.
+    ) -> dict[str, base.StageWork]:  # fmt: skip
+        """Return the work of head and members of one group, by target. `checks` are those that are measured over the group.
 
-        A node whose address is not known is told its answer and runs no probe. If that leaves fewer than two nodes, or no head, every
-        node is: the members would wait for a head that cannot come.
+        A node whose address is not known has an answer and runs no probe. If that leaves fewer than two nodes, or no head, every node
+        has one: the members would wait for a head that cannot come.
         """
         token = secrets.token_hex(16)
         wanted = settings[head]
@@ -186,11 +186,13 @@ class Grouped(base.Stage):
         source = next(seat["address"] for seat in seats if seat["local"])
         key = {"public": public, "from": [source], "seconds": timeout + 120} if public and source else None
         # A member outlasts its head, however much later that one begins.
-        told: dict[str, Record] = {target: {"token": token, "key": key, "timeout": timeout + joining} for target in target_of.values()}
+        member = {"token": token, "key": key, "timeout": timeout + joining}
+        work = {target: base.StageWork(dict(member)) for target in target_of.values()}
         more = self.for_head(list(target_of), {node: settings.get(target, {}) for node, target in target_of.items()})
-        told[head] = {"group": name, "token": token, "key": {"private": private} if private else None, "members": seats, **more}
-        told.update({target_of[node]: _answered([_member_without_address(node, why)]) for node, why in unknown.items()})
-        return told
+        own_key = {"private": private} if private else None
+        work[head] = base.StageWork({"group": name, "token": token, "key": own_key, "members": seats, **more})
+        work.update({target_of[node]: _answered([_member_without_address(node, why)]) for node, why in unknown.items()})
+        return work
 
     def floors(self, plan: Record, target: str) -> list[Record]:
         """What the head needs to know of expectations: {"match", "value", "rank"} of `floor`."""
@@ -234,8 +236,8 @@ def _need_addresses(members: list[str], nodes: base.Nodes, settings: base.Settin
 
 def _not_begun(
     name: str, head: str, target_of: dict[str, str], unknown: dict[str, str], checks: list[tuple[str, str]]
-) -> dict[str, Record]:
-    """Return what the targets of a group are told that cannot begin, because the addresses of some nodes are `unknown`, {node: why}."""
+) -> dict[str, base.StageWork]:
+    """Return the answers for the targets of a group that cannot begin because the addresses of some nodes are `unknown`, {node: why}."""
     shown = "; ".join(f"{node}: {why}" for node, why in list(unknown.items())[:NAMED])
     more = f"; and {len(unknown) - NAMED} more nodes" if len(unknown) > NAMED else ""
     reason = f"group {name} was not begun: {shown}{more}"
@@ -252,9 +254,9 @@ def _member_without_address(node: str, why: str) -> Record:
     return observation.failed(MEMBER, "no_address", f"{node}: {why}")
 
 
-def _answered(observations: list[Record]) -> Record:
-    """Return the options of a target whose answer is known without asking it."""
-    return {"answer": {"state": "done", "end": "done", "observations": observations}}
+def _answered(observations: list[Record]) -> base.StageWork:
+    """Return the work of a target whose answer is known without running the module."""
+    return base.StageWork(answer={"state": "done", "end": "done", "observations": observations})
 
 
 def address(settings: Record, seen: list[str]) -> tuple[str, str | None]:

@@ -13,10 +13,10 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import re
 import secrets
-import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
@@ -249,8 +249,8 @@ def pairs_left(left: t.AbstractSet[Key]) -> list[Key]:
 # The timetable -------------------------------------------------------------------------------------------------------
 
 
-def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
-    """The arguments of each target for what is left of the plan."""
+def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
+    """Return the timetable of each target for what is left of the plan."""
     settings = {target: todo["settings"] for target, todo in todos.items()}
     left = {
         (item["check"], item["variant"], item["subject"]["id"])
@@ -264,7 +264,7 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
     asker = {(i["check"], i["variant"], i["subject"]["id"]): i["target"] for i in pairs}
     records = run.journal.read()[0]
     ports = ports_of(records)
-    told: dict[str, Record] = {}
+    timetables: dict[str, base.StageWork] = {}
     finished = Finished(todos)
     mine = [m for m in records if m["stage"] == "rdma" and m["outcome"] == "measured"]
     kept = _kept(mine, left, nodes, finished)
@@ -276,9 +276,12 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
             for number, kind in enumerate(tests):
                 asked = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
                 book.add([(number, *_as_planned(kind, a, b, book.nodes, asker[key]), key[2]) for a, b, key in asked if key in left])
-        told.update(book.write())
+        timetables.update(book.write())
     walked = {m["subject"]["id"] for m in mine if m["check"] == TIMETABLE}
-    return {target: _without(args, target, sorted(key for key in kept if asker[key] == target), walked) for target, args in told.items()}
+    return {
+        target: _without(timetable, target, sorted(key for key in kept if asker[key] == target), walked)
+        for target, timetable in timetables.items()
+    }
 
 
 def _kept(
@@ -297,12 +300,12 @@ def _kept(
     }
 
 
-def _without(args: Record, target: str, kept: list[tuple[str, str, str]], walked: t.Collection[str]) -> Record:
-    """The arguments of a target without the pairs that are kept; a machine that has nothing else to do keeps its timetable as well."""
-    if target in walked and not any(args.get(name, True) for name in ("rounds", "absent", "finished")):
-        nothing = {"state": "done", "end": "done", "observations": []}
-        return {"answer": nothing, "kept": [*kept, (TIMETABLE, "", target)]}
-    return {**args, "kept": kept} if kept else args
+def _without(work: base.StageWork, target: str, keep: list[tuple[str, str, str]], walked: t.Collection[str]) -> base.StageWork:
+    """Return the work of a target that keeps these pairs. A machine that has nothing else to do keeps its timetable as well."""
+    if target in walked and not any(work.options.get(name, True) for name in ("rounds", "absent", "finished")):
+        nothing: Record = {"state": "done", "end": "done", "observations": []}
+        return base.StageWork(answer=nothing, keep=[*keep, (TIMETABLE, "", target)])
+    return dataclasses.replace(work, keep=keep)
 
 
 def _as_planned(kind: Record, first: str, second: str, nodes: dict[str, str], target: str) -> tuple[str, str]:
@@ -515,8 +518,8 @@ class Timetable:
         given = wanted.get("acceptance_fabric_address")
         return str(given or own)
 
-    def write(self) -> dict[str, Record]:
-        """The module's arguments for each target; of a cluster with those of each node under "nodes"."""
+    def write(self) -> dict[str, base.StageWork]:
+        """Return the timetable of each target, and for a cluster that of each of its nodes."""
         window = (self.wanted["rdma_start_window"] or 30 + len(self.nodes)) + (KUBELET_S if on_cluster(self.wanted) else 0)
         slot = self.wanted["rdma_test_timeout"] + self.wanted["rdma_patience"]
         common = {
@@ -533,9 +536,8 @@ class Timetable:
         }
         own = {node: {"rounds": self.rounds[node], "absent": self.absent[node], "finished": taken[node]} for node in self.rounds}
         if on_cluster(self.wanted):  # its window begins when all pods stand, see kube/meeting.py
-            return {self.nodes[next(iter(own))]: {**common, "begins_in": float(window), "nodes": own}}
-        # One moment for all, by the controller's clock; each target is told how far away it is.
-        return {self.nodes[node]: {**common, "begins_at": time.time() + window, **args} for node, args in own.items()}
+            return {self.nodes[next(iter(own))]: base.StageWork(common, starts_in=float(window), per_node=own)}
+        return {self.nodes[node]: base.StageWork({**common, **options}, starts_in=float(window)) for node, options in own.items()}
 
 
 def _tcp_ports(text: t.Any) -> tuple[int, int] | None:
@@ -576,7 +578,7 @@ class Rdma(base.Stage):
     def again(self, last: t.Mapping[Key, Record], records: t.Sequence[Record]) -> t.AbstractSet[Key]:
         return rdma_matrix.unseen(last, records)
 
-    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
+    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
         return work(run, plan, todos)
 
     def pods(self, settings: Record) -> Record:

@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
@@ -29,15 +30,15 @@ def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], lis
     ], []
 
 
-def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
-    """Rounds for what the diagnosis asks; an answer without contact for everybody else."""
+def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
+    """Return rounds for the tests that the diagnosis still needs, and an answer without contact for all other targets."""
     settings = {target: todo["settings"] for target, todo in todos.items()}
     nodes = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma_again" and i["target"] in settings}
     if not nodes:
         return {}
     records = run.journal.read()[0]
     ports = rdma.ports_of(records)
-    told: dict[str, Record] = {}
+    found: dict[str, base.StageWork] = {}
     for members in rdma.realms(nodes, settings):
         wanted = settings[nodes[members[0]]]
         book = rdma.Timetable({node: nodes[node] for node in members}, settings, ports, rdma.kinds(wanted))
@@ -47,10 +48,12 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
         for tests in _rounds(_asked(records, plan, book.tests), place)[: wanted["rdma_again_limit"]]:
             book.add_round(tests)
         shared = {name: wanted[f"rdma_{name}"] for name in ("governor", "binary_dir")}
-        for target, args in book.write().items():
-            asked = args.get("rounds") or any(own["rounds"] for own in args.get("nodes", {}).values())
-            told[target] = {**shared, **args} if asked else {"answer": base.nothing_asked()}
-    return told
+        for target, timetable in book.write().items():
+            if timetable.options.get("rounds") or any(own["rounds"] for own in timetable.per_node.values()):
+                found[target] = dataclasses.replace(timetable, options={**shared, **timetable.options})
+            else:
+                found[target] = base.StageWork(answer=base.nothing_asked())
+    return found
 
 
 def _asked(records: list[Record], plan: Record, tests: list[Record]) -> list[tuple[int, str, str]]:
@@ -99,7 +102,7 @@ class RdmaAgain(base.Stage):
         """What the matrix asked for is asked anew where the matrix changes."""
         return {key_of(item) for item in items} if rdma.pairs_left(left) else frozenset()
 
-    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, Record]:
+    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
         return work(run, plan, todos)
 
     def pods(self, settings: Record) -> Record:

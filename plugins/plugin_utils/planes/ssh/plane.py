@@ -36,7 +36,7 @@ class StageOnHost(base.StageOnTarget):
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
         if self.phase == "collect" and self.acting.finished(self.stage, self.host):
             return {"skipped": True, "changed": False, "skip_reason": "already measured"}
-        answer = self._answer(self.args, self.request)
+        answer = self._answer(self._stage_result)
         if answer.get("state") == "running" and self.phase == "start":
             return {"changed": False, "msg": "started"}
         measurements = interpret(answer, self.completer)
@@ -51,14 +51,24 @@ class StageOnHost(base.StageOnTarget):
         """One question, whose answer is there for who makes the work of the stage; what does not answer has finished nothing."""
         if not self.planned:
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
-        answer = self._answer(self._to_look, payload.looking)
+        answer = self._answer(self._finished_before)
         found = answer.get("finished")
         self.acting.note_memos(self.stage, self.host, found if isinstance(found, list) else [])
         return {"changed": False, "msg": "looked"}
 
-    def _to_look(self) -> dict[str, t.Any]:
+    def _stage_result(self) -> dict[str, t.Any]:
+        """Return the result of the stage's module, or the answer that the stage's work has for this machine."""
+        answer = self.work.answer
+        return dict(answer) if answer is not None else self._execute(self.args(), self.request)
+
+    def _finished_before(self) -> dict[str, t.Any]:
+        """Return what the machine has finished of an attempt that was cut off."""
         given = {name: value for name, value in self.given.items() if name in COMMON}
-        return {**self.settled(COMMON), **given, "run": {**self.asked(), "phase": "all"}}
+        return self._execute({**self.settled(COMMON), **given, "run": {**self.asked(), "phase": "all"}}, payload.looking)
+
+    def _execute(self, args: dict[str, t.Any], request: t.Callable[[dict[str, t.Any]], dict[str, t.Any]]) -> dict[str, t.Any]:
+        self.action.request = request(args)
+        return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
 
     def asked(self) -> dict[str, t.Any]:
         """Besides, which attempt each check is: what the node had finished of it when a controller died is part of the answer. The options
@@ -71,21 +81,15 @@ class StageOnHost(base.StageOnTarget):
             asked["settings"] = hashlib.sha256(text.encode()).hexdigest()
         return {**asked, "attempts": {earlier.name_of(item): item["attempt"] for item in self.planned.values()}}
 
-    def _answer(
-        self, made: t.Callable[[], dict[str, t.Any]], request: t.Callable[[dict[str, t.Any]], dict[str, t.Any]]
-    ) -> dict[str, t.Any]:
-        """The module's result for the arguments that are `made`, or one that says why there is none."""
+    def _answer(self, ask: t.Callable[[], dict[str, t.Any]]) -> dict[str, t.Any]:
+        """Return the result of `ask`, or one that says why there is none."""
         lost = self.acting.lost(self.host)
         if lost:
             return {"lost": lost}
         stop = threading.Event()
         threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
         try:
-            args = made()
-            if "answer" in args:  # a stage between nodes knows it without asking
-                return dict(args["answer"])
-            self.action.request = request(args)
-            return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
+            return ask()
         except ValueError as error:
             return {"failed": True, "msg": f"wrong arguments: {error}"}
         except AnsibleConnectionFailure as error:

@@ -70,7 +70,7 @@ class Nodes:
         items = [{**item, "stage": "rdma"} for item in items]
         todos = {n: {"settings": self.settings, "stages": {"rdma": [i for i in items if i["target"] == n]}} for n in self.names}
         run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
-        self.args = rdma.work(run, {"items": items}, todos)
+        self.args = {node: work.options for node, work in rdma.work(run, {"items": items}, todos).items()}
 
     def start(self, *names: str, **changes: t.Any) -> None:
         if not self.args:

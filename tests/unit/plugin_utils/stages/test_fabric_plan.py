@@ -146,13 +146,13 @@ def test_a_group_whose_nodes_have_no_address_fails_at_once(acting: Run, monkeypa
     monkeypatch.setattr(grouping, "addresses", lambda records: seen)
     plan, todos = planned(acceptance_fabric_address="", acceptance_fabric_network="10.1.30.0/24", stack_drift={})
     told = nccl_fabric.STAGE.work(acting, plan, todos)
-    said = {node: {o["check"]: o for o in args["answer"]["observations"]} for node, args in told.items() if "answer" in args}
+    said = {node: {o["check"]: o for o in work.answer["observations"]} for node, work in told.items() if work.answer is not None}
     cause = "it has no address in acceptance_fabric_network 10.1.30.0/24, only 192.168.7.3; correct the network"
     for node in set(NODES) - set(own):
         refused = said[node]["member"]
         assert (refused["outcome"], refused["reason_code"]) == ("error", "no_address") and refused["reason"].startswith(f"{node}: {cause}")
     if "gpu-01" in own:  # the head has an address, and one member: the group is measured without the others
-        assert set(said) == set(NODES) - set(own) and len(told["gpu-01"]["members"]) == len(NODES)
+        assert set(said) == set(NODES) - set(own) and len(told["gpu-01"].options["members"]) == len(NODES)
         return
     assert set(said) == set(NODES)
     group = said["gpu-01"]["all_reduce"]
@@ -183,7 +183,8 @@ def planned(**changes: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
 
 def test_what_head_and_members_are_told(acting: Run) -> None:
     acting.lose("gpu-05", "unreachable", "gpu-05 cannot be reached: no route")
-    told = nccl_fabric.STAGE.work(acting, *planned(nccl_fabric_leaf=("a", "a", "b", "b", "", "")))
+    works = nccl_fabric.STAGE.work(acting, *planned(nccl_fabric_leaf=("a", "a", "b", "b", "", "")))
+    told = {target: work.options for target, work in works.items()}
     head = told.pop("gpu-01")
     for args in (head, *told.values()):
         assert not ArgumentSpecValidator({**OPTIONS, **runner.COMMON}).validate({**args, "checks": []}).error_messages
@@ -201,7 +202,7 @@ def test_what_head_and_members_are_told(acting: Run) -> None:
 
 def test_with_the_ssh_that_is_there_no_key_is_made(acting: Run) -> None:
     told = nccl_fabric.STAGE.work(acting, *planned(nccl_fabric_ssh="existing"))
-    assert all(args["key"] is None for args in told.values())
+    assert all(work.options["key"] is None for work in told.values())
 
 
 def test_a_group_is_repeated_whole() -> None:
@@ -271,7 +272,8 @@ def test_a_stage_over_groups_says_what_is_checked_and_no_more(acting: Run) -> No
     assert groups(found) == {"ddp": ("gpu-01", list(NODES))} and not notes
     assert [(one["check"], one["variant"]) for one in found][:2] == [("all_reduce", "backend=nccl"), ("member", "")]
     plan = {"items": [{"stage": "ddp", **one} for one in found]}
-    told = Ddp().work(acting, plan, {node: {"settings": wanted[node]} for node in NODES})
+    works = Ddp().work(acting, plan, {node: {"settings": wanted[node]} for node in NODES})
+    told = {target: work.options for target, work in works.items()}
     assert set(told["gpu-01"]) == {"group", "token", "key", "members"} and set(told["gpu-02"]) == {"token", "key", "timeout"}
     for args in told.values():
         assert not ArgumentSpecValidator({**membership.OPTIONS, **runner.COMMON}).validate(args).error_messages

@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma, rdma_again
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import StageWork
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +47,19 @@ def timetables(
     finished: dict[str, t.Any] | None = None,
     before: t.Sequence[dict[str, t.Any]] = (),
     **settings: t.Any,
-) -> dict[str, t.Any]:
+) -> dict[str, dict[str, t.Any]]:
+    """The options of each node."""
+    return {node: work.options for node, work in works(count, rails, known, finished, before, **settings).items()}
+
+
+def works(
+    count: int,
+    rails: int = 2,
+    known: dict[str, t.Any] | None = None,
+    finished: dict[str, t.Any] | None = None,
+    before: t.Sequence[dict[str, t.Any]] = (),
+    **settings: t.Any,
+) -> dict[str, StageWork]:
     nodes = names(count)
     own = {**SETTINGS, **settings}
     items, _notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, own))
@@ -193,8 +206,8 @@ def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
     ]
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
     told = rdma.work(run, {"items": items}, {"k8s": {"settings": own, "stages": {"rdma": items}}})["k8s"]
-    assert "begins_at" not in told and told["begins_in"] == 32.0 + rdma.KUBELET_S and set(told["nodes"]) == set(nodes)
-    sides = {node: part["rounds"][0]["tests"][0] for node, part in told["nodes"].items()}
+    assert told.starts_in == 32.0 + rdma.KUBELET_S and set(told.per_node) == set(nodes)
+    sides = {node: part["rounds"][0]["tests"][0] for node, part in told.per_node.items()}
     assert {side["role"] for side in sides.values()} == {"server", "client"}
     (server,) = [node for node, side in sides.items() if side["role"] == "server"]
     assert {side["peer"] for side in sides.values()} == {server}  # its address is told when its pod runs
@@ -272,12 +285,13 @@ def test_a_number_that_no_server_has_seen_is_left_to_do(rows: list[dict[str, t.A
 @pytest.mark.parametrize("walk", ["0a", "0b"])
 def test_a_pair_is_measured_again_unless_its_server_still_tells_what_it_saw(walk: str) -> None:
     whole = timetables(2, rails=1)
-    found = timetables(2, rails=1, before=ASKED, finished={"n000": [[4, walk, *WALK[2:], "server"]]})
+    work = works(2, rails=1, before=ASKED, finished={"n000": [[4, walk, *WALK[2:], "server"]]})
+    found = {node: one.options for node, one in work.items()}
     key = (str(WALK[3]), "n000|n001", "0")
     assert all(key in keys_of(whole[node]) for node in whole)
     told = walk == WALK[1]
     assert [key in keys_of(found[node]) for node in ("n000", "n001")] == [not told] * 2
-    assert found["n001"].get("kept", []) == ([("read_bw", WALK[3], "n000|n001")] if told else [])
+    assert work["n001"].keep == ([("read_bw", WALK[3], "n000|n001")] if told else [])
 
 
 def test_who_has_nothing_else_to_do_keeps_its_timetable() -> None:
@@ -287,10 +301,10 @@ def test_who_has_nothing_else_to_do_keeps_its_timetable() -> None:
     rail = {**RAIL, "a": sides["client"]["a"], "b": sides["client"]["b"]}
     before = [of_attempt_1("n000|n001", "read_lat", "size=2", context={"rails": [rail]}), of_attempt_1(client)]
     memo = [4, WALK[1], "read_lat", "size=2", "n000|n001", "0", rail["a"], rail["b"], "server"]
-    found = timetables(2, rails=1, before=before, finished={server: [memo]}, rdma_tests=["read_lat"])
-    assert found[client]["answer"]["observations"] == []
-    assert found[client]["kept"] == [("read_lat", "size=2", "n000|n001"), ("timetable", "", client)]
-    assert not found[server]["rounds"] and "answer" not in found[server], "it is asked for its own"
+    found = works(2, rails=1, before=before, finished={server: [memo]}, rdma_tests=["read_lat"])
+    assert found[client].answer == {"state": "done", "end": "done", "observations": []}
+    assert found[client].keep == [("read_lat", "size=2", "n000|n001"), ("timetable", "", client)]
+    assert not found[server].options["rounds"] and found[server].answer is None, "it is asked for its own"
 
 
 def test_a_pair_measured_again_brings_its_server() -> None:
@@ -374,5 +388,5 @@ def test_one_direction_that_is_left_is_measured_alone() -> None:
     ]
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
     told = rdma.work(run, {"items": items}, {target: {"settings": SETTINGS, "stages": of} for target, of in todo.items()})
-    tests = [(node, x["role"]) for node, args in told.items() for planned in args["rounds"] for x in planned["tests"]]
+    tests = [(node, x["role"]) for node, work in told.items() for planned in work.options["rounds"] for x in planned["tests"]]
     assert sorted(tests) == [("n000", "client"), ("n001", "server")], "n001 sends, and is read from"

@@ -39,11 +39,11 @@ class RoundsOnCluster(StageOnCluster):
         args = self.args()
         self.governor = str(args.get("governor") or "")
         self.guarded = bool(self.governor) and guardians.wanted(self.description.guardian_switch, self.settings, pods.allow)
-        if "answer" in args:  # it is known without asking
-            self._record_all([(subject, dict(args["answer"])) for subject in sorted(self.left)])
+        if self.work.answer is not None:
+            self._record_all([(subject, dict(self.work.answer)) for subject in sorted(self.left)])
             return
         client = self._begin([*access.PROBE, *access.MEETING, *access.LAUNCHERS[pods.launcher]], pods)
-        self.timetables: dict[str, Record] = args.pop("nodes", {})
+        self.timetables = self.work.per_node
         self.kinds: list[Record] = args.get("kinds") or []
         asked = self._walkers(client, pods, self._request_of_all(args, pods))
         if asked:
