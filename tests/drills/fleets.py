@@ -66,9 +66,9 @@ def records(name: str, number: int, node: Node) -> list[Record]:
     ]  # fmt: skip
 
 
-def judged(fleet: dict[str, Node], own: t.Any = None, **options: t.Any) -> verdict.Judgement:
-    """`own` are expectations of the inventory's."""
-    made = [one for number, (name, node) in enumerate(fleet.items()) for one in records(name, number, node)]
+def judged(fleet: dict[str, Node], own: t.Any = None, made: t.Any = None, **options: t.Any) -> verdict.Judgement:
+    """`own` are expectations of the inventory's, `made` the records in place of those of the fleet."""
+    made = made or [one for number, (name, node) in enumerate(fleet.items()) for one in records(name, number, node)]
     items = [{key: one[key] for key in ("stage", "check", "variant", "subject", "target")} for one in made]
     known = expectations.resolve([("group", own)] if own else [])
     plan = {"run_id": RUN, "items": items, "partial": False, "notes": []}
@@ -109,6 +109,12 @@ def accepts(fleet: dict[str, Node], own: t.Any = None, **options: t.Any) -> str:
 
 def waived(node: Node, *others: Node, **waiver: t.Any) -> str:
     return accepts(nodes(node, *others), waivers=[{**OLD, **waiver}])
+
+
+def lost_half(waiver: Record) -> str:
+    """The word of a run whose health check saw eight GPUs and whose test four, as fast as four are."""
+    before, after = records("n0", 0, Node()), records("n0", 0, Node(gpus=4, busbw=360.0))
+    return accepts(nodes(Node()), waivers=[waiver], stated={}, made=[*before[:2], after[2]])
 
 
 def state() -> str:
@@ -168,6 +174,7 @@ FAULTS: list[tuple[str, str, t.Callable[[], str]]] = [
         "refused",
         lambda: waived(Node(health=ECC.replace("GPU 3", "GPU 5")), state=state()),
     ),
+    ("a waiver for lost GPUs takes those that are lost in the run", "refused", lambda: lost_half({**OLD, "codes": ["gpu_lost"]})),
     ("a waiver for a slow node takes a slower one", "refused", lambda: waived(Node(busbw=200.0), codes=["below_floor"], state=400)),
     (
         "another BIOS within one product",

@@ -142,7 +142,7 @@ class Nvidia(base.Accelerator):
     def links_down(self, seen: base.Snapshot, links: base.Links) -> dict[str, base.Problem]:
         found = {**links_down(links), **links_missing(seen["gpus"], links)}
         listed = {g["name"] for g in seen["gpus"] if g["uuid"] in links}
-        silent = [g["uuid"] for g in seen["gpus"] if g["name"] in listed and g["uuid"] not in links]
+        silent = [g["uuid"] for g in without_mig(seen["gpus"]) if g["name"] in listed and g["uuid"] not in links]
         words = "nvidia-smi nvlink -s does not list it, and lists other GPUs of its model"
         return {**{uuid: ("nvlink", said) for uuid, said in found.items()}, **{uuid: ("gpu_state", words) for uuid in silent}}
 
@@ -350,13 +350,18 @@ def siblings(gpus: t.Sequence[dict[str, t.Any]]) -> dict[str, list[base.Problem]
 
     GPUs with MIG are left out.
     """
-    whole = [g for g in gpus if g["uuid"] and (g["mig"] or "").lower() != "enabled"]
+    whole = without_mig(gpus)
     found = {}
     for g in whole:
         problems = _beside(g, [one for one in whole if one["name"] == g["name"] and one is not g])
         if problems:
             found[g["uuid"]] = problems
     return found
+
+
+def without_mig(gpus: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return the GPUs that have a UUID and are not partitioned by MIG."""
+    return [g for g in gpus if g["uuid"] and (g["mig"] or "").lower() != "enabled"]
 
 
 def _beside(g: dict[str, t.Any], alike: t.Sequence[dict[str, t.Any]]) -> list[base.Problem]:

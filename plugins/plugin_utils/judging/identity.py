@@ -29,6 +29,8 @@ Stated = t.Mapping[str, t.Mapping[str, t.Any]]
 _TELLING = ("stack", "nccl_node", "gemm", "train", "nccl_fabric", "hccl_local", "hccl")
 _SOME_GPUS = re.compile(r"(?:^| )gpus=\d+(?: |$)")
 MEMBER = "member"
+# How the reason ends of a node that had more GPUs in another stage of the run.
+IN_THIS_RUN = " in the same run"
 SHOWN = 4
 
 
@@ -116,6 +118,9 @@ class Nodes:
             if (rule == "mig_enabled" or aside) and said.get("mig") != "allowed":
                 reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed where it is meant"
                 yield key, Opinion("UNKNOWN", reason, "mig_enabled")
+            elif rule == "single_gpu" and not _SOME_GPUS.search(key[2]) and _count(self.views[node_of(key[3])]) > 1:
+                reason = f"it was skipped as a node with one GPU, and the run saw {_count(self.views[node_of(key[3])])} of this node"
+                yield key, Opinion("UNKNOWN", reason, "gpu_count")
             elif rule == "no_gpu_expected" and said.get("gpu_count") != 0:
                 reason = "it was skipped as a machine without GPUs, and the inventory does not say that it is one: acceptance_gpu_count: 0"
                 yield key, Opinion("UNKNOWN", reason, "gpu_count")
@@ -325,7 +330,7 @@ def _fewer_than_before(node: str, views: list[View]) -> t.Iterator[tuple[Key, Op
             continue
         gone = sorted(most.gpus - view.gpus) if view.gpus else []
         which = f" ({', '.join(gone[:SHOWN])}{' ...' if len(gone) > SHOWN else ''} missing)" if gone else ""
-        words = f"{view.words} saw {view.many} of the {most.many} GPUs of {node} that {most.words} saw in the same run{which}"
+        words = f"{view.words} saw {view.many} of the {most.many} GPUs of {node}{which} that {most.words} saw{IN_THIS_RUN}"
         # What a cluster gives to a pod is for its device plugin to say: it withdraws what it holds for unhealthy.
         yield view.key, Opinion("UNKNOWN", words, "gpu_count") if view.plane == "kubernetes" else Opinion("FAIL", words, "gpu_lost")
 

@@ -68,8 +68,8 @@ def _state(raw: t.Any, where: str) -> tuple[str | float, ...]:
     """The states that a waiver was written for: fingerprints as the run's WARN says them, or one number."""
     states = raw if isinstance(raw, list) else [raw]
     for one in states:
-        if not is_number(one) and not (isinstance(one, str) and _STATE.match(one)):
-            wanted = "what the report says, as ecc-0a1b2c3d, a list of such, or the number that was measured"
+        if not (is_number(one) and one > 0) and not (isinstance(one, str) and _STATE.match(one)):
+            wanted = "what the report says, as ecc-0a1b2c3d, a list of such, or the number above 0 that was measured"
             raise WaiverError(f"{where}: state: found {one!r}, expected {wanted}")
     return tuple(states)
 

@@ -17,7 +17,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, health, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, health, identity, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
@@ -26,6 +26,8 @@ Record = dict[str, t.Any]
 # How a failure begins that an earlier attempt told, and how one ends that came up while a test ran (alone.py).
 _EARLIER = re.compile(r"^on attempt \d+, which no other takes back: ")
 DURING = " while the test ran"
+# How the reason of a failure ends that was not there before the run, and when it came up.
+NEW = {DURING: "while a test ran", health.SINCE: "after the health check", identity.IN_THIS_RUN: "during the run"}
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 CLOCK_S = 5  # by which two runs may read the time of one line of the kernel's log differently
 # Failures that are a state of the machine, and stay what they are from run to run: codes of a health check, of its counters and facts.
@@ -145,10 +147,10 @@ class Waiving:
 def _holds(waiver: Waiver, opinion: Opinion, states: set[str]) -> bool:
     """Return True if a failure with one of the fingerprints `states` is in a waiver's state, or no worse than its number.
 
-    A waiver without a state holds for what was there before the run, not for what came up during a test or after the health check.
+    A waiver without a state holds for what was there before the run, not for what came up in it (NEW).
     """
     if not waiver.state:
-        return opinion.reason_code not in STATES or not opinion.reason.endswith((DURING, health.SINCE))
+        return opinion.reason_code not in STATES or not opinion.reason.endswith(tuple(NEW))
     limits = [one for one in waiver.state if not isinstance(one, str)]
     if opinion.value is not None and limits:
         lower = opinion.floor is not None and opinion.expected is not None and opinion.floor > opinion.expected
@@ -160,7 +162,7 @@ def _holds(waiver: Waiver, opinion: Opinion, states: set[str]) -> bool:
 def _exceeded(waiver: Waiver, opinion: Opinion, state: str) -> str:
     """Why a waiver that names the code of a failure does not cover it."""
     if not waiver.state:
-        when = "while a test ran" if opinion.reason.endswith(DURING) else "after the health check"
+        when = next((words for end, words in NEW.items() if opinion.reason.endswith(end)), "in the run")
         return f"waiver {waiver.ticket} is for what was there before the run, and this came up {when}: a new failure ({state})"
     value = "" if opinion.value is None else f" {opinion.value:g} {opinion.unit}"
     return f"waiver {waiver.ticket} was written for {', '.join(map(str, waiver.state))}, this is{value} {state}: a new failure"

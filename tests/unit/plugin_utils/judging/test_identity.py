@@ -71,6 +71,21 @@ def test_a_stage_that_saw_fewer_gpus_is_not_judged_by_a_smaller_floor() -> None:
     assert [v["verdict"] for v in found.planned] == ["PASS", "PASS"]
 
 
+def test_a_waiver_without_a_state_does_not_cover_gpus_that_were_lost_during_the_run() -> None:
+    waiver = {"subject": "n1", "codes": ["gpu_lost"], "ticket": "T-1", "expires": "2026-12-01"}
+    items = [item("n1", "stack", "cuda"), item("n1")]
+    records = [stack(identity=who(8), gpus=8), test(identity=who(4))]
+    found = judge(items, records, waivers=[waiver])
+    assert found.planned[1]["verdict"] == "FAIL" and "this came up during the run: a new failure" in str(found.planned[1]["findings"])
+    state = next(text for text in found.planned[1]["findings"] if "a new failure" in text).rpartition("(")[2].rstrip(")")
+    assert judge(items, records, waivers=[{**waiver, "state": state}]).planned[1]["verdict"] == "KNOWN_FAIL"
+
+
+def test_a_skip_for_one_gpu_of_a_node_that_has_more() -> None:
+    skipped = failed("n1", "single_gpu", "not_applicable", context={"gpus": 8, "identities": {"n1": who(8)}})
+    assert both(stack(identity=who(8), gpus=8), skipped)[1] == FEW
+
+
 def test_the_last_gpu_of_eight_is_not_skipped() -> None:
     alone = failed("n1", "single_gpu", "not_applicable", context={"identities": {"n1": who(1)}})
     assert both(stack(identity=who(8), gpus=8), alone)[:2] == (GOOD, LOST)

@@ -869,7 +869,7 @@ def test_a_waiver_for_a_number_holds_down_to_that_number() -> None:
     assert "waiver T-1 was written for 300, this is 100 GB/s" in str(one(nccl(busbw=100.0), waivers=[{**slow, "state": 300}])["findings"])
 
 
-@pytest.mark.parametrize("state", ["ecc", "ecc-xyz", True, {"a": 1}, [None], "ECC-0a1b2c3d"])
+@pytest.mark.parametrize("state", ["ecc", "ecc-xyz", 0, -1.0, True, {"a": 1}, [None], "ECC-0a1b2c3d"])
 def test_a_state_that_is_none_is_named(state: t.Any) -> None:
     with pytest.raises(waivers.WaiverError, match="state: found"):
         waivers.parse([{**ECC, "state": state}])
