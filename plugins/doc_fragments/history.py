@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where the history is, and what is asked of it."""
+    """Options of the history: its place and the search."""
 
     DOCUMENTATION = r"""
 options:

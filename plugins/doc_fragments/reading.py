@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What the modules are that read and change nothing on a node, and those that do not do so in check mode."""
+    """Attributes of modules that only read, and of modules that do nothing in check mode."""
 
     DOCUMENTATION = r"""
 attributes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where the runs are, for the modules that need no more of them."""
+    """Options that name the folder of runs."""
 
     DOCUMENTATION = r"""
 options:

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.hccl_t
 def hccl_test(
     text: t.Any, rc: int = 0, op: str | None = None, ranks: int | None = None, factor: float | None = None, step: int | None = None
 ) -> dict[str, t.Any]:
-    """What an hccl_test program printed, or an error with its reason."""
+    """Parse the output of an hccl_test program; an error has its reason."""
     return parse(text, rc=rc, op=op, ranks=ranks, factor=factor, step=step)
 
 

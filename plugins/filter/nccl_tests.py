@@ -12,7 +12,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_t
 
 
 def nccl_tests(text: t.Any, rc: int = 0) -> dict[str, t.Any]:
-    """What an nccl-tests program printed, or an error with its reason."""
+    """Parse the output of an nccl-tests program; an error has its reason."""
     return parse(text, rc=rc)
 
 

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.perfte
 def perftest(
     text: t.Any, rc: int = 0, expect_bytes: int | None = None, expect_iterations: int | None = None, expect_duration: int | None = None
 ) -> dict[str, t.Any]:
-    """What a perftest program printed, or an error with its reason."""
+    """Parse the output of a perftest program; an error has its reason."""
     return parse(text, rc=rc, expect_bytes=expect_bytes, expect_iterations=expect_iterations, expect_duration=expect_duration)
 
 

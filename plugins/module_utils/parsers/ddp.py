@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the workload of the stage `ddp` printed on all nodes of a group, and why it did not come to its end.
+"""Parser for the workload of the stage `ddp`: its output on all nodes of a group, and why it did not finish.
 
 Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.
 """
@@ -105,8 +105,8 @@ class Cause(t.NamedTuple):
 
 
 def cause(found: Record, ends: t.Mapping[str, int], errors: str, world: int) -> Cause | None:
-    """What ended a group of so many ranks; None where it came to its end. `ends`: the status of the program of each node that ended by
-    itself, the first one first; `errors`: what was printed on stderr."""
+    """Return the cause that ended a group of so many ranks; None if it finished. `ends`: the status of the program of each node that
+    ended by itself, the first one first; `errors`: what was printed on stderr."""
     return (
         _refused(found)
         or _died(found)
@@ -217,7 +217,7 @@ def _torchrun(found: Record) -> Cause | None:
 
 
 def _lost(found: Record, ends: t.Mapping[str, int]) -> Cause | None:
-    """Nothing but ranks that lost others, and nodes that went away."""
+    """Return the cause if ranks only lost other ranks, or nodes went away."""
     gone = [node for node, status in ends.items() if status == 255]
     if gone:
         return Cause("lost_node", f"the connection to {', '.join(gone)} was lost while the group ran")
@@ -245,7 +245,7 @@ def _known(code: str) -> str:
 
 
 def wrong(found: Record) -> tuple[str, tuple[int, ...]] | None:
-    """What was wrong, as (sentence, ranks to blame), of all operations; None where every value was right.
+    """Return the wrong values of all operations as (sentence, convicted ranks); None if every value was right.
 
     Where every rank but one got right what one sent, or what one got was wrong whoever sent it, that one is to blame.
     """

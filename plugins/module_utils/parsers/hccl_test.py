@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What hccl_test (CANN's {all_reduce,all_gather,..}_test) printed: the same shape as the nccl-tests reader gives.
+"""Parser for hccl_test (CANN's {all_reduce,all_gather,..}_test). It returns the same shape as the parser for nccl-tests.
 
 There is no footer, the exit status of a failed test is often 0, and a wrong result of one rank stands in a line of its own
 while the table says success. So a text counts as measured only when its first row is the smallest size, its rows go on to the
@@ -134,7 +134,8 @@ def parse(
 
 
 def _asked(text: str, op: str | None, ranks: int | None, options: dict[str, float | None]) -> dict[str, t.Any]:
-    """What the run was asked for, as the caller and the text say: {"ranks", "f", "i", "c"}. Raises _Bad where they say different things."""
+    """Return the options of the run, from the caller and the text: {"ranks", "f", "i", "c"}. Raises _Bad where they say different
+    things."""
     asked: dict[str, t.Any] = {**options, "ranks": ranks, "c": None}
     for operation, rest in _COMMAND.findall(text):
         if op is not None and operation != op:
@@ -294,7 +295,7 @@ def _one_run(rows: list[Row]) -> None:
 
 
 def _follow(rows: list[Row], per_us: float, ranks: int | None) -> bool:
-    """Whether every bandwidth is the bytes that were moved / time, as far as the printed digits go (two of the time, five of the
+    """Return True if every bandwidth is moved bytes / time, as far as the printed digits show (two of the time, five of the
     bandwidth). The bytes are those of whole elements of every rank, one and the same part in all rows."""
     for row in rows:
         if row["out_of_place"]["time_us"] <= 0.005:

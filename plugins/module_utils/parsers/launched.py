@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What launchers and terminals add to the lines of a tool.
+"""Removal of the text that launchers and terminals add to the lines of a tool.
 
 Open MPI and PRRTE tag lines with `[1,0]<stdout>:`, Hydra with `[0] `, Slurm with `0: `, container logs with a time or a pod.
 Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.

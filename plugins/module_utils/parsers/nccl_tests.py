@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What nccl-tests and rccl-tests printed, of every version from 1.0 on: rows, ranks, and whether to believe them.
+"""Parser for nccl-tests and rccl-tests of every version from 1.0 on: rows, ranks, and whether to believe them.
 
 The text has no grammar: columns come and go with version and options, NCCL's own log and launchers' prefixes mix in, and a
 failed test can end with status 0. So the layout is read from the header line of the table, and a text counts as measured
@@ -616,7 +616,7 @@ def _wrong_results(result: Parsed) -> str | None:
 
 
 def _checked(result: Parsed) -> None:
-    """Whether the tool compared what was computed with what it should be, in every row where this test does that at all."""
+    """Raise _Bad unless the tool verified its results in every row in which this test verifies at all."""
     if 0 in result["_validation"]:
         raise _Bad("unchecked", "the results were not checked: -c 0 is among the options of nccl-tests; remove it")
     for name, unknown in result["_unknown"].items():
@@ -741,13 +741,13 @@ def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: 
 
 
 def _counts(row: Row, op: str, width: int, n: int) -> bool:
-    """Whether the row's count fits: it is that of one rank where each has its part, else that of the message."""
+    """Return True if the row's count fits: that of one rank if each rank has a part, else that of the message."""
     missing = row["count"] * (width * n if op in ROUNDED else width) - row["size"]
     return bool(0 <= missing <= (32 * n if op == "alltoallv" else 0))  # each part of alltoallv is rounded down by itself
 
 
 def _rounded(size: int, printed: int, op: str, width: int, n: int) -> bool:
-    """Whether a row of `printed` bytes is what `op` makes of `size`: whole elements, the same for each rank, aligned by newer versions."""
+    """Return True if `op` rounds `size` to `printed` bytes: whole elements, the same for each rank, aligned by newer versions."""
     grains = [width * n, 4 * width * n, 16 * n] if op in ROUNDED else [width]
     if any(printed == size // grain * grain for grain in grains):
         return True
@@ -756,7 +756,7 @@ def _rounded(size: int, printed: int, op: str, width: int, n: int) -> bool:
 
 
 def _columns(result: Parsed, key: tuple[t.Any, ...], ranks: int) -> None:
-    """What names its test prints an operation only where it reduces, and a root only where it has one."""
+    """Check the columns: a test that is known by name prints an operation only if it reduces, and a root only if it has one."""
     op, (_type, redop, root) = result["op"], key
     if op not in FACTORS or result["_layout"]["delta"]:
         return
@@ -854,7 +854,7 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
 
 
 def _follow(columns: _Columns, law: _Law, digit: float, digit_of_time: float, of_wide: float) -> bool:
-    """Whether all bandwidths follow as far as the digits of nearly every value tell; where they do not, each row is looked at by itself."""
+    """Return True if all bandwidths follow, as far as the digits of nearly every value show; otherwise each row is tested by itself."""
     halves = (columns.time, columns.algbw, columns.busbw), (columns.time_in_place, columns.algbw_in_place, columns.busbw_in_place)
     if any(min(column) < 0 for half in halves for column in half) or math.inf in columns.time or math.inf in columns.time_in_place:
         return False
@@ -915,7 +915,7 @@ def _candidates(result: Parsed) -> list[str]:
 
 
 def _coarse(value: float) -> float:
-    """What may be missing from a bandwidth that is too wide for two decimals: 1234.5, 12345, 1e+06."""
+    """Return the rounding error of a bandwidth that is too wide for two decimals: 1234.5, 12345, 1e+06."""
     if value < 1000 or round(value, 1) != value:
         return 0.0
     return 0.06 * value if value >= 1e6 else 0.5 if value >= 1e4 and value == int(value) else 0.05

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What npu-smi and hccn_tool printed: the table of `info`, the `name : value` lines of `info -t ...`, samples of `info watch`, and the link
+"""Parser for npu-smi and hccn_tool: the table of `info`, the `name : value` lines of `info -t ...`, samples of `info watch`, and the link
 of an NPU's own network port.
 
 The table has three shapes: one chip to an NPU (910, 910B), two dies to one with a physical number each (910_93, called A3), and one without

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What nvidia-smi printed: XML of `-q -x`, CSV queries, NVLink state and errors, topology, the list of GPUs.
+"""Parser for nvidia-smi: XML of `-q -x`, CSV queries, NVLink state and errors, topology, the list of GPUs.
 
 Pure functions; none raises, whatever the text is. What the driver does not say is None, never 0.
 
@@ -200,7 +200,7 @@ def _lost(node: ElementTree.Element) -> str | None:
 
 
 def _slot_known(node: ElementTree.Element, link: str) -> bool:
-    """Whether gen_max speaks for the slot too: where the driver tells the slot's own, or runs on the machine itself."""
+    """Return True if gen_max includes the slot: the driver reports the slot's own, or runs on the machine itself."""
     if _text(node, link + "pcie_gen/max_host_link_gen") is not None:
         return True
     return _raw(node, "gpu_virtualization_mode/virtualization_mode") == "None"

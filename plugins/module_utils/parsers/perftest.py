@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What perftest (ib_{read,write,send,atomic}_{bw,lat}, raw_ethernet_*) printed, of every version since 4.4, on either side.
+"""Parser for perftest (ib_{read,write,send,atomic}_{bw,lat}, raw_ethernet_*) of every version since 4.4, on either side.
 
 Formats, formulas and messages were read in the sources of tags 4.4-0.3 to 26.04 (src/perftest_parameters.[ch]). The unit is
 read from the table's header: perftest's MB/sec is 2^20 bytes (spelt MiB/sec from 24.07), Gb/sec 10^9 bits. perftest computes
@@ -315,7 +315,7 @@ def _sum(name: str, whole: str, parts: list[str]) -> None:
 
 
 def _test(title: t.Any, fields: dict[str, t.Any]) -> dict[str, t.Any]:
-    """What was tested. `fields` are those of the heading, with blanks in their names."""
+    """Return the kind of test. `fields` are those of the heading, with blanks in their names."""
     return {
         "op": OPS[title.group(1)],
         "kind": "bw" if title.group(3) == "BW" else "lat",
@@ -404,7 +404,7 @@ def _size(size: int, test: dict[str, t.Any]) -> None:
 
 
 def _digits(words: Words, unit: str, test: dict[str, t.Any], exact: bool) -> bool:
-    """Whether the bandwidths have the digits that perftest prints in this unit: below 0.1 Gb/s six, else two. In both directions
+    """Return True if the bandwidths have the digits that perftest prints in this unit: below 0.1 Gb/s six, else two. In both directions
     this side's half decides for the sum. Not `exact`, for a JSON, they may be more."""
     printed = {len(words[name].partition(".")[2]) for name in ("bw_peak", "bw_average")}
     six = unit == "Gb/s" and not {"sl", "bw_port1"} & set(words)
@@ -512,7 +512,7 @@ def _whole_seconds(row: Row) -> None:
 
 
 def _lasts(least: float, most: float, wanted: int | None = None) -> bool:
-    """Whether a test by duration can have lasted from `least` to `most` seconds: a whole number of them, or as many as `wanted`."""
+    """Return True if a test by duration can have lasted from `least` to `most` seconds: a whole number of them, or as many as `wanted`."""
     wanted = wanted or max(1, math.ceil(least / (1 + CLOCK) - LATE_S))
     return least <= (1 + CLOCK) * (wanted + LATE_S) and (1 - CLOCK) * wanted - 0.01 <= most
 
@@ -596,7 +596,7 @@ def _once(pairs: list[tuple[str, t.Any]]) -> dict[str, t.Any]:
 
 
 def _loose(text: str) -> dict[str, dict[str, str]]:
-    """What perftest wrote before 24.01, and later with service levels: keys without quotes, commas before brackets."""
+    """Read the JSON of perftest before 24.01, and later with service levels: keys without quotes, commas before brackets."""
     lines = [line.strip().rstrip(",").strip() for line in text.strip().split("\n")]
     sections: dict[str, dict[str, str]] = {}
     depth = 0

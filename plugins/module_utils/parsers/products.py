@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a workload says of the products of one device (workloads/products.py), and whether they are right.
+"""Parser for the products of one device as a workload reports them (workloads/products.py), and whether they are right.
 
 Pure functions; nothing here raises for bad records. This module util is PRIVATE to the collection.
 """

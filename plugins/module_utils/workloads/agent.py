@@ -122,7 +122,7 @@ class Agent:
             return self._torchrun(scratch)
 
     def _break(self) -> None:
-        """What a test wants to happen to a node."""
+        """Break this node in the way that a test asks for."""
         planted = json.loads(os.environ.get(PLANTED, "{}"))
         if planted.get("node") != self.name:
             return
@@ -218,7 +218,7 @@ class Agent:
 
 
 def meeting_of(rendezvous: str, address: str, port: int, number: int, name: str, wait: int) -> t.List[str]:
-    """Where node `number` meets the others, as options of torchrun."""
+    """Return the rendezvous of node `number`, as options of torchrun."""
     if rendezvous == "c10d":
         where = f"[{address}]" if ":" in address else address
         # Which agent keeps the store is known; torchrun would compare names of hosts.
@@ -259,7 +259,7 @@ def _mend(run: t.Any, own: str) -> None:
 
 
 def _cuda(torch: t.Any, wanted: int) -> Record:
-    """What of NCCL and CUDA this node has, and why it cannot take part."""
+    """Return the versions of NCCL and CUDA of this node, and why it cannot take part."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         there = torch.cuda.is_available()

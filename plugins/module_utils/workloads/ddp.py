@@ -307,7 +307,7 @@ class Rank:
             self.dist.destroy_process_group()
 
     def collect(self, name: str, value: t.Any) -> t.List[t.Any] | None:
-        """What every rank says, on the first one; None elsewhere. By the store, which no broken collective reaches."""
+        """Return the values of every rank on rank 0; None elsewhere. By the store, which no broken collective reaches."""
         self.asked += 1
         key = f"{name}/{self.asked}"
         self.store.set(f"{key}/{self.rank}", json.dumps(value))
@@ -327,7 +327,7 @@ class Rank:
         return found
 
     def tell(self, name: str, value: t.Any = None) -> t.Any:
-        """What the first rank says, on all of them."""
+        """Return the value of rank 0 on all ranks."""
         self.asked += 1
         if self.first:
             self.store.set(f"{name}/{self.asked}", json.dumps(value))
@@ -336,7 +336,7 @@ class Rank:
     # Planted faults --------------------------------------------------------------------------------------------------
 
     def _plant(self, kind: str, where: str = "") -> bool:
-        """Whether this rank is to be broken in this way here."""
+        """Return True if a test wants this rank broken in this way here."""
         p = self.planted
         return self._meant() and p["kind"] == kind and p.get("at", where) == where
 
@@ -345,7 +345,7 @@ class Rank:
         return bool(p) and p.get("rank", self.rank) == self.rank and p.get("node", self.node) == self.node
 
     def _break(self, where: str) -> None:
-        """What a test wants to happen to a rank at the beginning of an operation."""
+        """Break this rank, if a test asks for it, at the beginning of an operation."""
         p = self.planted
         if not self._meant() or p.get("at", "all_reduce") != where:
             return
@@ -444,7 +444,7 @@ class Rank:
         return got, self.torch.cat([pattern.own(each, sender, shift=5 * me) for sender in range(n)]), list(range(n))
 
     def _lacks(self, op: str, kind: str, error: BaseException) -> bool:
-        """Whether this says that the backend does not have an operation or a type that it need not have. A device that is broken says
+        """Return True if an error says that the backend lacks an operation or a type that it need not have. A device that is broken says
         "operation not supported", too."""
         if not {op, kind} & {*self.order["lacks"]}:
             return False
@@ -512,7 +512,7 @@ class Rank:
             put(f"[DDP] {op} {real} bytes: {mean * 1e6:.1f} us, busbw {busbw:.2f} GB/s")
 
     def _call(self, op: str, size: int, kind: t.Any) -> t.Tuple[t.Any, int]:
-        """What starts the operation once, and its size in bytes as nccl-tests counts it."""
+        """Return a function that starts the operation once, and its size in bytes as nccl-tests counts it."""
         dist, n = self.dist, self.world
         count = counted(op, size, self.order["bandwidth_type"], n)
         whole = self._tensor(count, kind)
@@ -679,7 +679,7 @@ class Pattern:
         return self._table([self.small[(c + rank) % self.period] * self.scale for c in range(self.period)])[self._index(count, shift)]
 
     def sum_of(self, c: int) -> int:
-        """What the ranks have together in an element of class c."""
+        """Return the sum over all ranks in an element of class c."""
         return sum(self.small[(c + rank) % self.period] for rank in range(self.world)) * self.scale
 
     def sums(self, count: int, shift: int = 0) -> t.Any:
@@ -692,7 +692,7 @@ def _of(dist: t.Any, *names: str) -> t.Any:
 
 
 def _differ(values: t.Dict[str, t.List[str]]) -> str:
-    """What differs, without what is the same: the values are JSON."""
+    """Return the differing values without the common ones; the values are JSON."""
     found = [json.loads(value) for value in values]
     if all(isinstance(one, dict) for one in found):
         keys = [key for key in found[0] if len({json.dumps(one.get(key)) for one in found}) > 1]

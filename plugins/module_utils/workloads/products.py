@@ -90,7 +90,7 @@ def say(**record: t.Any) -> None:
 
 
 class OnCpu:
-    """Of torch.cuda what is used here, on the CPU."""
+    """The part of torch.cuda that is used here, on the CPU."""
 
     class Event:
         def __init__(self, enable_timing: bool = False) -> None:
@@ -159,7 +159,7 @@ class Torch:
         return f"GPU-{uuid}" if uuid else ""
 
     def capable(self, device: int, least: tuple[int, int]) -> bool:
-        """Whether a device has this compute capability, which only NVIDIA's have."""
+        """Return True if a device has this compute capability, which only NVIDIA GPUs have."""
         return self.kind != "cuda" or self.api.get_device_capability(device) >= least
 
     def prepare(self, device: int, dtype: str, shape: list[int]) -> Product:
@@ -195,7 +195,7 @@ class Product:
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """Of the sums of the first product and its negative: the same on all devices of one kind."""
+        """Return the fingerprint of the sums of the first product and its negative: equal on all devices of one model."""
         raise NotImplementedError
 
     def mark(self) -> None:

@@ -174,7 +174,7 @@ def host_cpu() -> str | None:
 
 
 def fault_of(error: BaseException) -> Record:
-    """What went wrong with a GPU, by a code and in words."""
+    """Return the fault of a GPU as a code and in words."""
     words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     code = "cuda_failed"
     if isinstance(error, ImportError):
@@ -259,7 +259,7 @@ class Device:
         self.tell(json.dumps(order).encode() + b"\n")
 
     def hear(self, data: bytes) -> None:
-        """What it says, with which GPU and which check it is about."""
+        """Take output of a process and store its records, with the GPU and the check that each is about."""
         self.seen = time.monotonic()
         *lines, self.kept = (self.kept + data).split(b"\n")
         for line in lines:

@@ -74,7 +74,7 @@ class Training:
         return loss.detach()
 
     def compute(self, number: int) -> None:
-        """What a rank does by itself in a step: all of it but for what ranks say to one another. Their models go apart by it."""
+        """Compute one step on this rank alone, without communication. The ranks' models diverge by it."""
         if hasattr(self.model, "no_sync"):
             with self.model.no_sync():
                 self._loss(number).backward()
@@ -83,7 +83,7 @@ class Training:
         self.optimiser.step()
 
     def digests(self) -> t.Tuple[int, int]:
-        """Of all parameters, and of all gradients of the last step: one bit that differs anywhere gives other numbers."""
+        """Return digests of all parameters and of all gradients of the last step: one different bit changes them."""
         return self._digest(p.detach() for p in self.net.parameters()), self._digest(p.grad for p in self.net.parameters())
 
     def _digest(self, tensors: t.Iterable[t.Any]) -> int:

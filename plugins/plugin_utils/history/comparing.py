@@ -41,7 +41,7 @@ MOST = 500
 
 
 class Judged(t.NamedTuple):
-    """What one check was worth."""
+    """The verdict and number of one check in one run."""
 
     name: str
     verdict: str
@@ -52,7 +52,7 @@ class Judged(t.NamedTuple):
 
 
 class Place(t.NamedTuple):
-    """Where a subject was: its name, and who its node is."""
+    """The place of a subject: its name, and the identity of its node."""
 
     name: str
     kind: str
@@ -214,8 +214,8 @@ def _runs_of(connection: sqlalchemy.Connection, nodes: t.Collection[Whom]) -> se
 
 
 def compare(store: Store, old: Side, new: Side) -> Record:
-    """What is different in `new`. `values` by how far out they are, each with both values, the change in percent and, where enough runs
-    were before, in units of the subject's own scatter."""
+    """Return the differences of `new`. `values` are ordered by how far out they are, each with both values, the change in percent and,
+    where enough runs were before, in units of the subject's own scatter."""
     values, verdicts = [], []
     for about, now in sorted(new.verdicts.items()):  # no database says in which order they come
         before = old.verdicts.get(about)
@@ -252,7 +252,7 @@ def compare(store: Store, old: Side, new: Side) -> Record:
 
 
 def _most_changed(values: list[Record]) -> list[Record]:
-    """Of values, the most changed first, MOST, and of each check as many: one that is noisy does not hide what another lost."""
+    """Return the MOST most changed values, the same share of each check, so that a noisy check does not hide what another lost."""
     of_check: dict[tuple[str, str, str], list[Record]] = {}
     for one in values:
         of_check.setdefault((one["stage"], one["check"], one["metric"]), []).append(one)
@@ -293,7 +293,8 @@ def _scattered(store: Store, values: list[Record], new: Side) -> None:
 
 
 def _moved(old: Side, new: Side) -> list[Record]:
-    """Who came, went, moved to another node or has another name. A subject of a target that the new run does not have did not go."""
+    """Return the subjects that came, went, moved to another node or have another name. A subject of a target that the new run does not
+    have did not go."""
     was = {place.name: whom for whom, place in old.places.items() if place.kind == "node"}
     found = []
     for whom in sorted({*old.places, *new.places}):
@@ -349,7 +350,7 @@ def latest(store: Store) -> str:
 
 
 def told(found: Record, most: int = 20) -> list[str]:
-    """What is different, in sentences, what matters most first; so many of each kind."""
+    """Return the differences as sentences, the most important first; at most so many of each kind."""
     lines = [
         f"{_of(one)}: {one['before']} before, {one['after']} now{': ' + one['reason'] if one['reason'] else ''}"
         for one in found["verdicts"]
@@ -398,7 +399,7 @@ def _spoken(one: Record) -> str:
 
 
 def since_accepted(store: Store, content: importing.Content) -> Record | None:
-    """What a run is against the last accepted one of the same subjects, None where there is none."""
+    """Return the comparison of a run with the last accepted run of the same subjects; None if there is none."""
     side = of_content(store, content)
     before = last_accepted(store, side)
     return compare(store, of_run(store, before), side) if before else None

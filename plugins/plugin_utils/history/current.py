@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the history says of the fleet of today: of each node and check the last that is known, as long as the node is there.
+"""The fleet of today, from the history: the last known verdict of each node and check, as long as the node exists.
 
 A node is there until a later whole run of the same targets does without it. A partial run says something new of what it has measured; the
 rest is as the whole run before it left it. Runs over other targets do not concern each other, nor do simulated targets and real ones: what
@@ -36,7 +36,7 @@ Target = tuple[str, bool]  # its name, whether it is simulated
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What a check says of a node, its parts with it, or of a pair: the worst verdict, and of those that have it the number that is the
+    """The result of a check for a node with its parts, or for a pair: the worst verdict, and of those that have it the number that is the
     furthest from its floor."""
 
     verdict: str
@@ -105,7 +105,7 @@ class Fleet:
 
 @dataclasses.dataclass
 class Said:
-    """What runs say of the fleet; whoever is simulated beside those who are not."""
+    """The fleet as runs describe it; simulated nodes are kept apart from real ones."""
 
     nodes: dict[tuple[str, bool], Node] = dataclasses.field(default_factory=dict)
     pairs: dict[tuple[tuple[str, str], bool], dict[Check, Seen]] = dataclasses.field(default_factory=dict)
@@ -154,7 +154,7 @@ def fleet(store: Store, now: datetime.datetime | None = None) -> Fleet:
 
 
 def _same(inventory: str, other: str) -> bool:
-    """Whether two runs may be of one inventory: an older version did not keep which."""
+    """Return True if two runs may be of one inventory; older versions did not store the inventory."""
     return inventory == other or not (inventory and other)
 
 
@@ -175,7 +175,7 @@ def _judged(connection: sqlalchemy.Connection, since: str) -> list[t.Any]:
 
 
 class _Placed(t.NamedTuple):
-    """Who was where in a run, by the numbers of the subjects: at which nodes each was, and what it is."""
+    """The places of a run, by the numbers of the subjects: the nodes of each subject, and its kind."""
 
     at: dict[int, list[int]]
     names: dict[int, str]
@@ -216,7 +216,7 @@ def _verdicts(connection: sqlalchemy.Connection, judgement_id: int) -> t.Iterabl
 def _add(
     said: Said, run: Run, placed: _Placed, verdicts: t.Iterable[t.Any], checks: t.Mapping[int, Check], without: t.Container[Target]
 ) -> None:
-    """What a run says of nodes, pairs and checks of which no newer one has said anything, without those of some targets."""
+    """Add the results of a run for nodes, pairs and checks that no newer run has, without those of some targets."""
     nodes: dict[tuple[str, bool], dict[Check, Seen]] = {}
     pairs: dict[tuple[tuple[str, str], bool], dict[Check, Seen]] = {}
     kinds: dict[tuple[str, bool], str] = {}

@@ -65,7 +65,7 @@ def slope(window: t.Sequence[float], last: float, before: int, known: Known, noi
 
 
 def _ratio(window: t.Sequence[float], moved: t.Iterable[float], last: float, known: Known, noise: Noise) -> float:
-    """Of the window moved so from the level known, against it not moved."""
+    """Return the log-likelihood ratio that the window moved so from the known level, against no move."""
     middle, scatter, unsure = known
     alike, (half, tail) = noise.alike, noise.law(unsure)
     # A single bad run is followed by one as any other.

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run's folder says, and what a judgement says that was just made, in the same form: the history can be made again from the folders.
+"""The content of a run's folder, or of a judgement that was just made, in one form: the history can be rebuilt from the folders.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -84,7 +84,7 @@ def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.
 
 
 def _deciding(records: t.Iterable[Record], verdicts: t.Iterable[t.Mapping[str, t.Any]]) -> list[Record]:
-    """Of each check the attempt that was judged; of several with its number the one whose value it was."""
+    """Return the attempt of each check that was judged; of several with its number the one whose value was used."""
     judged = {key_of(v): v for v in verdicts}
     found: dict[Key, Record] = {}
     for m in records:
@@ -100,7 +100,7 @@ def _deciding(records: t.Iterable[Record], verdicts: t.Iterable[t.Mapping[str, t
 
 
 class Brought(t.NamedTuple):
-    """What became of the runs of a results folder: how many there are, which were new, how many numbers came, and which were left out,
+    """The result of importing a results folder: the number of runs, the new ones, the number of values, and the runs that were left out,
     each with the reason."""
 
     runs: int

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who a subject is, whatever it is called: a machine by its machine-id, a GPU by its UUID, a port by the GUID of its device.
+"""The identity of a subject, whatever its name: a machine by its machine-id, a GPU by its UUID, a port by the GUID of its device.
 
 A renamed node and a GPU in another node keep their histories by it. What did not say who it is is known by its name, or by that of its
 node; so are machines of which two say that they are the same one.
@@ -44,7 +44,7 @@ def who(record: Record) -> Who:
 
 
 class Identities:
-    """What all measurements of a run say of who is who."""
+    """The identities of all subjects of a run, from its measurements."""
 
     def __init__(self, measurements: t.Iterable[Record]) -> None:
         machines: dict[str, set[str]] = collections.defaultdict(set)

@@ -110,7 +110,7 @@ class _Import:
             yield from one.verdicts
 
     def _is_new(self, run: int | None, one: Judging) -> bool:
-        """Whether this judgement has to be written; another one in its place goes."""
+        """Return True if this judgement must be written. Removes another judgement of the same run."""
         if run is None:
             return True
         table = schema.judgement
@@ -147,7 +147,7 @@ class _Import:
     # Subjects ------------------------------------------------------------------------------------------------------------------------
 
     def _subjects(self) -> None:
-        """Who is who, and where they are."""
+        """Write the subjects and their places."""
         told = Identities(self.measurements)
         identities = identities_of(self.connection, told, self._everything())
         seen = list(identities)
@@ -295,7 +295,7 @@ class _Import:
 
 
 def identities_of(connection: sqlalchemy.Connection, told: Identities, records: t.Iterable[Record]) -> dict[Who, str]:
-    """Who is who in a run: every subject of its records, and the nodes that these are at."""
+    """Return the identity of every subject of a run's records, and of the nodes of these subjects."""
     seen = dict.fromkeys(who(record) for record in records)
     for one in list(seen):
         if one.kind in ("node", "gpu", "nic", "pair"):
@@ -335,7 +335,7 @@ def _check(record: Record) -> tuple[str, str, str]:
 
 
 def _numbers(m: Record) -> t.Iterator[tuple[str, str, float]]:
-    """What was properly measured: metric, unit, value."""
+    """Yield the numbers that were properly measured: metric, unit, value."""
     if m["outcome"] == "measured":
         for name, of in m["metrics"].items():
             if is_number(of["value"]):

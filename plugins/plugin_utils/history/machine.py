@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the history knows of one machine: its facts, and when they became others.
+"""The facts of one machine in the history, and when they changed.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store 
 
 
 class Facts(t.NamedTuple):
-    """What was so from a run on."""
+    """Facts that hold from a run on."""
 
     run: str
     planned_at: str

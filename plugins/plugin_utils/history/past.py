@@ -46,7 +46,7 @@ TOLD = frozenset((*regression.ALARMS, Kind.HICCUP, Kind.IMPROVEMENT))
 
 
 class Quantity(t.NamedTuple):
-    """What must be equal for two numbers to be comparable; `size` is 0 for what is no row of a sweep."""
+    """The key of comparable numbers; `size` is 0 for a number outside a sweep."""
 
     stage: str
     check: str
@@ -64,7 +64,7 @@ def told(
     store: Store, plan: Record, deciding: t.Mapping[keys.Key, Record], numbers: t.Iterable[Number],
     begun: t.Sequence[Reference] = (), seconds: float = SECONDS,
 ) -> Told:  # fmt: skip
-    """What became of each number of a run. `begun` are the references that its inventory says are new."""
+    """Return the change of each number of a run against its past. `begun` are the references that the inventory declares as new."""
     end = time.monotonic() + seconds
     found = Told()
     checks: dict[Quantity, list[Number]] = collections.defaultdict(list)
@@ -90,7 +90,7 @@ def told(
 
 
 class _Past:
-    """What earlier runs say of the subjects of one run."""
+    """The values of earlier runs for the subjects of one run."""
 
     def __init__(
         self, connection: sqlalchemy.Connection, plan: Record, deciding: t.Mapping[keys.Key, Record], begun: t.Sequence[Reference]
@@ -211,7 +211,7 @@ class _Past:
         return self.connection.execute(asked.where(*mine))
 
     def _sized(self, of: Quantity, check: int, subjects_of: t.Sequence[int]) -> t.Iterator[tuple[int, int, float]]:
-        """Of a size that was measured more than once the worst, as it is judged."""
+        """Return the worst row of each size, as the verdict engine does."""
         sweep = schema.sweep
         asked = sa.select(sweep.c.run_id, sweep.c.subject_id, sweep.c["rows"])
         mine = sweep.c.run_id.in_(self.runs), sweep.c.subject_id.in_(subjects_of), sweep.c.check_id == check
@@ -229,7 +229,7 @@ def _telling(facts: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _places(one: Who) -> t.Iterator[tuple[str, str]]:
-    """What a subject is or stands in, the nearest first."""
+    """Return the places of a subject, from itself outwards."""
     words = {"nic": "port", "pair": "path"}
     yield words.get(one.kind, one.kind), one.id
     ends = keys.ends_of(one.id) if one.kind == "pair" else (one.id,) if one.kind in ("gpu", "nic") else ()

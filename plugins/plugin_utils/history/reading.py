@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one series says by itself: walked from its first run to today, as if each had been read on its day.
+"""The reading of one series by itself: walked from its first run to today, as if each run had been read on its day.
 
 The reference is the runs that were as ever. Runs that stand on another level leave it: lower, they are a regression for as long as they
 last; higher, they become the reference once there are FEWEST of them. What comes back to the old level joins the old reference, and what

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What changed, and whose it is: today's numbers against their own past, their identical siblings and the fleet.
+"""Changes and their attribution: today's numbers against their own past, their identical siblings and the fleet.
 
     changes(today, past, facts) -> [Change]
 
@@ -44,7 +44,7 @@ FIRST, RETURNED, SAME = 3, 1.5, 0.005
 
 @dataclasses.dataclass
 class Series:
-    """What can be compared of one subject: its runs (numbers), and logarithms about its median of which more is better."""
+    """The comparable values of one subject: its runs (numbers), and logarithms about its median, of which more is better."""
 
     today: Today
     points: list[Point]
@@ -61,7 +61,8 @@ class Series:
 
 
 def changes(today: t.Iterable[Today], past: t.Mapping[Key, t.Sequence[Point]], facts: Facts | None = None) -> list[Change]:
-    """What became of each of `today`, by its `past` (its own values of earlier runs) and the `facts` of its places in these runs."""
+    """Return the change of each of `today`, from its `past` (its own values of earlier runs) and the `facts` of its places in these
+    runs."""
     order = list(today)
     fleets: dict[tuple[str, str, str], list[Today]] = defaultdict(list)
     for one in order:
@@ -108,7 +109,7 @@ def _fleet(fleet: t.Sequence[Today], past: t.Mapping[Key, t.Sequence[Point]], fa
 
 
 def _units(fleet: t.Sequence[Today]) -> list[str]:
-    """What each subject moves with: its node if there are enough nodes and each subject stands in one, otherwise itself."""
+    """Return the unit that each subject moves with: its node if there are enough nodes and each subject has one, otherwise itself."""
     nodes = [[name for kind, name in one.places if kind == "node"] for one in fleet]
     if all(len(names) == 1 for names in nodes) and len({names[0] for names in nodes}) >= common.ENOUGH:
         return [names[0] for names in nodes]
@@ -213,7 +214,7 @@ def _all(
     all_series: t.Sequence[Series], added: t.Mapping[int, float], cases: t.Sequence[Case], history: History,
     runs: t.Sequence[str], times: t.Mapping[str, str],
 ) -> list[Change]:  # fmt: skip
-    """What all became together, read like one more subject: what their runs added."""
+    """Return the common change of all subjects, read like one more subject."""
     last = len(runs) - 1
     if last not in added:
         return []

@@ -53,7 +53,7 @@ def least(values: t.Sequence[float]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-    """What a healthy subject's values do: mean and variance (between subjects) of the logarithm of the scatter, how alike a run is to the
+    """The scatter of healthy subjects: mean and variance (between subjects) of the logarithm of the scatter, how alike a run is to the
     one before, and how heavy the tails are (degrees of freedom of Student's t)."""
 
     mean: float | None = None
@@ -74,8 +74,8 @@ class Noise:
         return 1 + 2 * sum((1 - lag / runs) * self.alike**lag for lag in range(1, min(runs, 12)))
 
     def law(self, unsure: float) -> tuple[float, float]:
-        """Of Student's t: half of the degrees of freedom and one, and what the square of a distance in scatters is divided by (half of
-        the values lie within 0.6745). Tails are heavier where the scatter's logarithm is known with that variance only."""
+        """Return two parameters of Student's t: half of the degrees of freedom and one, and the divisor of a squared distance in scatters
+        (half of the values lie within 0.6745). Tails are heavier where the scatter's logarithm is known with that variance only."""
         freedom = max(float(min(TAILS)), 1 / (1 / self.freedom + 2 * unsure))
         return 0.5 * (freedom + 1), freedom - 0.7
 

@@ -31,7 +31,7 @@ _DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 
 
 class Quantity(t.NamedTuple):
-    """What the numbers of a series are."""
+    """The check, metric and unit of a series."""
 
     stage: str
     check: str
@@ -53,7 +53,7 @@ Point = tuple[str, str, float]
 
 
 def series(store: Store, subject: Subject, key: Quantity, before_run: str = "") -> list[Point]:
-    """What one subject gave in all runs, the oldest first; of those before a run where one is named."""
+    """Return the values of one subject in all runs, the oldest first; if a run is named, in the runs before it."""
     run, metric, quantity, check, of = schema.run, schema.metric, schema.quantity, schema.check, schema.subject
     asked = (
         sa.select(run.c.name, run.c.planned_at, metric.c.value)
@@ -116,7 +116,7 @@ def _quantities(connection: sqlalchemy.Connection) -> dict[int, Quantity]:
 
 
 class Asked(t.NamedTuple):
-    """What is looked for; empty means all. `node` and `check` may be patterns; `check` is `CHECK` or `STAGE CHECK`. `since` is a day or
+    """A search; empty fields match everything. `node` and `check` may be patterns; `check` is `CHECK` or `STAGE CHECK`. `since` is a day or
     how long ago, as 30d or 6m."""
 
     node: str = ""
@@ -147,7 +147,7 @@ def search(store: Store, asked: Asked, most: int = 100_000) -> Answer:
 
 
 def found_in_runs(store: Store, asked: Asked, most: int = 0, regressed: bool = False) -> t.Iterator[tuple[Record, list[Record]]]:
-    """What is found in each run, the newest first: one run's is held at a time. Of a run not more than `most`, where it is said; and
+    """Yield the matches of each run, the newest run first, one run at a time. At most `most` per run, if given; and
     with `regressed` only what was worse than its own past."""
     words = [word.strip().upper() for word in asked.verdict.split(",") if word.strip()]
     if unknown := sorted(set(words) - set(WORST_FIRST)):
@@ -313,7 +313,7 @@ class Narrowed(t.NamedTuple):
 
     @property
     def few(self) -> bool:
-        """Whether an index has all that is asked for."""
+        """Return True if an index has everything that is searched for."""
         return self.regressed or bool(self.words and "PASS" not in self.words)
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What goes into the search for changes, and what comes out of it: plain data, no store and no measurement.
+"""Input and output of the search for changes: plain data, no store and no measurement.
 
 Pure. This plugin util is PRIVATE to the collection.
 """
@@ -83,7 +83,7 @@ class Whose:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What has become of one subject in one check; of all of them where `subject` is empty, and `members` are those.
+    """The change of one subject in one check; of all `members` if `subject` is empty.
 
     `reference` is its own median of `runs` runs since `reference_since`; `level` its median since run `onset`; `change` is level against
     reference in percent, negative where it became worse, whatever is better. `ignored` values were no numbers above zero.

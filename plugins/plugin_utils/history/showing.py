@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the history answers, for people: a table in the terminal, and one page with the curves.
+"""Results of the history for people: a table in the terminal, and one page with the curves.
 
 This plugin util is PRIVATE to the collection.
 """

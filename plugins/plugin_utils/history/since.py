@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run is told of earlier ones while it is judged and before its report is written, and so before it is in the history itself.
+"""The comparison of a run with earlier runs while it is judged, before it is in the history itself.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -38,7 +38,7 @@ def past(
     begun: t.Sequence[Reference] = (),
     seconds: float = SECONDS,
 ) -> Told | None:
-    """What became of the numbers of a run since the runs before it; None where nothing is to be said, RunError where it cannot be."""
+    """Return the changes of a run's numbers since the runs before it; None if there is nothing to say. Raises RunError if it fails."""
 
     def ask() -> Told | None:
         # Half a second of imports, which nobody pays who has no history.
@@ -69,12 +69,12 @@ def last_accepted(of: Judged, options: Options, seconds: float = SECONDS) -> dic
 
 
 def _is_there(results: pathlib.Path, options: Options) -> bool:
-    """Whether there may be a history: the first run pays for no imports."""
+    """Return True if there may be a history, so that the first run pays for no imports."""
     return bool(options["url"]) or (results / "history.db").is_file()
 
 
 def _answered(ask: t.Callable[[], T], seconds: float) -> T:
-    """What `ask` says, if it does in time. Whatever goes wrong there is a RunError."""
+    """Return the result of `ask` if it comes in time. Raises RunError for every failure."""
     answer: list[T] = []
     wrong: list[RunError] = []
 

@@ -40,12 +40,12 @@ class HistoryError(RunError):
 
 
 def url_of(results_dir: str | os.PathLike[str], url: str = "") -> str:
-    """Where the history is: what was asked for, else a file in the results folder."""
+    """Return the URL of the history: the one that was given, else a file in the results folder."""
     return url or f"sqlite:///{pathlib.Path(results_dir).absolute() / FILE}"
 
 
 def is_there(results_dir: str | os.PathLike[str], url: str = "") -> bool:
-    """Whether there may be something to read, without asking anybody."""
+    """Return True if there may be something to read, without connecting."""
     return bool(url) or (pathlib.Path(results_dir) / FILE).is_file()
 
 
@@ -136,7 +136,7 @@ class Store:
 
     @contextlib.contextmanager
     def _said(self) -> t.Iterator[None]:
-        """What goes wrong with a database, in one sentence."""
+        """Return an error of a database as one sentence."""
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
@@ -191,7 +191,7 @@ def clean(text: t.Any) -> str:
 
 
 def _secrets(url: sqlalchemy.URL) -> set[str]:
-    """What no sentence may say: the password, and the values after a ?, of which some are passwords too."""
+    """Return the secrets of a URL: the password, and the values after a ?, some of which are passwords too."""
     values = [of if isinstance(of, str) else " ".join(of) for name, of in url.query.items() if "pass" in name or name == "options"]
     return {text for text in (str(url.password or ""), *values) if text}
 

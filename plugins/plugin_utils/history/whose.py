@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whose a change is: of the subject alone, of its node or port, or of everybody since a fact became another.
+"""The attribution of a change: to the subject alone, to its node or port, or to everybody since a fact changed.
 
 A place is blamed for what most of its subjects did at the same time, the largest such place; a fact for what most places did that got its
 new value, and hardly any that did not, each since it got it.
@@ -41,7 +41,7 @@ class Became:
 
 
 class History:
-    """What became of the facts of each place, over the runs in their order."""
+    """The facts of each place over the runs, in their order."""
 
     def __init__(self, facts: Facts, runs: t.Sequence[str]) -> None:
         self.facts, self.runs = facts, runs
@@ -154,7 +154,7 @@ def _likely(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History
 
 
 def of_all(cases: t.Sequence[Case], onset: int, history: History) -> Whose:
-    """What the whole fleet did in a run: of the fact that changed then on most of it."""
+    """Return the fact that changed on most of the fleet in a run in which all of it moved."""
     nodes = {name for case in cases for kind, name in case.places if kind == "node"}
     counts: dict[tuple[str, str], int] = defaultdict(int)
     places = {name for case in cases for name in _names(case)}

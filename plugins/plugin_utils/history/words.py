@@ -73,7 +73,7 @@ def sentence(today: Today, change: Change, siblings: Siblings, wider: float = 1.
 
 
 def of_all(today: Today, change: Change) -> str:
-    """Of a change that all subjects of a check share."""
+    """Return the sentence for a change that all subjects of a check share."""
     what = PLURAL.get(today.places[0][0] if today.places else "", "subjects")
     who = f"all {len(change.members)} {what}"
     because = f" when {change.whose.fact} became {change.whose.value}" if change.whose.fact else ""
@@ -108,7 +108,7 @@ def _at(today: Today, change: Change, own: str) -> str:
 
 
 def _moved(today: Today, change: Change, own: str) -> str:
-    """Where today's value is beside the level that it is about, both are said."""
+    """Return today's value and the level that it is about, if they differ."""
     shown = 100 * (change.value / change.reference - 1) if change.value and change.reference else 0.0
     moved = change.change or 0.0
     drifting = "drifting " if change.kind == Kind.DRIFT else ""

@@ -41,7 +41,7 @@ class TraceError(Exception):
 
 
 class Span(t.NamedTuple):
-    """What a span is made of; `parent` is the name of another by which its id follows, times are seconds of the epoch."""
+    """The parts of a span; its id follows from `parent`, the name of another span. Times are seconds of the epoch."""
 
     path: str
     parent: str
@@ -153,7 +153,7 @@ def _span_id(run_id: str, path: str) -> int:
 
 
 def endpoint() -> str | None:
-    """Where to, if the standard variables do not say it: Jaeger's agent is no more, what listens on its host today speaks OTLP."""
+    """Return the endpoint if the standard variables do not set it: Jaeger's agent is gone, today's collectors on its host speak OTLP."""
     host = os.environ.get("JAEGER_AGENT_HOST")
     if not host or any(os.environ.get(name) for name in ENDPOINTS):
         return None
@@ -205,7 +205,7 @@ def send(run_id: str, found: t.Sequence[Span]) -> None:
 
 @contextlib.contextmanager
 def _said() -> t.Iterator[list[str]]:
-    """What OpenTelemetry says meanwhile, which goes nowhere else."""
+    """Collect the log messages of OpenTelemetry during a block."""
     texts: list[str] = []
 
     class Kept(logging.Handler):

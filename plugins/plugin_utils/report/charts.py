@@ -51,7 +51,7 @@ def of_check(group: Record) -> Figure | None:
 
 
 def floor_word(unit: str) -> str:
-    """What the value that just passes is called: of a time it is the most, not the least."""
+    """Return the name of the value that just passes: the most for a time, the least otherwise."""
     return "limit" if unit in TIMES else "floor"
 
 
@@ -127,7 +127,7 @@ def bins(values: list[float]) -> Record:
 
 
 def bars(of: Record, floors: list[float], unit: str, what: str, top: float = 1.0) -> Figure:
-    """What `bins` counted, with the floors drawn in, up to a share of the height."""
+    """Return the bars of `bins`, with the floors drawn in, up to a share of the height."""
     least, width, counts = of["least"], of["width"], of["counts"]
     ends = [least, least + width * len(counts), *floors]
     word = floor_word(unit)

@@ -35,7 +35,7 @@ class Form(Sink):
 
 
 class OfStages(Sink):
-    """What stages write beside the forms of the report, each in a folder of its name."""
+    """Files of stages beside the forms of the report, each in a folder with the stage's name."""
 
     name = "stages"
 

@@ -83,7 +83,7 @@ _encode = json.JSONEncoder(sort_keys=True).encode
 
 
 def _parts(value: t.Any, depth: int) -> t.Iterator[str]:
-    """What json.dumps gives with its keys sorted, down to some depth in parts."""
+    """Yield the text of json.dumps with sorted keys, in parts down to some depth."""
     if depth and isinstance(value, dict) and value:
         for number, key in enumerate(sorted(value)):
             yield f"{', ' if number else '{'}{json.dumps(key)}: "
@@ -225,7 +225,7 @@ def markdown(model: Model) -> str:
 
 
 def left_out(model: Model) -> str:
-    """What a partial run left out, in words."""
+    """Return the hosts and stages that a partial run left out, in words."""
     hosts, stages = model["left_out"], model["skipped_stages"]
     parts = []
     if model["not_proven"]:

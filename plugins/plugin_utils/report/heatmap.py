@@ -33,7 +33,7 @@ COLOURS = ("#8c1d04", "#d1501f", "#f3b48f", "#f4f2ee", "#a9c8e2", "#2f6da3")
 
 
 def of_table(table: Table) -> Record:
-    """What the page and report.json show of a table of the judge's."""
+    """Return a table of the verdict engine for the page and report.json."""
     return build(
         table.title, table.cells, better=table.better, unit=table.unit, rounds=table.rounds, simulated=table.simulated,
     )  # fmt: skip
@@ -48,7 +48,7 @@ def build(
     rounds: t.Sequence[Record] = (),
     simulated: bool = False,
 ) -> Record:
-    """What the page and report.json show of one test between pairs (one check and variant).
+    """Return one test between pairs (one check and variant) for the page and report.json.
 
     `cells` are those of plugin_utils/judging/matrix.py, each with its own floor, a limit where `better` is `lower`; a pair that was tested
     more than once, or each of its directions, shows its worst test. `rounds` are `{"round", "pairs", "started_at", "seconds",

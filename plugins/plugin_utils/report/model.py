@@ -45,7 +45,7 @@ UNPROVEN = "gates of GPU sharing:"
 
 
 def word(mode: str, passed: bool, unproven: bool = False) -> str:
-    """What a run comes to, in one word for people: a quick test accepts nothing, nor does one that proved nothing of what had to be."""
+    """Return the result of a run in one word for people: a quick test accepts nothing, nor does a run that did not prove what it had to."""
     if mode == "quick":
         return "QUICK TEST PASSED" if passed else "QUICK TEST NOT PASSED"
     if passed and unproven:
@@ -54,7 +54,7 @@ def word(mode: str, passed: bool, unproven: bool = False) -> str:
 
 
 def outcome(mode: str, head: t.Mapping[str, t.Any]) -> tuple[bool, str]:
-    """Whether a report that was written some time accepts, and its word. Older versions said of a quick test that passed, and of a run
+    """Return whether an earlier report accepts, and its word. Older versions said of a quick test that passed, and of a run
     that proved nothing of what had to be, that it was accepted; the oldest had no word for it."""
     unproven = UNPROVEN in str(head.get("why") or "")
     found = head.get("word")
@@ -141,7 +141,7 @@ def _rows_of(plan: Record, judgement: Judgement, method: str) -> dict[Stage, lis
 
 
 def files_of_stages(plan: Record, judgement: Judgement) -> dict[str, str]:
-    """What stages write beside the forms of the report: {path below the run's folder: text}."""
+    """Return the files of stages beside the forms of the report: {path below the run's folder: text}."""
     return {
         f"{stage.name}/{path}": text
         for stage, rows in _rows_of(plan, judgement, "files").items()
@@ -150,7 +150,7 @@ def files_of_stages(plan: Record, judgement: Judgement) -> dict[str, str]:
 
 
 def _past(told: past.Told) -> Record:
-    """What became of numbers since earlier runs, in words what concerns most first."""
+    """Return the changes of numbers since earlier runs, in words, those that concern most subjects first."""
     changes = sorted(told.changes, key=lambda change: (bool(change.subject), PAST_ORDER.index(change.kind), change.key, change.metric))
     kinds: dict[str, list[str]] = {}
     for change in changes:
@@ -195,7 +195,7 @@ def _bearer(cause: Cause) -> tuple[str, str]:
 
 
 def _causes(judgement: Judgement) -> list[Record]:
-    """What lies behind the verdicts that are no PASS: in one sentence, with what its own checks say, and with what is bad because of it."""
+    """Return the causes of the verdicts that are no PASS: one sentence, the findings of its own checks, and what is bad because of it."""
     named = {key for cause in judgement.causes for key in (*cause["own"], *cause["explains"])}
     of = {key: v for v in (judgement.verdicts if named else ()) if (key := key_of(v)) in named}
     return [
@@ -214,8 +214,8 @@ def _causes(judgement: Judgement) -> list[Record]:
 
 
 def _findings(verdicts: list[Record], judged: t.Mapping[Key, Record]) -> list[Record]:
-    """What speaks against a subject, worst first. A node repeats the reason of its GPU, and every check that the node was lost: each is
-    said once, with the other checks that say it."""
+    """Return the findings about a subject, worst first. A node repeats the reason of its GPU, and every check that the node was lost:
+    each is said once, with the other checks that say it."""
     found: dict[str, Record] = {}
     for v in verdicts:
         if v["verdict"] not in ABNORMAL:
@@ -291,7 +291,7 @@ def _row(v: Record, m: Record | None) -> Record:
 
 
 def _sweep(m: Record) -> Record | None:
-    """What a group of nodes measured at each message size: {"world_size", "rows": [SWEEP]}; None where that is not what it measured."""
+    """Return the sweep of a group of nodes: {"world_size", "rows": [SWEEP]}; None if the measurement has none."""
     rows = [
         {name: row[name] for name in SWEEP}
         for row in m["series"]
@@ -311,7 +311,7 @@ def _summary(rows: list[Record]) -> Record | None:
 
 
 def _warnings(judgement: Judgement) -> list[Record]:
-    """What is signed with open eyes: one line for each thing behind a WARN, as for each port whose counters rose."""
+    """Return the warnings that a signature accepts: one line for each cause of a WARN, such as a port whose counters rose."""
     of = {key_of(v): v for v in judgement.verdicts if v["verdict"] == "WARN"}
     found: dict[str, Record] = {}
     for cause in judgement.causes:

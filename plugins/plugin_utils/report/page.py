@@ -78,7 +78,8 @@ def parted(rows: list[dict[str, t.Any]]) -> dict[str, t.Any]:
 
 @functools.cache
 def packed_library() -> Markup:
-    """What draws the charts, packed for the page's script to unpack: less than half of it, and the page is shown before it is read."""
+    """Return the charts' library, packed for the page's script to unpack: less than half the size, and the page is shown before it is
+    read."""
     return Markup(base64.b64encode(zlib.compress(in_parts(LIBRARY.read_text(encoding="utf-8")).encode())).decode())
 
 
@@ -95,7 +96,7 @@ def in_parts(library: str) -> str:
 
 
 def _seen(value: t.Any) -> t.Any:
-    """What the template prints: without characters that cannot be seen, but for its own markup."""
+    """Return a value for the template without invisible characters, except for the template's own markup."""
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

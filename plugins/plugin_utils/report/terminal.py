@@ -31,7 +31,7 @@ EXPLAINED = 12
 
 
 def coloured(model: Model, width: int | None = None) -> list[Line]:
-    """What is bad and why, then the table, as (line, name of one of Ansible's colours or None); last why the verdict is what it is, which
+    """Return the causes, then the table, as (line, name of one of Ansible's colours or None); last the reason of the verdict, which
     whoever prints this says in one word.
 
     `width` in columns, that of the terminal by default: what is longer goes on in the next line. Nothing in it can steer a terminal.

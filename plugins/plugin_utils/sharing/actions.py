@@ -27,7 +27,7 @@ ROUND = "round"
 
 @dataclasses.dataclass
 class Names:
-    """What the steps of a case make, by the names that expressions use; those with `{}` stand for several."""
+    """The objects that the steps of a case make, by the names that expressions use; names with `{}` stand for several."""
 
     groups: set[str] = dataclasses.field(default_factory=set)
     samples: set[str] = dataclasses.field(default_factory=set)
@@ -42,7 +42,7 @@ def kind_of(step: Step) -> tuple[str, t.Any]:
 
 
 def names(steps: t.Iterable[Step]) -> Names:
-    """What steps make."""
+    """Return the names of the objects that steps make."""
     found = Names()
     for step in steps:
         verb, taken = kind_of(step)
@@ -72,7 +72,7 @@ def _spread(mine: set[str], taken: Step) -> set[str]:
 
 
 def beside(steps: t.Iterable[Step]) -> bool:
-    """Whether pods must still run when one of these steps comes."""
+    """Return True if pods must still run when one of these steps comes."""
     found = False
     for step in steps:
         verb, taken = kind_of(step)
@@ -82,7 +82,7 @@ def beside(steps: t.Iterable[Step]) -> bool:
 
 
 def does(steps: t.Iterable[Step], verbs: t.Collection[str]) -> bool:
-    """Whether one of these is among them, in whatever loop."""
+    """Return True if one of the kinds is among the steps, in whatever loop."""
     return any(verb in verbs or (verb in _LOOPS and does(taken["do"], verbs)) for verb, taken in map(kind_of, steps))
 
 
@@ -103,8 +103,8 @@ def _taken(value: t.Any, counted: set[str]) -> set[str]:
 
 
 def filled(value: t.Any, known: t.Mapping[str, t.Any]) -> t.Any:
-    """What a step takes with parameters and counters filled in; a text that is one name alone takes the value's own kind. The steps
-    inside of a loop are filled when it comes to them."""
+    """Return the arguments of a step with parameters and counters filled in; a text that is one name alone takes the value's own type.
+    The steps inside of a loop are filled when it comes to them."""
     if isinstance(value, dict):
         return {key: item if key == "do" else filled(item, known) for key, item in value.items()}
     if isinstance(value, list):
@@ -144,7 +144,7 @@ def _plain(taken: Step, has: t.Collection[str]) -> Step:
 
 
 def said(steps: t.Iterable[Step]) -> tuple[list[str], list[str]]:
-    """What steps do to the cluster, and what they look at: operation and sampling of a report."""
+    """Return the operations of steps on the cluster, and their samplings, for a report."""
     operation: list[str] = []
     sampling: list[str] = []
     for step in steps:

@@ -82,7 +82,7 @@ def analysis(status: str, reason: str, case: Record) -> str:
 
 
 def issues(gates: t.Sequence[Gate]) -> str:
-    """What is wrong, by how much it matters."""
+    """Return the failed cases of each gate as lines of tab-separated values."""
     lines = ["gate\tcase_id\tissue"]
     lines += [f"{gate.name}\t{case}\t{' '.join(why.split())}" for gate in gates for case, why in gate.failed.items()]
     return "\n".join(lines) + "\n"

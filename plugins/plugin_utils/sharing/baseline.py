@@ -67,7 +67,7 @@ def _read(path: pathlib.Path) -> dict[str, Object]:
 
 
 def about(context: t.Mapping[str, t.Any], variant: str, simulated: bool) -> Object:
-    """What numbers must have in common to be compared."""
+    """Return the key that comparable numbers share."""
     return {"variant": variant, "simulated": simulated, **{name: context.get(name) for name in ("system", "gpus", "image")}}
 
 

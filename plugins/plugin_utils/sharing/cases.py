@@ -69,7 +69,7 @@ class Case:
 
     @property
     def beside(self) -> bool:
-        """Whether its pods must be there when something else happens: when others begin, or are disturbed."""
+        """Return True if the case's pods must run when others begin or are disturbed."""
         return self.crowded or actions.beside(self.steps)
 
     @property
@@ -129,7 +129,7 @@ def _assertion(given: t.Any, gates: tuple[str, ...]) -> Assertion:
 
 
 def _check(case: Case, where: str) -> None:
-    """What the schema cannot say: that expressions are such, and that what they name is made by the case's own steps."""
+    """Check what the schema cannot express: expressions are valid, and every name in them is made by the case's own steps."""
     made = actions.names(case.steps)
     made.samples |= {vocabulary.BASELINE, vocabulary.END}
     made.groups.add("all")
@@ -169,7 +169,7 @@ def _unmade(call: expressions.Call, made: actions.Names) -> str | None:
 
 
 def unknown_words(case: Case, system: System, parameters: t.Mapping[str, t.Any]) -> str | None:
-    """What of a case neither the system's description nor the parameters know, in words."""
+    """Return the names of a case that neither the system's description nor the parameters define, in words."""
     texts = [one.that for one in case.assertions if not lacking(one.needs, system)]
     for text in [*texts, *(when for _rule, when in case.skips), *(of for of, _unit in case.metrics.values())]:
         tree = expressions.parse(text)
@@ -195,7 +195,7 @@ def fitted(case: Case, system: System) -> Case:
 
 
 def lacking(needs: t.Iterable[str], system: System) -> list[str]:
-    """What of these the system cannot do."""
+    """Return the abilities that the system lacks."""
     return sorted(set(needs) - system.has)
 
 

@@ -18,7 +18,8 @@ SECOND = 1.0
 
 
 def offset(date: str | None, sent: float, came: float) -> Offset | None:
-    """Of an answer that was asked for and came at these times of our clock; None where it has no date."""
+    """Return the offset of a server's clock from an answer that was requested and received at these times of our clock; None if it has no
+    date."""
     try:
         written = email.utils.parsedate_to_datetime(date or "").timestamp()
     except (TypeError, ValueError):

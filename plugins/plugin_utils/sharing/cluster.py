@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the engine asks of a cluster. planes/kubernetes/stages/sharing.py does it through the API.
+"""The interface of the engine to a cluster. planes/kubernetes/stages/sharing.py implements it through the API.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -33,7 +33,7 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What has become of one that was asked for. `pod` is the pod that stands for it now, empty where there is none yet."""
+    """The state of one requested workload. `pod` is its current pod, empty if there is none yet."""
 
     name: str
     pod: str
@@ -54,7 +54,8 @@ class Daemon:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a scheduler said over HTTP; status 0 where nothing came. `ahead_s`: of the API server's clock, None where nobody knows."""
+    """The HTTP response of a scheduler; status 0 if none came. `ahead_s`: seconds that its clock is ahead of the API server's, None if
+    unknown."""
 
     status: int
     text: str
@@ -78,7 +79,7 @@ class Cluster(t.Protocol):
         """Ask for pods. Each is a lease: it goes with the run, whatever ends that."""
 
     def seen(self) -> list[Seen]:
-        """What has become of those that were asked for and not removed."""
+        """Return the state of the workloads that were requested and not removed."""
 
     def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:
         """Remove some and wait until they are gone; which are not."""
@@ -105,7 +106,7 @@ class Cluster(t.Protocol):
         """Its own process. Never raises."""
 
     def tool(self, scheduler: str, argv: t.Sequence[str], timeout: float) -> str | None:
-        """What a tool prints beside a scheduler, where there is one; None where not. Never raises."""
+        """Return the output of a tool that runs beside a scheduler; None if there is no such tool. Never raises."""
 
     def restart(self, what: str, timeout: float) -> bool:
         """Replace every pod of a DaemonSet, one after the other; whether all were ready again in time."""

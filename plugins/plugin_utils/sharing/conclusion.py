@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a case is worth: its assertions held to its evidence, said with their numbers, and one sentence of cause.
+"""The verdict of a case: its assertions against its evidence, with their numbers, and one sentence about the cause.
 
 This plugin util is PRIVATE to the collection.
 """

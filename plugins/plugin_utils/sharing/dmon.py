@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What `nvidia-smi dmon` prints: how busy each GPU was from second to second, as the driver says.
+"""Parser of `nvidia-smi dmon`: the utilisation of each GPU second by second, as the driver reports it.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What of a case people look at as curves: numbers that stand in its evidence, fewer where there are many. It holds no opinion.
+"""Curves of a case for people: numbers of its evidence, thinned out if there are many. They hold no opinion.
 
 A chart is {"title", "x", "y", "curves", "moments"} as stages/base.py has it. Where there is nothing to be seen of it, there is none.
 
@@ -72,7 +72,7 @@ def by_quota(evidence: Evidence) -> Chart | None:
 
 
 def rounds(evidence: Evidence) -> t.Iterator[Chart]:
-    """What schedulers had from look to look: their memory, open files, and series of clients."""
+    """Yield the charts of the schedulers over time: memory, open files, and series of clients."""
     for name, looks in evidence.samples.items():
         if len(looks) < ROUNDS:
             continue

@@ -112,7 +112,7 @@ class Run:
         return self.cluster.now() - self.began
 
     def _until(self, met: t.Callable[[], bool], timeout: float, every: float | None = None) -> bool:
-        """Whether something came about in time. It is looked at once more when the time is over: a slow look is no reason to miss it."""
+        """Return True if a condition became true in time. It is tested once more at the end, so that a slow test does not miss it."""
         every = self.parameters.interval(POLL_S) if every is None else every
         end = self.cluster.now() + timeout
         while True:
@@ -179,7 +179,8 @@ class Run:
         )  # fmt: skip
 
     def _load(self, taken: t.Any) -> dict[str, str]:
-        """What the workload is told: as the reference has it, shorter in a scaled run. One that the case itself deletes goes on."""
+        """Return the settings of a workload: those of the reference, shorter in a scaled run. A workload that the case itself deletes
+        runs on."""
         known = self.parameters.load(self.parameters.workloads[taken["workload"]], self.case.beside)
         found: dict[str, float] = {}
         if "n" in taken and self._sizes_itself(taken):
@@ -198,7 +199,7 @@ class Run:
         return {name: f"{value:g}" if value < 1e6 else str(int(value)) for name, value in found.items()}
 
     def _sizes_itself(self, taken: t.Any) -> bool:
-        """Whether the load asks its own GPU how much memory that has: only one that is to be too large for it may."""
+        """Return True if the load reads the size of its GPU's memory itself: only a load that is meant to be too large may."""
         return "metrics" not in self.system.has and taken["workload"] == "w4a" and isinstance(taken["n"], dict)
 
     def _size(self, asked: t.Any) -> float:
@@ -218,7 +219,7 @@ class Run:
         return [[one.value for one in exposition.of("gpu_memory_total_bytes")] for exposition in told]
 
     def _refresh(self) -> None:
-        """What has become of the pods that are there."""
+        """Update the state of the existing pods."""
         found = {one.name: one for one in self.cluster.seen()}
         for pod in self.evidence.pods:
             one = found.get(pod.name)
@@ -340,7 +341,7 @@ class Run:
             self._observed(change, taken)
 
     def _noted(self) -> None:
-        """What the schedulers have written of the changes before: a kubelet keeps only the end of a log, and in the hours of a soak they
+        """Store what the schedulers logged about earlier changes: a kubelet keeps only the end of a log, and in the hours of a soak they
         write more than that."""
         late = [one for one in list(self.evidence.changes.values())[-RECENT:] if len(one.written) < len(self._live(one.group))]
         if not late:
@@ -621,5 +622,5 @@ class Run:
 
 
 def _alike(one: t.Mapping[str, str], other: t.Mapping[str, str]) -> bool:
-    """Whether what both have labels for is the same."""
+    """Return True if the labels that both have are equal."""
     return all(other.get(name, value) == value for name, value in one.items())

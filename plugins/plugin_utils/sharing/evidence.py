@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was seen while a case ran: pods with their logs, samples of every scheduler, the changes that were made. It holds no opinion.
+"""Observations of a running case: pods with their logs, samples of every scheduler, the changes that were made. They hold no opinion.
 
 Seconds count from the start of the case, by the controller's clock.
 

@@ -32,7 +32,7 @@ _BINARY: dict[type[ast.operator], tuple[str, t.Callable[[t.Any, t.Any], t.Any]]]
 
 
 class Absent(Exception):
-    """What an expression needs was not measured; says why."""
+    """A value that an expression needs was not measured; the message says why."""
 
 
 class ExpressionError(ValueError):

@@ -21,8 +21,8 @@ ELSEWHERE = "sharing_cluster"
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What became of a case on one cluster: its verdict, the rule of a skip, its assertions as conclusion.py says them, and how much it was
-    shortened."""
+    """The result of a case on one cluster: its verdict, the rule of a skip, its assertions as conclusion.py writes them, and how much it
+    was shortened."""
 
     id: str
     host: str
@@ -79,7 +79,7 @@ def _put(gate: Gate, case: Case, results: t.Sequence[Result]) -> None:
 
 
 def _alone(gate: str, result: Result) -> tuple[str, str]:
-    """What one result says of a gate: an assertion of another gate that does not hold fails that one."""
+    """Return the state of a gate by one result: a failed assertion of another gate fails that other gate."""
     mine = [one for one in result.expressions if gate in one["gates"]]
     wrong = next((one for one in mine if one["holds"] is False), None)
     if wrong is not None:

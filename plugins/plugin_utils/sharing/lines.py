@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What pods and schedulers print: lines with the time of their own node, and the numbers in them.
+"""Log lines of pods and schedulers, with the time of their own node and the numbers in them.
 
 Times of two nodes are never compared: what came after a change is what stands behind the last line that was there before it, in the
 same log.
@@ -51,7 +51,7 @@ def lines_of(texts: t.Iterable[str]) -> list[Line]:
 
 
 def after(lines: t.Iterable[Line], stamp: str) -> list[Line]:
-    """What stands behind a moment of the same log; a line that has no time is not known to."""
+    """Return the lines after a moment of the same log; lines without a time are left out."""
     return [line for line in lines if line.stamp > stamp]
 
 

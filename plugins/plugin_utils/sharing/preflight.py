@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a sharing system is installed as its description expects it, in one table, before anything is made.
+"""The preflight of a sharing system: is it installed as its description expects? One table, before anything is made.
 
 What is known to be otherwise refuses the run. What nobody knows is said, and refuses nothing: the cases measure it.
 
@@ -70,7 +70,7 @@ class Facts:
 
     @property
     def products(self) -> list[str]:
-        """What GPUs there are."""
+        """Return the GPU products of the cluster."""
         return sorted({place.product for place in self.nodes if place.product})
 
 
@@ -178,7 +178,7 @@ def _host_pid(facts: Facts) -> Row:
 
 
 def _memory(system: System, facts: Facts) -> Row:
-    """What a scheduler believes that a GPU has, against what the driver says: it does not ask for itself."""
+    """Compare the memory of each GPU that a scheduler assumes with that of the driver: schedulers do not read it themselves."""
     name, otherwise = str(system.expects["memory_env"]), float(system.expects.get("memory_default_gib", 0))
     has = _of(name, facts)
     wrong, known = [], 0
@@ -222,7 +222,7 @@ def _drains(of: Draining) -> Row:
 
 
 def _guardian(of: Draining) -> Row:
-    """Who gives the node back where we are killed."""
+    """Check the guardian that returns the node if the run is killed."""
     what = "gpu_sharing_guardian"
     if not of.account:
         return Row(what, f"none: whoever kills the run leaves {of.node} cordoned until playbooks/cleanup.yml or the next run", "", NOTED)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a scheduler's /metrics says: text in, series out.
+"""Parser of a scheduler's /metrics: text in, series out.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -52,7 +52,7 @@ class Form:
         return Form, (self.series,)
 
     def places(self, name: str) -> t.Sequence[int]:
-        """Where the values of the series of a metric stand."""
+        """Return the places of a metric's series among the values."""
         if self._places is None:
             self._places = {}
             for place, (known, _labels) in enumerate(self.series):

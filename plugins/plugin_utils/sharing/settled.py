@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the variables `gpu_sharing_*` of a cluster come to: which cases, of which system, with which numbers.
+"""The settings of a cluster from its variables `gpu_sharing_*`: cases, system and parameters.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether what a file holds has its form, by the schemas of the collection; said in one sentence.
+"""Validation of files against the schemas of the collection; an error is one sentence.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -53,7 +53,7 @@ class System:
     expects: t.Mapping[str, t.Any]
 
     def pattern(self, name: str, **values: str) -> str:
-        """What is looked for in a log, with names and numbers filled in as plain text."""
+        """Return the pattern to search for in a log, with names and numbers filled in as plain text."""
         return filled(self.patterns[name], {key: re.escape(value) for key, value in values.items()})
 
 

@@ -65,7 +65,7 @@ def word(*kinds: str, optional: int = 0) -> t.Callable[[_F], _F]:
 
 
 def ask(evidence: Evidence) -> t.Callable[[str, t.Sequence[str | float]], Value]:
-    """What expressions.evaluate() asks."""
+    """Return the value of a name for expressions.evaluate()."""
 
     def asked(name: str, args: t.Sequence[str | float]) -> Value:
         try:
@@ -321,7 +321,7 @@ def latency(evidence: Evidence, change: str) -> Value:
 
 @word(CHANGE)
 def observed(evidence: Evidence, change: str) -> Value:
-    """Whether the metrics said so at all while it was waited for."""
+    """Return True if the metrics showed it at any time during the wait."""
     return _change(evidence, change).seen_s is not None
 
 
@@ -645,7 +645,7 @@ def restarts(evidence: Evidence) -> Value:
 
 @word(ACTION)
 def done(evidence: Evidence, name: str) -> Value:
-    """Whether an action on the system ended well and in time."""
+    """Return True if an action on the system succeeded in time."""
     if name not in evidence.done:
         raise Absent(f"{name} was not done")
     found = evidence.done[name]
@@ -741,7 +741,7 @@ def rate_inaccuracy(evidence: Evidence, group: str, target: float, full: str, si
 
 @word(SAMPLE, GROUP, GROUP)
 def colocated(evidence: Evidence, sample: str, one: str, other: str) -> Value:
-    """Whether all pods of two groups are on one GPU."""
+    """Return True if all pods of two groups are on one GPU."""
     look = _last(evidence, sample)
     found = {**_gpus_of(evidence, look, one), **_gpus_of(evidence, look, other)}
     unknown = {pod.known for group in (one, other) for pod in _pods(evidence, group)} - set(found)

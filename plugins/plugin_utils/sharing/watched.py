@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What schedulers answered in a watch, as lines of JSON for people and other tools, in parts of which each can be read without the others.
+"""The answers of schedulers in a watch, as lines of JSON for people and other tools, in parts that can be read without the others.
 
     {"form": 0, "series": ["gpu_utilization_ratio{gpu_uuid=GPU-1}", ...]}
     {"at": 12.01, "expected": 2, "answers": [["scheduler-1", 12.02, 0.013, 200, "", 0, [0.93, ...]], ...]}

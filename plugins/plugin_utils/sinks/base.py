@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a sink is: told of a run that begins, of measurements that were kept, and of a run that was judged. It changes none of them.
+"""The interface of a sink: it is told of a run that begins, of measurements that were stored, and of a judged run. It changes none of them.
 
 A sink of a team's own is a module of its collection with `SINK = ...()`, named in `acceptance_sinks`; docs/sinks.md is the way through it.
 
@@ -62,7 +62,7 @@ class Sink:
     options: t.Mapping[str, t.Mapping[str, t.Any]] = {}
 
     def problem(self, options: Options) -> str | None:
-        """What is wrong with its options, besides what their argument spec says. Asked before anything is measured."""
+        """Return an error in the sink's options that their argument spec cannot express, or None. Called before anything is measured."""
         return None
 
     def begun(self, of: Begun, options: Options) -> None:
@@ -75,5 +75,5 @@ class Sink:
         """When the run is judged and its report written."""
 
     def wants(self, event: str) -> bool:
-        """Whether it has a method of its own for what happened."""
+        """Return True if the sink has a method of its own for an event."""
         return getattr(type(self), event) is not getattr(Sink, event)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where sinks are found: those of the collection by name, a team's own by the module that holds it.
+"""The registry of sinks: those of the collection by name, a team's own by the module that holds it.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -51,8 +51,8 @@ class Chosen(t.NamedTuple):
 
 
 def asked(values: t.Mapping[str, t.Any]) -> list[Asked]:
-    """What the variables of a run ask for: names, or {sink, options}, and the variables of shipped sinks. RunError where that is said in
-    no form that we know."""
+    """Return the sinks that the variables of a run name: names, or {sink, options}, and the variables of shipped sinks. RunError if they
+    are in no form that we know."""
     wanted = values.get(VARIABLE) or []
     if not isinstance(wanted, list):
         raise RunError(f"{VARIABLE}: found {wanted!r}, expected a list of sinks")

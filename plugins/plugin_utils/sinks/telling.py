@@ -76,7 +76,7 @@ def judged(sinks: t.Iterable[Chosen], of: Judged, run: pathlib.Path, seconds: fl
 
 
 def notes_of(run: pathlib.Path) -> list[str]:
-    """What went wrong while the run was measured, for its report."""
+    """Return the failures of sinks while the run was measured, for its report."""
     found: dict[tuple[str, str], int] = {}
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         for line in (run / NOTES).read_text(encoding="utf-8").splitlines():
@@ -89,7 +89,7 @@ def notes_of(run: pathlib.Path) -> list[str]:
 
 
 def _call(one: Chosen, event: str, of: Begun | Kept | Judged, seconds: float | None) -> str | None:
-    """What went wrong, in one line without a secret in it."""
+    """Call a sink; return its failure in one line without secrets, or None."""
     said: list[str] = []
 
     def call() -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the workloads of the GPU-sharing matrix have in common: matrices on one GPU that are added over and over again.
+"""Common part of the workloads of the GPU-sharing matrix: matrices on one GPU that are added over and over again.
 
 All of them run as a program of a pod, packed into one text (texts.py), and take what they do from environment variables alone:
 
@@ -132,7 +132,7 @@ def added(n: int, iterations: int, rest_s: float = 0.0) -> int:
 
 
 def refused(error: BaseException) -> bool:
-    """Whether this is PyTorch's way to say that there is no memory: a class of its own, or, on the CPU, words."""
+    """Return True if an exception of PyTorch means out of memory: a class of its own, or, on the CPU, words."""
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 

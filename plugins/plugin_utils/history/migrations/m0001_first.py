@@ -13,4 +13,4 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Nothing was before."""
+    """Create the first tables."""

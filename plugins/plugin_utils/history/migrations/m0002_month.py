@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is left of numbers that are taken out by their age, a row for each month.
+"""Monthly summaries of numbers that are pruned by age.
 
 This plugin util is PRIVATE to the collection.
 """

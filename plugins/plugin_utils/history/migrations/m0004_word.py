@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a judgement comes to in one word. Before, a quick test that passed was kept as accepted.
+"""A column for the word of a judgement. Before, a quick test that passed was stored as accepted.
 
 This plugin util is PRIVATE to the collection.
 """
