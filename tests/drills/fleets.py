@@ -117,6 +117,13 @@ def lost_half(waiver: Record) -> str:
     return accepts(nodes(Node()), waivers=[waiver], stated={}, made=[*before[:2], after[2]])
 
 
+def began_with(code: str, attempt: int) -> str:
+    """The word of a run whose test began with a defect, and was in order as this attempt."""
+    *before, test = records("n0", 0, Node())
+    bad = {**test, "evidence": {"health": [{"code": code, "part": "", "text": "it is so"}]}}
+    return accepts(nodes(Node()), made=[*before, bad, {**test, "attempt": attempt}])
+
+
 def state() -> str:
     """The state of the error ECC, as a run says it of a waiver without one."""
     found = judged(nodes(Node(health=ECC)), waivers=[OLD], stated={"n0": {"gpu_count": 8}})
@@ -175,6 +182,8 @@ FAULTS: list[tuple[str, str, t.Callable[[], str]]] = [
         lambda: waived(Node(health=ECC.replace("GPU 3", "GPU 5")), state=state()),
     ),
     ("a waiver for lost GPUs takes those that are lost in the run", "refused", lambda: lost_half({**OLD, "codes": ["gpu_lost"]})),
+    ("memory errors that an earlier attempt began with", "refused", lambda: began_with("ecc", 2)),
+    ("a link that one of two records of an attempt began without", "refused", lambda: began_with("nvlink", 1)),
     ("a waiver for a slow node takes a slower one", "refused", lambda: waived(Node(busbw=200.0), codes=["below_floor"], state=400)),
     (
         "another BIOS within one product",

@@ -30,22 +30,27 @@ class Known(t.NamedTuple):
     words: str
 
 
-def opinions(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield an opinion for each such test and problem, with the verdict that a health check would have given."""
-    began = [(key, record) for key, record in deciding.items() if record["evidence"].get("health")]
+def opinions(records: t.Mapping[Key, t.Sequence[Record]], deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield an opinion for each such test and problem, with the verdict that a health check would have given.
+
+    `records` are all attempts, `deciding` those that count. What is fatal in an earlier attempt is taken back by none after it.
+    """
+    began = [(key, record) for key, attempts in records.items() for record in attempts if record["evidence"].get("health")]
     known = _known(deciding) if began else {}
     for key, record in began:
+        counts = record["attempt"] == deciding[key]["attempt"]
         problems = record["evidence"]["health"]
         for problem in problems if isinstance(problems, list) else [{"text": "the health before the test is not of its form"}]:
             code, text = coded(problem)
             part = problem.get("part") if isinstance(problem, dict) else ""
             about = f"{node_of(key.subject)}/{part}" if part else node_of(key.subject)
-            if key.subject not in (node_of(key.subject), about):
+            if key.subject not in (node_of(key.subject), about) or not (counts or code in reasons.FATAL):
                 continue
             found = known.get(about)
             # A defect of the same kind in other words (a higher counter, another Xid) is another one.
             if found is None or code not in found.codes or _words(text) not in found.words:
-                yield key, _opinion(code, f"as the test began: {text}{SINCE if found else UNCHECKED}")
+                said = f"as the test began: {text}{SINCE if found else UNCHECKED}"
+                yield key, _opinion(code, said if counts else f"on attempt {record['attempt']}, which no other takes back: {said}")
 
 
 def _known(deciding: t.Mapping[Key, Record]) -> dict[str, Known]:

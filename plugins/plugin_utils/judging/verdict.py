@@ -166,12 +166,17 @@ class _Court:
                 self.parts[Key(key.stage, key.check, key.variant, node)].append(key)
 
     def _counting(self, key: Key, attempts: list[Record]) -> Record:
-        """The attempt that counts is the last that measured; where none did, the last. Of several with its number the worst."""
+        """Return the attempt that counts: the last that measured; if none did, the last. Of several with its number the worst, which may
+        be an error that is a FAIL."""
         if len(attempts) == 1:
             return attempts[0]
         done = [m for m in attempts if m["outcome"] == "measured"] or attempts
-        last = [m for m in done if m["attempt"] == done[-1]["attempt"]]
-        return max(last, key=lambda m: self.alone.worth(key, m).badness) if len(last) > 1 else last[0]
+        last = [m for m in attempts if m["attempt"] == done[-1]["attempt"]]
+        if len(last) == 1:
+            return last[0]
+        worths = [(self.alone.worth(key, m), m) for m in last]
+        counting = [(worth, m) for worth, m in worths if m["outcome"] == done[-1]["outcome"] or worth.verdict == "FAIL"]
+        return max(counting, key=lambda one: one[0].badness)[1]
 
     def _take(self, record: t.Any) -> None:
         wrong = None if well_formed(record) else problem(record) or "it has a number that is none"
@@ -253,7 +258,7 @@ class _Court:
             *self._drift(),
             *configured.opinions(self.deciding, lambda key, record: self.alone.own(key, record)[0]),
             *machines.opinions(self.records, self.stated, self.stack),
-            *health.opinions(self.deciding),
+            *health.opinions(self.records, self.deciding),
         ]
         said = machines.unstated(self.stated, self.stack), [f"{n}: {alone.set_aside(record)}" for n, record in machines.parted.items()]
         return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), said

@@ -1249,6 +1249,25 @@ def test_a_defect_of_a_known_kind_in_other_words_is_another_one() -> None:
         assert one(nccl(evidence={"health": [problem], "changes": [], "unreadable": []}), node)["verdict"] == word
 
 
+@pytest.mark.parametrize(("code", "word"), [("ecc", "FAIL"), ("gpu_lost", "FAIL"), ("nvlink", "WARN"), ("ecc_past", "WARN")])
+def test_what_an_earlier_attempt_began_with(code: str, word: str) -> None:
+    clean = nccl(attempt=2)
+    assert one(nccl(evidence=began(code)), clean)["verdict"] == word
+    late = failed("n1", "timeout", "timeout", evidence=began(code))
+    found = one(late, clean)
+    assert found["verdict"] == word and (word == "WARN" or found["reason"].startswith("n1: on attempt 1, which no other takes back: "))
+
+
+def test_of_two_records_of_one_attempt_the_worse_counts() -> None:
+    assert one(nccl(evidence=began("nvlink")), nccl())["verdict"] == "FAIL"
+    defect = {"findings": [{"code": "nvlink", "part": "gpu/A", "text": "it is so"}]}
+    bad = failed("n1", "nvlink", stage="stack", check="gpu_health", context=defect)
+    good = record(stage="stack", check="gpu_health")
+    for records in ([bad, good], [good, bad]):
+        assert one(*records, item=item(stage="stack", check="gpu_health"))["verdict"] == "FAIL"
+    assert one(failed("n1", "timeout", "timeout"), nccl())["verdict"] == "WARN"
+
+
 def test_a_waiver_without_a_state_does_not_cover_what_came_up_after_the_health_check() -> None:
     waivers = [{"subject": "n1", "codes": ["ecc"], "ticket": "T-1", "expires": "2026-12-01"}]
     assert one(nccl(evidence=began("ecc")), waivers=waivers)["verdict"] == "KNOWN_FAIL", "nobody looked before"
