@@ -29,9 +29,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
@@ -96,7 +97,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         if not evidence.changed:
             run.journal.mark_end(len(records), next(file["bytes"] for file in evidence.files if file["path"] == run.journal.path.name))
     if planned and not check:
-        run.clear_todo()
+        run.mailbox.clear()
         run.release()
     word = made["word"]
     last = f"{word}, report: {_near(paths[0])}" if paths else f"{word}; check mode, nothing was written"
@@ -207,9 +208,9 @@ def left_behind(task_vars: dict[str, t.Any]) -> t.Iterator[str]:
 
 def _detached(run: Run, targets: list[str]) -> dict[str, t.Any]:
     """A run whose pods work on without us is not judged, and so not accepted."""
-    records = sorted((run.dir / "detached").glob("*.json"))
+    records = sorted(run.detached.glob("*.json"))
     nodes = sum(len(json.loads(path.read_text(encoding="utf-8"))["nodes"]) for path in records)
-    run.clear_todo()
+    run.mailbox.clear()
     why = (
         f"DETACHED: run {run.id} works on {nodes} nodes by itself and is not judged. Look: playbooks/status.yml -e run_id={run.id}; "
         f"collect and judge: playbooks/resume.yml -e run_id={run.id}; give up: playbooks/cleanup.yml -e run_id={run.id}"

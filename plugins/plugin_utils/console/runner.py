@@ -27,7 +27,8 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Request, written
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 
 Record = t.Dict[str, t.Any]
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}\Z")

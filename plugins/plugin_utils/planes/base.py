@@ -11,12 +11,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
-import json
-import os
-import sys
 import time
 import typing as t
 
@@ -24,7 +19,9 @@ from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import Progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, withheld
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
     Run,
@@ -33,17 +30,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
     has_facts,
     node_file,
     readable,
-    write_atomically,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, ROUNDS, Stage, StageWork
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, Stage, StageWork
 
 Record = t.Dict[str, t.Any]
-PROGRESS_S = 10.0
-# How often a log is told that a stage still works; a person at a terminal is told each PROGRESS_S.
-LOGGED_S = 60.0
-# Asked before the fork: a worker has no terminal.
-TERMINAL = sys.stdout.isatty()
 
 
 class Plane:
@@ -121,7 +112,7 @@ class StageOnTarget:
         self.detach = bool(planned.get("detached"))
         # The sinks that want to be told of measurements, by name.
         self.sinks: t.Sequence[str] = planned.get("sinks") or ()
-        todo = self.acting.todo(self.host)
+        todo = self.acting.mailbox.todo(self.host)
         secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
         told = todo.get("settings", {})
         secret.update({name: withheld.whole(told[name], secret[name]) for name in withheld.PARTLY if name in secret and name in told})
@@ -129,6 +120,8 @@ class StageOnTarget:
         items = todo.get("stages", {}).get(self.stage, [])
         self.planned: dict[Check, dict[str, t.Any]] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
         simulated = bool(self.settings.get("acceptance_simulated"))
+        realm = bool(self.settings.get("acceptance_realm"))
+        self.progress = Progress(self.acting.mailbox, self.stage, self.description, self.host, self.planned, realm)
         self.completer = Completer(self.acting, self.stage, self.host, plane, self.planned, simulated)
 
     def run(self) -> dict[str, t.Any]:
@@ -187,12 +180,12 @@ class StageOnTarget:
             return StageWork()
 
         def compute() -> dict[str, Record]:
-            todos = self.acting.todos(self.stage)
+            todos = self.acting.mailbox.todos(self.stage)
             works = stage_works(self.description, self.description.work(self.acting, self.acting.plan(), todos), todos)
             now = time.time()
             return {target: {"computed_at": now, **vars(work)} for target, work in works.items()}
 
-        record = self.acting.share(self.stage, self.host, compute)
+        record = self.acting.mailbox.compute_once(self.stage, self.host, compute)
         computed_at = record.pop("computed_at", 0.0)
         work = StageWork(**record)
         for check, variant, subject in work.keep:
@@ -237,52 +230,6 @@ class StageOnTarget:
             if has_facts(m):
                 write_atomically(self.acting.dir / "nodes" / node_file(m["subject"]["id"]), readable(facts_of(m)))
 
-    def pulse(self) -> None:
-        """Say that the stage still works, on what and since when, whoever of the workers is first to see that nobody has for a while.
-        To be called again and again while a target works."""
-        folder = self.acting.dir / "todo"
-        count = folder / f"{self.stage}.count"
-        with contextlib.suppress(OSError, ValueError, KeyError), open(folder / f"{self.stage}.told", "a+", encoding="ascii") as told:
-            fcntl.flock(told, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            told.seek(0)
-            now, words = time.time(), told.read().split()
-            if not words:  # when the stage began, and when something was said of it at last
-                told.write(f"{now}\n")
-                return
-            began, last = float(words[0]), float(words[-1])
-            if now - last < (PROGRESS_S if TERMINAL or len(words) == 1 else LOGGED_S):
-                return
-            told.write(f"{now}\n")
-            told.flush()
-            total = json.loads((folder / "totals").read_text())[self.stage]
-            done = count.read_bytes() if count.exists() else b""
-            Display().display(f"{progress_line(self.stage, done, total, 0.0)}, for {now - began:.0f} s; {self.host} among them")
-
-    def progress(self, measurements: list[dict[str, t.Any]]) -> None:
-        """One line every few seconds on a terminal, whoever of the workers is first to see that it is due."""
-        folder = self.acting.dir / "todo"
-        count = folder / f"{self.stage}.count"
-        with contextlib.suppress(OSError):
-            realm = bool(self.settings.get("acceptance_realm"))
-            nodes = {
-                m["subject"]["id"]
-                for m in measurements
-                if (m["check"], m["variant"], m["subject"]["id"]) in self.planned
-                and is_counted(self.description, m["subject"], self.host, realm)
-            }
-            bad = {m["subject"]["id"] for m in measurements if m["outcome"] not in ("measured", "not_applicable")}
-            with open(count, "ab") as target:
-                target.write(b"".join(b"x" if node in bad else b"." for node in nodes))
-            now = time.time()
-            shown = folder / f"{self.stage}.shown"
-            if not shown.exists():
-                shown.write_text(str(now))  # when the first node was done
-            elif TERMINAL and now - shown.stat().st_mtime > PROGRESS_S:
-                os.utime(shown)
-                since = now - float(shown.read_text())
-                total = json.loads((folder / "totals").read_text())[self.stage]
-                Display().display(progress_line(self.stage, count.read_bytes(), total, since))
-
 
 def stage_works(stage: Stage, works: t.Mapping[str, StageWork | Record], todos: t.Mapping[str, Record]) -> dict[str, StageWork]:
     """Return what `Stage.work` returned, with plain dicts {option: value} of a team's older stage as StageWork, and warn about them once.
@@ -308,20 +255,3 @@ def _work_of(old: Record, todo: Record) -> StageWork:
         per_node=options.pop("nodes", {}) if todo.get("settings", {}).get("acceptance_realm") else {},
         options=options,
     )
-
-
-def is_counted(stage: Stage, subject: Record, target: str, realm: bool) -> bool:
-    """Return True if the progress of a stage counts a subject: its nodes, and what else a stage measures that is not between nodes. A
-    group, a pair, and a cluster (`realm`) that stands for nodes which nobody knows, are no nodes."""
-    return stage.works not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (realm and subject["id"] == target))
-
-
-def progress_line(stage: str, done: bytes, total: int, since: float) -> str:
-    """`done` has one byte for each node that is done, `x` where nothing was measured; `since` are the seconds since the first one."""
-    bad, left = done.count(b"x"), total - len(done)
-    line = f"{stage}: {len(done)} of {total} nodes done" + (f", {bad} of them without a result" if bad else "")
-    if left:
-        line += f", {left} running or waiting"
-    if left and len(done) > 1 and since:
-        line += f", about {since / (len(done) - 1) * left:.0f} s to go"
-    return line

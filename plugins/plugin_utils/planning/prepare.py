@@ -8,18 +8,18 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import json
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import is_counted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import is_counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, inputs, kept, todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, new_run_id, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, new_run_id
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import base as of_sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
@@ -51,7 +51,7 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
         diff = {"before": "", "after": estimate.listed(written, here), "before_header": "nothing", "after_header": "what would be measured"}
         said = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
         return {**said, "changed": bool(here), "diff": diff}, lines
-    cut_off = run.begun()
+    cut_off = run.mailbox.cut_off()
     _assign(run, here, stages, settings, cut_off)
     long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in here)]
     looked = [stage.name for stage in stages if stage.name in cut_off and stage.stage.looks]
@@ -62,7 +62,7 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
     )
     lines += [f"note: {note}" for note in telling.begun(sinks.chosen(sinks_of_run), begun)]
     phases = todo.phases(these, here, long, looked)
-    tasks = run.include([todo.task_of(stage, run.finished_everywhere(stage["name"])) for stage in phases])
+    tasks = run.mailbox.write_tasks([todo.task_of(stage, run.mailbox.finished_everywhere(stage["name"])) for stage in phases])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,
         "sinks": sinks.telling(sinks_of_run, "kept"),
@@ -95,7 +95,7 @@ def _reopened(args: Record, planner: Planner, controller: int, check: bool) -> B
     broken = integrity.broken_chain(written, records, chain) or run.journal.lost_end()
     if broken:
         if not check:
-            run.clear_todo()
+            run.mailbox.clear()
         raise RunError(f"run {run.id}: {broken}: it cannot be accepted any more; begin a new run")
     stages, _skipped = planner.stages(written["stages"])
     settings, differs = kept.settings(written, planner, stages)
@@ -104,15 +104,14 @@ def _reopened(args: Record, planner: Planner, controller: int, check: bool) -> B
 
 def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str, Record], begun: t.Collection[str] = ()) -> None:
     """What each target has to do, in files of their own; how many subjects each stage has, for its progress; and which were begun."""
-    run.clear_todo()
-    (run.dir / "todo").mkdir(exist_ok=True)
+    run.mailbox.clear()
+    run.mailbox.make()
     hidden = kept.secret(stages)
     for target, of in left.items():
         secrets = kept.secrets(settings[target], hidden)  # each worker has them from the inventory
-        run.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secrets})
-    write_atomically(run.dir / "todo" / "begun", json.dumps(sorted(begun)))
-    totals = {stage.name: _counted(stage, left, settings) for stage in stages}
-    (run.dir / "todo" / "totals").write_text(json.dumps(totals), encoding="utf-8")
+        run.mailbox.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secrets})
+    run.mailbox.mark_cut_off(begun)
+    run.mailbox.set_totals({stage.name: _counted(stage, left, settings) for stage in stages})
 
 
 def _counted(stage: Interface, left: Record, settings: dict[str, Record]) -> int:

@@ -23,9 +23,10 @@ import zlib
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, names
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError, file_name, names
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError
 
 try:
     import jsonschema

@@ -13,19 +13,20 @@ import dataclasses
 import difflib
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import pathlib
 import re
 import secrets
-import tempfile
 import time
 import typing as t
-import urllib.parse
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, driver, lines
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.lines import Reader
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import Mailbox
+
+__all__ = ["RUN_ID", "Journal", "Run", "RunError", "facts_of", "has_facts", "new_run_id", "node_file", "readable"]
 
 RUN_ID = re.compile(r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$")
 
@@ -39,59 +40,8 @@ WAS_CHANGED = "was changed, or a line before it is missing"
 NOT_OF_THIS_PLAN = "does not fit to plan.json: one of the two was changed, or lines before it are missing"
 
 
-class RunError(Exception):
-    """A run cannot be made, opened or written; one sentence for the user."""
-
-
 def new_run_id() -> str:
     return time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3)
-
-
-# Of a subject, in the name of a file.
-LONGEST_NAME = 130
-
-
-def file_name(subject: str) -> str:
-    """A subject id as a file name: whatever a name holds, it stays one file in one folder. The end of a long one is its digest, as file
-    systems take 255 bytes, with what is put before and behind it."""
-    name = urllib.parse.quote(subject, safe="")
-    if len(name) > LONGEST_NAME:
-        return f"{name[:LONGEST_NAME]}~{hashlib.sha256(subject.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-    return name if name.strip(".") else name.replace(".", "%2E")
-
-
-def names(path: pathlib.Path) -> t.Iterator[pathlib.Path]:
-    """A path, and what a file is called whose name is taken: nothing of a run is overwritten, a line of the journal may name it."""
-    yield path
-    for count in itertools.count(2):
-        yield path.with_name(f"{path.stem}~{count}{path.suffix}")
-
-
-def new_file(path: pathlib.Path) -> t.IO[bytes]:
-    """A new file to write, by the first of its names that is free."""
-    for place in names(path):
-        with contextlib.suppress(FileExistsError):
-            return open(place, "xb")
-    raise AssertionError("names never end")
-
-
-def write_atomically(path: pathlib.Path, text: str | t.Iterable[str], mode: int = 0o644) -> None:
-    """Write a whole file or nothing; RunError where the disk does not take it. A large text comes in parts."""
-    temporary = ""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        with os.fdopen(handle, "w", encoding="utf-8") as target:
-            target.writelines([text] if isinstance(text, str) else text)
-            target.flush()
-            os.fsync(target.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise RunError(f"{path}: {error.strerror}") from error
-        raise
 
 
 def has_facts(measurement: t.Mapping[str, t.Any]) -> bool:
@@ -132,12 +82,13 @@ class Run:
         self.id = run_id
         self.dir = pathlib.Path(results_dir) / run_id
         self.journal = Journal(self.dir / "journal.jsonl")
+        self.mailbox = Mailbox(self.dir)
 
     def make(self) -> None:
         """The run's folders; nothing that is there is overwritten."""
         try:
-            for folder in ("raw", "nodes", "todo"):
-                (self.dir / folder).mkdir(parents=True)
+            for folder in (self.dir / "raw", self.dir / "nodes", self.mailbox.folder):
+                folder.mkdir(parents=True)
             self.journal.path.touch()
         except OSError as error:
             raise RunError(
@@ -197,7 +148,7 @@ class Run:
                     f"run {self.id} is driven from another machine or container, which cannot be asked from here; "
                     "where it is gone for sure, resume with -e acceptance_take_over=true"
                 )
-        (self.dir / "todo").mkdir(exist_ok=True)
+        self.mailbox.make()
         write_atomically(self.dir / "controller.json", json.dumps({"driver": mine}))
 
     def driven(self) -> str:
@@ -220,123 +171,38 @@ class Run:
         except (OSError, ValueError, KeyError):
             return ""
 
-    # What each target has to do: one small file per target, so that no worker reads the whole plan.
-
-    def assign(self, target: str, todo: dict[str, t.Any]) -> None:
-        path = self.dir / "todo" / (file_name(target) + ".json")
-        path.write_text(json.dumps({"target": target, **todo}), encoding="utf-8")
-
-    def todo(self, target: str) -> dict[str, t.Any]:
-        try:
-            found = json.loads((self.dir / "todo" / (file_name(target) + ".json")).read_text(encoding="utf-8"))
-            return {key: value for key, value in found.items() if key != "target"}
-        except FileNotFoundError:
-            return {}
-
-    def todos(self, stage: str) -> dict[str, dict[str, t.Any]]:
-        """Every target's todo, with what is "finished" of a stage there already."""
-        found = {}
-        for path in sorted((self.dir / "todo").glob("*.json")):
-            todo = json.loads(path.read_text(encoding="utf-8"))
-            memos = path.with_name(f"{path.name[: -len('.json')]}.{stage}.memos")
-            if memos.exists():
-                todo["finished"] = json.loads(memos.read_text(encoding="utf-8"))
-            found[todo.pop("target")] = todo
-        return found
-
-    def note_memos(self, stage: str, target: str, keys: list[t.Any]) -> None:
-        """What a target says is finished of a stage that was cut off."""
-        write_atomically(self.dir / "todo" / f"{file_name(target)}.{stage}.memos", json.dumps(keys))
-
-    def begun(self) -> set[str]:
-        """The stages between nodes that were begun and may have left something on the nodes, whoever of its controllers did."""
-        before = self.dir / "todo" / "begun"
-        known = json.loads(before.read_text(encoding="utf-8")) if before.exists() else []
-        return {*known, *(path.stem for path in (self.dir / "todo").glob("*.shared"))}
-
     @property
     def removing(self) -> pathlib.Path:
-        """Where stages leave a file for each removal of pods that goes on behind them (kube/held.py)."""
+        """The folder in which stages leave a file for each removal of pods that goes on after them (kubernetes/pods/held.py)."""
         return self.dir / "removing"
 
-    def include(self, tasks: list[dict[str, t.Any]]) -> str:
-        """The path of a file with these tasks. Where Ansible includes a role in a loop, its main process copies it for every host and
-        item (12 ms each, 10 minutes for 2,000 hosts and 12 stages); one file of tasks is included once."""
-        path = self.dir / "todo" / "tasks.yml"
-        write_atomically(path, json.dumps(tasks, indent=1))
-        return str(path.absolute())
+    # Detached stages, which run on a cluster without a controller. A file for each stage and target holds what a later controller needs to
+    # collect the results, a secret among it.
 
-    # A stage that is begun everywhere and then collected: who has finished it already.
+    @property
+    def detached(self) -> pathlib.Path:
+        return self.dir / "detached"
 
-    def finish(self, stage: str, target: str, of: int) -> None:
-        """Remember that this target needs no collecting, and, with the last `of` so many, that none does. Counted by length, so that
-        nobody reads through the marks of all."""
-        (self.dir / "todo" / f"{file_name(target)}.{stage}.done").touch()
-        with open(self.dir / "todo" / f"{stage}.finished", "ab", buffering=0) as finished:
-            finished.write(b".")
-            if finished.tell() == of:
-                pathlib.Path(self.finished_everywhere(stage)).touch()
+    def _detached_file(self, stage: str, target: str) -> pathlib.Path:
+        return self.detached / f"{stage}.{file_name(target)}.json"
 
-    def finished(self, stage: str, target: str) -> bool:
-        return (self.dir / "todo" / f"{file_name(target)}.{stage}.done").exists()
+    def save_detached(self, stage: str, target: str, record: dict[str, t.Any]) -> None:
+        """Save what a later controller needs to collect a detached stage."""
+        self.detached.mkdir(exist_ok=True)
+        write_atomically(self._detached_file(stage, target), json.dumps(record), 0o600)
 
-    def finished_everywhere(self, stage: str) -> str:
-        """The path of a file that is there as soon as a stage has been begun and finished on each of its targets."""
-        return str((self.dir / "todo" / f"{stage}.everywhere").absolute())
-
-    def share(self, name: str, target: str, make: t.Callable[[], dict[str, dict[str, t.Any]]]) -> dict[str, t.Any]:
-        """The target's part of what `make` returns, {target: part}. Whoever of the workers is first makes it and writes a file for
-        each target, so that no worker reads the parts of all."""
-        folder = self.dir / "todo"
-        made = folder / f"{name}.shared"
-        with open(folder / f"{name}.lock", "w", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not made.exists():
-                for one, part in make().items():
-                    write_atomically(folder / f"{file_name(one)}.{name}.share", json.dumps(part), 0o600)  # a key may be in it
-                made.touch()
+    def load_detached(self, stage: str, target: str) -> dict[str, t.Any] | None:
+        """Return the record of a detached stage, None if the stage is not detached on this target."""
         try:
-            return t.cast("dict[str, t.Any]", json.loads((folder / f"{file_name(target)}.{name}.share").read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return {}
-
-    def lose(self, target: str, reason_code: str, reason: str) -> None:
-        """Remember that a target is not to be contacted again in this run."""
-        path = self.dir / "todo" / (file_name(target) + ".lost")
-        path.write_text(json.dumps([reason_code, reason]), encoding="utf-8")
-
-    def lost(self, target: str) -> tuple[str, str] | None:
-        try:
-            code, reason = json.loads((self.dir / "todo" / (file_name(target) + ".lost")).read_text(encoding="utf-8"))
-            return code, reason
-        except (OSError, ValueError):
-            return None
-
-    # What a detached stage has left on a cluster.
-
-    def leave(self, stage: str, target: str, record: dict[str, t.Any]) -> None:
-        """Remember for a later controller what is needed to collect it; a secret is in it."""
-        (self.dir / "detached").mkdir(exist_ok=True)
-        write_atomically(self.dir / "detached" / f"{stage}.{file_name(target)}.json", json.dumps(record), 0o600)
-
-    def left(self, stage: str, target: str) -> dict[str, t.Any] | None:
-        try:
-            path = self.dir / "detached" / f"{stage}.{file_name(target)}.json"
-            return t.cast("dict[str, t.Any]", json.loads(path.read_text(encoding="utf-8")))
+            return t.cast("dict[str, t.Any]", json.loads(self._detached_file(stage, target).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
 
-    def take(self, stage: str, target: str) -> None:
-        """It is collected."""
-        (self.dir / "detached" / f"{stage}.{file_name(target)}.json").unlink()
+    def drop_detached(self, stage: str, target: str) -> None:
+        """Remove the record of a detached stage, whose results are collected."""
+        self._detached_file(stage, target).unlink()
         with contextlib.suppress(OSError):
-            (self.dir / "detached").rmdir()
-
-    def clear_todo(self) -> None:
-        with contextlib.suppress(OSError):
-            for path in (self.dir / "todo").iterdir():
-                path.unlink()
-            (self.dir / "todo").rmdir()
+            self.detached.rmdir()
 
 
 # How a line of a journal ends: with the digest of itself and of the one before it, of which nothing else is in the file.

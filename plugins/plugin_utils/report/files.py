@@ -13,7 +13,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink

@@ -22,6 +22,8 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import Mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Begun, Judged, Kept
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import Chosen
 
@@ -50,7 +52,7 @@ def kept(sinks: t.Iterable[Chosen], of: Kept) -> list[str]:
     """Tell them of measurements; what went wrong for the first time in this run, in words."""
     notes = []
     for one in sinks:
-        spent = of.folder / "todo" / f"{one.sink.name}.spent"  # a byte for each hundredth of a second
+        spent = Mailbox(of.folder).path(mailbox.SINK_SPENT, sink=one.sink.name)
         if _size(spent) >= BUDGET_S * 100:
             continue
         began = time.monotonic()
@@ -119,7 +121,8 @@ def _note(run: pathlib.Path, one: Chosen, event: str, problem: str, about: str) 
     first = False
     with contextlib.suppress(OSError):
         _append(run / NOTES, f"{line}\n".encode())
-        os.close(os.open(run / "todo" / f"{one.sink.name}.{event}.said", os.O_CREAT | os.O_EXCL))
+        noted = Mailbox(run).path(mailbox.SINK_NOTED, sink=one.sink.name, event=event)
+        os.close(os.open(noted, os.O_CREAT | os.O_EXCL))
         first = True
     return first
 

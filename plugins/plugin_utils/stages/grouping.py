@@ -177,7 +177,7 @@ class Grouped(base.Stage):
             where, problem = address(settings.get(target, {}), seen.get(node, []))
             if problem:
                 unknown[node] = problem
-            lost = run.lost(target)
+            lost = run.mailbox.lost(target)
             problem = lost[1] if lost else problem
             seats.append({"name": node, "address": where, "local": target == head, "problem": problem})
         usable = [seat for seat in seats if not seat["problem"]]

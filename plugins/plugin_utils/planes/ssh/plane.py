@@ -34,16 +34,16 @@ class StageOnHost(base.StageOnTarget):
     def run(self) -> dict[str, t.Any]:
         if not self.planned:
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
-        if self.phase == "collect" and self.acting.finished(self.stage, self.host):
+        if self.phase == "collect" and self.acting.mailbox.is_finished(self.stage, self.host):
             return {"skipped": True, "changed": False, "skip_reason": "already measured"}
         answer = self._answer(self._stage_result)
         if answer.get("state") == "running" and self.phase == "start":
             return {"changed": False, "msg": "started"}
         measurements = interpret(answer, self.completer)
         self.keep(measurements)
-        self.progress(measurements)
+        self.progress.add(measurements)
         if self.phase == "start":
-            self.acting.finish(self.stage, self.host, int(self.vars["acceptance_stage"]["hosts"]))
+            self.acting.mailbox.finish(self.stage, self.host, int(self.vars["acceptance_stage"]["hosts"]))
         facts = answer.get("ansible_facts")
         return {**self.result(measurements), **({"ansible_facts": facts} if facts else {})}
 
@@ -53,7 +53,7 @@ class StageOnHost(base.StageOnTarget):
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
         answer = self._answer(self._finished_before)
         found = answer.get("finished")
-        self.acting.note_memos(self.stage, self.host, found if isinstance(found, list) else [])
+        self.acting.mailbox.save_checkpoints(self.stage, self.host, found if isinstance(found, list) else [])
         return {"changed": False, "msg": "looked"}
 
     def _stage_result(self) -> dict[str, t.Any]:
@@ -83,7 +83,7 @@ class StageOnHost(base.StageOnTarget):
 
     def _answer(self, ask: t.Callable[[], dict[str, t.Any]]) -> dict[str, t.Any]:
         """Return the result of `ask`, or one that says why there is none."""
-        lost = self.acting.lost(self.host)
+        lost = self.acting.mailbox.lost(self.host)
         if lost:
             return {"lost": lost}
         stop = threading.Event()
@@ -95,7 +95,7 @@ class StageOnHost(base.StageOnTarget):
         except AnsibleConnectionFailure as error:
             # Lost in the middle or never reached: either way nobody knows what the node is doing now.
             lost = ("unreachable", one_line(f"{self.host} cannot be reached: {error}{_no_such_host(str(error))}"))
-            self.acting.lose(self.host, *lost)
+            self.acting.mailbox.lose(self.host, *lost)
             return {"lost": lost}
         except AnsibleError as error:
             return {"failed": True, "msg": str(error)}
@@ -111,7 +111,7 @@ class StageOnHost(base.StageOnTarget):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGTERM)
                 os._exit(1)
-            self.pulse()
+            self.progress.pulse()
 
 
 def _no_such_host(words: str) -> str:

@@ -58,12 +58,12 @@ def test_what_needs_its_controller(wanted: list[Interface], of: dict[str, t.Any]
 def test_what_is_remembered_is_for_its_owner_only_and_gone_when_collected(tmp_path: pathlib.Path) -> None:
     run = Run(tmp_path, RUN)
     run.make()
-    assert run.left("gemm", "a/b") is None
+    assert run.load_detached("gemm", "a/b") is None
     record = {"launch": "l", "secret": "s", "nodes": ["n"]}
-    run.leave("gemm", "a/b", record)
-    assert run.left("gemm", "a/b") == record and [oct(p.stat().st_mode)[-3:] for p in (run.dir / "detached").iterdir()] == ["600"]
-    run.take("gemm", "a/b")
-    assert run.left("gemm", "a/b") is None and not (run.dir / "detached").exists()
+    run.save_detached("gemm", "a/b", record)
+    assert run.load_detached("gemm", "a/b") == record and [oct(p.stat().st_mode)[-3:] for p in (run.dir / "detached").iterdir()] == ["600"]
+    run.drop_detached("gemm", "a/b")
+    assert run.load_detached("gemm", "a/b") is None and not (run.dir / "detached").exists()
 
 
 def test_objects_of_nobody_are_abandoned_when_they_have_expired_and_no_sooner() -> None:

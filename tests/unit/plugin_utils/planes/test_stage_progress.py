@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
-import types
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import answers, base
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import progress_line
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import answers, progress
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import Progress, is_counted, progress_line
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import ddp, gemm, gpu_sharing, rdma
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
@@ -41,11 +40,11 @@ def test_it_says_done_failing_running_and_the_end(done: bytes, total: int, since
     ],
 )
 def test_what_of_a_cluster_is_counted_as_a_node(stage: Stage, kind: str, name: str, counted: bool) -> None:
-    assert base.is_counted(stage, {"kind": kind, "id": name, "members": []}, "lab", True) is counted
+    assert is_counted(stage, {"kind": kind, "id": name, "members": []}, "lab", True) is counted
 
 
 def test_a_machine_behind_ssh_is_a_node_of_its_group() -> None:
-    assert base.is_counted(ddp.STAGE, {"kind": "node", "id": "gpu-01", "members": []}, "gpu-01", False)
+    assert is_counted(ddp.STAGE, {"kind": "node", "id": "gpu-01", "members": []}, "gpu-01", False)
 
 
 @pytest.mark.parametrize("reason", ["away: https://192.0.2.1 does not answer", "https://192.0.2.1 does not answer"])
@@ -58,21 +57,19 @@ def test_a_reason_names_its_host_once(reason: str) -> None:
 def test_a_stage_that_works_in_silence_is_spoken_of(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, terminal: bool, moments: list[int]
 ) -> None:
-    (tmp_path / "todo").mkdir()
-    (tmp_path / "todo" / "totals").write_text(json.dumps({"fabric": 4}))
-    (tmp_path / "todo" / "fabric.count").write_bytes(b".")
+    box = mailbox.Mailbox(tmp_path)
+    box.make()
+    box.set_totals({"fabric": 4})
+    box.path(mailbox.COUNT, stage="fabric").write_bytes(b".")
     said: list[str] = []
-    monkeypatch.setattr(base.Display, "display", lambda _self, text: said.append(text))
-    monkeypatch.setattr(base, "TERMINAL", terminal)
+    monkeypatch.setattr(progress.Display, "display", lambda _self, text: said.append(text))
+    monkeypatch.setattr(progress, "TERMINAL", terminal)
     now = 1e9
-    monkeypatch.setattr(base.time, "time", lambda: now)
-    targets = [base.StageOnTarget.__new__(base.StageOnTarget) for _each in range(3)]
-    for target in targets:
-        target.acting = types.SimpleNamespace(dir=tmp_path)  # type: ignore[assignment]
-        target.stage, target.host = "fabric", "gpu-01"
+    monkeypatch.setattr(progress.time, "time", lambda: now)
+    workers = [Progress(box, "fabric", gemm.STAGE, "gpu-01", {}, False) for _each in range(3)]
     for _second in range(85):
-        for target in targets:
-            target.pulse()
+        for worker in workers:
+            worker.pulse()
         now += 1
     words = "fabric: 1 of 4 nodes done, 3 running or waiting, for {} s; gpu-01 among them"
     assert said == [words.format(moment) for moment in moments]

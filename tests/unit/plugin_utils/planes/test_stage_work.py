@@ -36,8 +36,8 @@ def run(tmp_path: pathlib.Path) -> Run:
     run = Run(tmp_path, "20260101T000000Z-0a1b2c")
     run.make()
     (run.dir / "plan.json").write_text("{}")
-    run.assign("a", {"settings": {}})
-    run.assign("cluster", {"settings": {"acceptance_realm": "cluster"}})
+    run.mailbox.assign("a", {"settings": {}})
+    run.mailbox.assign("cluster", {"settings": {"acceptance_realm": "cluster"}})
     return run
 
 

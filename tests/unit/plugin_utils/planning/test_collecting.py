@@ -17,11 +17,11 @@ STAGE = {"name": "nccl_node", "role": "gpufleet.acceptance.nccl_node", "tags": [
 def test_the_last_to_finish_says_that_all_have(tmp_path: pathlib.Path) -> None:
     run = Run(str(tmp_path), "r")
     (run.dir / "todo").mkdir(parents=True)
-    everywhere = pathlib.Path(run.finished_everywhere("nccl_node"))
-    run.finish("nccl_node", "a", 2)
-    assert run.finished("nccl_node", "a") and not run.finished("nccl_node", "b") and not everywhere.exists()
-    run.finish("nccl_node", "b", 2)
-    assert everywhere.exists() and not pathlib.Path(run.finished_everywhere("gemm")).exists()
+    everywhere = pathlib.Path(run.mailbox.finished_everywhere("nccl_node"))
+    run.mailbox.finish("nccl_node", "a", 2)
+    assert run.mailbox.is_finished("nccl_node", "a") and not run.mailbox.is_finished("nccl_node", "b") and not everywhere.exists()
+    run.mailbox.finish("nccl_node", "b", 2)
+    assert everywhere.exists() and not pathlib.Path(run.mailbox.finished_everywhere("gemm")).exists()
 
 
 def test_only_what_is_collected_may_be_said_by_one() -> None:

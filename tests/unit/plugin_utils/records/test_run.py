@@ -18,7 +18,8 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal, Run, RunError, file_name, readable
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal, Run, RunError, readable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -217,34 +218,11 @@ def test_who_takes_over_waits_for_one_that_is_ending_and_for_no_other(run: Run, 
     assert run.is_mine(os.getpid())
 
 
-def test_lost_hosts_and_todo_survive_odd_names(run: Run) -> None:
-    names = ("gpu/../01", "[::1]", "..", "ж" * 20, "ж" * 250 + "1", "ж" * 250 + "2", "n" * 300)
-    for name in names:
-        run.assign(name, {"stages": {"stack": 1}})
-        run.note_memos("nccl_fabric", name, [name])
-        run.lose(name, "unreachable", "gone")
-        assert run.todo(name) == {"stages": {"stack": 1}} and run.lost(name) == ("unreachable", "gone")
-    assert run.todo("other") == {} and run.lost("other") is None
-    assert run.todos("nccl_fabric") == {name: {"stages": {"stack": 1}, "finished": [name]} for name in names}
-
-
 @given(st.text(min_size=1, max_size=400))
 def test_a_name_stays_one_file_in_one_folder(name: str) -> None:
     made = file_name(name)
     assert "/" not in made and made not in (".", "..", "") and len(made) < 150
     assert file_name(name + "x") != made
-
-
-def test_a_share_is_made_once_and_each_target_reads_its_own(run: Run) -> None:
-    made: list[int] = []
-
-    def make() -> dict[str, dict[str, int]]:
-        made.append(1)
-        return {"a/../b": {"own": 1}, "c": {"own": 2}}
-
-    assert [run.share("rdma", name, make) for name in ("a/../b", "c", "nobody")] == [{"own": 1}, {"own": 2}, {}]
-    assert made == [1]
-    assert {path.stat().st_mode & 0o777 for path in (run.dir / "todo").glob("*.share")} == {0o600}
 
 
 def test_what_people_read_is_json_with_a_line_for_each_fact() -> None:

@@ -182,7 +182,7 @@ def planned(**changes: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
 
 
 def test_what_head_and_members_are_told(acting: Run) -> None:
-    acting.lose("gpu-05", "unreachable", "gpu-05 cannot be reached: no route")
+    acting.mailbox.lose("gpu-05", "unreachable", "gpu-05 cannot be reached: no route")
     works = nccl_fabric.STAGE.work(acting, *planned(nccl_fabric_leaf=("a", "a", "b", "b", "", "")))
     told = {target: work.options for target, work in works.items()}
     head = told.pop("gpu-01")

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_file
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import new_file
 
 # The log is written by the container runtime behind the back of the container: the last lines may be a moment late.
 LATE_S = (0.3, 1.0, 3.0)

@@ -24,8 +24,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import facts_of, file_name, has_facts, node_file, readable
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import facts_of, has_facts, node_file, readable
 
 # These say that nobody knows anything of any node: the cluster is not asked again in this run.
 _LOST = ("cluster_unreachable", "credentials")
@@ -51,7 +52,7 @@ class StageOnCluster(StageOnTarget):
         self.said: dict[str, int] = {}
         # What the API knows each node by, {subject: identity}.
         self.known: dict[str, dict[str, t.Any]] = {}
-        lost = self.acting.lost(self.host)
+        lost = self.acting.mailbox.lost(self.host)
         try:
             if lost:
                 self._give_up({"lost": lost})
@@ -59,7 +60,7 @@ class StageOnCluster(StageOnTarget):
                 self._measure()
         except KubeError as error:
             if error.reason_code in _LOST:
-                self.acting.lose(self.host, error.reason_code, error.reason)
+                self.acting.mailbox.lose(self.host, error.reason_code, error.reason)
                 self._give_up({"lost": (error.reason_code, error.reason)})
             self._give_up({"state": "refused", "reason_code": error.reason_code, "reason": error.reason})
         except ValueError as error:
@@ -111,7 +112,7 @@ class StageOnCluster(StageOnTarget):
         probe = self._probe(client, pods, asked)
         if self.detach:
             record, refused = probe.submit(asked, float(self.settings["acceptance_detach_keep"]))
-            self.acting.leave(self.stage, self.host, record)
+            self.acting.save_detached(self.stage, self.host, record)
             self._record_all([self._taken(answer, pods) for answer in refused])
             self.said["submitted"] = len(record["nodes"])
             return
@@ -133,7 +134,7 @@ class StageOnCluster(StageOnTarget):
 
     def _collect(self, client: Client, pods: of_variables.PodSettings) -> None:
         """What a detached run has left on the cluster. Interrupted, it stays there for the next who comes."""
-        record = self.acting.left(self.stage, self.host)
+        record = self.acting.load_detached(self.stage, self.host)
         if record is None:
             return
         names = {subject.partition("/")[2] for subject in self.left} & set(record["nodes"])
@@ -146,7 +147,7 @@ class StageOnCluster(StageOnTarget):
             for answers in probe.collect(record, asked):
                 self._record_all([self._taken(answer, pods) for answer in answers])
             probe.clean()
-        self.acting.take(self.stage, self.host)
+        self.acting.drop_detached(self.stage, self.host)
 
     def _asked(self, client: Client, pods: of_variables.PodSettings) -> list[Asked]:
         """What is asked of which node; nodes that no pod may go to are answered for right away."""
@@ -236,7 +237,7 @@ class StageOnCluster(StageOnTarget):
             self.left.discard(subject)
         if measurements:
             self.keep(measurements)
-            self.progress(measurements)
+            self.progress.add(measurements)
 
     def _give_up(self, said: dict[str, t.Any]) -> None:
         self._record_all([(subject, said) for subject in sorted(self.left)])

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import baseline, conclusion, engine, preflight, settled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base

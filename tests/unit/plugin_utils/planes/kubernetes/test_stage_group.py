@@ -23,7 +23,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import group as stage_group
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import todo
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, file_name, new_file
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, new_file
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric
 
 DEFAULTS = yaml.safe_load((collection.ROOT / "roles/nccl_fabric/defaults/main.yml").read_text())
@@ -73,9 +74,9 @@ class Lab:
         """One controller: what is left to do is done; {subject: (outcome, reason code)} of all that it wrote."""
         before = len(self.journal())
         left = todo.remaining(self.plan, self.journal(), [nccl_fabric.STAGE]).get("lab", {})
-        (self.run.dir / "todo").mkdir(exist_ok=True)
-        self.run.assign("lab", {"stages": left, "settings": SETTINGS})
-        (self.run.dir / "todo" / "totals").write_text(json.dumps({"nccl_fabric": 1}))
+        self.run.mailbox.make()
+        self.run.mailbox.assign("lab", {"stages": left, "settings": SETTINGS})
+        self.run.mailbox.set_totals({"nccl_fabric": 1})
         action: t.Any = types.SimpleNamespace(
             module="nccl_fabric", spec=payload.options("nccl_fabric"), _task=types.SimpleNamespace(args={}),
             _templar=types.SimpleNamespace(template=lambda value: value),

@@ -1,0 +1,101 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The progress of a stage, in lines for people.
+
+The workers of a stage count their nodes in files of the run's mailbox. Any worker that sees that a line is due shows it.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+import typing as t
+
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, ROUNDS, Stage
+
+Record = t.Dict[str, t.Any]
+PROGRESS_S = 10.0
+# How often a log gets a line while a stage works; a terminal gets one each PROGRESS_S.
+LOGGED_S = 60.0
+# Asked before the fork: a worker has no terminal.
+TERMINAL = sys.stdout.isatty()
+
+
+class Progress:
+    """The progress of one stage, as the worker of `host` counts and shows it. `planned` are the checks of the host; `realm`: the host
+    stands for the nodes of a cluster."""
+
+    def __init__(
+        self, box: mailbox.Mailbox, stage: str, description: Stage, host: str, planned: t.Collection[Check], realm: bool
+    ) -> None:
+        self.mailbox, self.stage, self.description, self.host = box, stage, description, host
+        self.planned, self.realm = planned, realm
+
+    def pulse(self) -> None:
+        """Show that the stage still works, on which host and since when, if no worker has shown it for a while. To be called again and
+        again while a target works."""
+        place = self.mailbox.path(mailbox.PULSE, stage=self.stage)
+        with contextlib.suppress(OSError, ValueError, KeyError), open(place, "a+", encoding="ascii") as moments:
+            fcntl.flock(moments, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            moments.seek(0)
+            now, words = time.time(), moments.read().split()
+            if not words:
+                moments.write(f"{now}\n")
+                return
+            began, last = float(words[0]), float(words[-1])
+            if now - last < (PROGRESS_S if TERMINAL or len(words) == 1 else LOGGED_S):
+                return
+            moments.write(f"{now}\n")
+            moments.flush()
+            total = self.mailbox.total(self.stage)
+            count = self.mailbox.path(mailbox.COUNT, stage=self.stage)
+            done = count.read_bytes() if count.exists() else b""
+            Display().display(f"{progress_line(self.stage, done, total, 0.0)}, for {now - began:.0f} s; {self.host} among them")
+
+    def add(self, measurements: list[Record]) -> None:
+        """Count the nodes of these measurements as done. On a terminal, show a line if none was shown for PROGRESS_S."""
+        with contextlib.suppress(OSError):
+            nodes = {
+                m["subject"]["id"]
+                for m in measurements
+                if (m["check"], m["variant"], m["subject"]["id"]) in self.planned
+                and is_counted(self.description, m["subject"], self.host, self.realm)
+            }
+            bad = {m["subject"]["id"] for m in measurements if m["outcome"] not in ("measured", "not_applicable")}
+            count = self.mailbox.path(mailbox.COUNT, stage=self.stage)
+            with open(count, "ab") as target:
+                target.write(b"".join(b"x" if node in bad else b"." for node in nodes))
+            now = time.time()
+            shown = self.mailbox.path(mailbox.SHOWN, stage=self.stage)
+            if not shown.exists():
+                shown.write_text(str(now))
+            elif TERMINAL and now - shown.stat().st_mtime > PROGRESS_S:
+                os.utime(shown)
+                since = now - float(shown.read_text())
+                Display().display(progress_line(self.stage, count.read_bytes(), self.mailbox.total(self.stage), since))
+
+
+def is_counted(stage: Stage, subject: Record, target: str, realm: bool) -> bool:
+    """Return True if the progress of a stage counts a subject: its nodes, and what else a stage measures that is not between nodes. A
+    group, a pair, and a cluster (`realm`) that stands for nodes which nobody knows, are no nodes."""
+    return stage.works not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (realm and subject["id"] == target))
+
+
+def progress_line(stage: str, done: bytes, total: int, since: float) -> str:
+    """`done` has one byte for each node that is done, `x` where nothing was measured; `since` are the seconds since the first one."""
+    bad, left = done.count(b"x"), total - len(done)
+    line = f"{stage}: {len(done)} of {total} nodes done" + (f", {bad} of them without a result" if bad else "")
+    if left:
+        line += f", {left} running or waiting"
+    if left and len(done) > 1 and since:
+        line += f", about {since / (len(done) - 1) * left:.0f} s to go"
+    return line
