@@ -22,7 +22,7 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, launching, member, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, launching, member, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import quiet
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
@@ -253,21 +253,21 @@ class Group:
 
     # What is finished ------------------------------------------------------------------------------------------------
 
-    def memo(self, name: str, observations: list[dict[str, t.Any]]) -> dict[str, t.Any]:
-        """What is left for a head that comes again: what was measured, over which nodes, and as what they were known before."""
+    def checkpoint(self, name: str, observations: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+        """Return a checkpoint of the check `name`: its observations, and the state of every node before it was measured."""
         states = {seat.name: seat.state for seat in self.seats}
-        return earlier.memo(name, name, members=states, observations=observations)
+        return checkpoints.checkpoint(name, name, members=states, observations=observations)
 
     def taken(self) -> dict[str, list[dict[str, t.Any]]]:
         """The observations of what is finished, by the name of its check: measured over the very nodes that are here now, on none of which
         anything has happened since that would be evidence against it. What their own watch saw meanwhile is gone with it."""
         now = {seat.name: seat.state for seat in self.present()}
         found: dict[str, list[dict[str, t.Any]]] = {}
-        for memo in self.node.memos or ():
-            found.pop(memo["of"], None)  # the last word on it counts
-            then = memo["members"]
+        for checkpoint in self.node.checkpoints or ():
+            found.pop(checkpoint["of"], None)  # the last word on it counts
+            then = checkpoint["members"]
             if set(then) == set(now) and len(now) == len(self.seats) and all(quiet(then[name], now[name]) for name in now):
-                found[memo["of"]] = memo["observations"]
+                found[checkpoint["of"]] = checkpoint["observations"]
         return found
 
     def hold(self, seconds: float) -> bool:

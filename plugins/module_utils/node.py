@@ -58,8 +58,8 @@ class Node:
         self.devices: t.Mapping[str, t.Sequence[str]] = {}
         # UUIDs of the accelerators that their tool showed when it was last asked; None before.
         self.gpus: list[str] | None = None
-        # What a probe between nodes has left for itself before (earlier.memo); None where nobody would read what it leaves now.
-        self.memos: list[dict[str, t.Any]] | None = None
+        # Checkpoints that a probe between nodes left before (checkpoints.py); None if no resume would read those that it leaves now.
+        self.checkpoints: list[dict[str, t.Any]] | None = None
         self._machine_id: str | None = None
 
     def identity(self) -> dict[str, t.Any]:

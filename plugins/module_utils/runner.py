@@ -14,7 +14,7 @@ import time
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, member, probing
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, member, probing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
@@ -129,14 +129,14 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
 
 
 def look(common: dict[str, t.Any]) -> dict[str, t.Any]:
-    """The keys of the memos that a perform() of the same attempt would find, as "finished": it says so and measures nothing."""
+    """Return, as "finished", the keys of the checkpoints that a perform() of the same attempt would find. Nothing is measured."""
     session = _session(common, "")
     asked = _asked({}, common, _node(common, session))
     try:
-        memos = session.look(asked, common["lock_wait"]) if asked else []
+        found = session.look(asked, common["lock_wait"]) if asked else []
     except ReasonedError as error:
         return _refused(error)
-    return {"changed": False, "observations": [], "state": "done", "finished": [one["memo"]["key"] for one in memos]}
+    return {"changed": False, "observations": [], "state": "done", "finished": [one["memo"]["key"] for one in found]}
 
 
 def _session(common: dict[str, t.Any], default_stage: str) -> Session:
@@ -162,30 +162,30 @@ def _refused(error: ReasonedError) -> dict[str, t.Any]:
 
 
 def _asked(params: dict[str, t.Any], common: dict[str, t.Any], node: Node) -> dict[str, t.Any] | None:
-    """What the session is asked, as earlier.py wants it."""
+    """Return the header of the session's file, None outside a run."""
     checks = params.get("checks") or []
     settings = {**params, "checks": [], "root": common["root"], "exec": common["exec"], "tools": node.tools}
-    return earlier.asked(common["run"] or {}, checks, str(node.identity().get("machine_id") or ""), boot_id(), settings)
+    return checkpoints.header(common["run"] or {}, checks, str(node.identity().get("machine_id") or ""), boot_id(), settings)
 
 
 def _left(
     probe: Probe, params: dict[str, t.Any], node: Node, taken: list[dict[str, t.Any]], asked: dict[str, t.Any] | None
 ) -> t.Iterable[dict[str, t.Any]]:
-    """The probe, of the checks that the node has not finished before; one that leaves memos finds those that it has left."""
+    """Run the probe for the checks that the node has not finished before. A probe between nodes gets the checkpoints that it left."""
     if asked and asked.get("memos"):
-        node.memos = [one["memo"] for one in taken]
+        node.checkpoints = [one["memo"] for one in taken]
         return probe(params, node)
     if not taken:
         return probe(params, node)
-    done = {earlier.name_of(observation) for observation in taken}
-    checks = [check for check in params["checks"] if earlier.name_of(check) not in done]
+    done = {checkpoints.name_of(observation) for observation in taken}
+    checks = [check for check in params["checks"] if checkpoints.name_of(check) not in done]
     return probe({**params, "checks": checks}, node) if checks else ()
 
 
 def signed(observations: t.Iterable[dict[str, t.Any]], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """Each with which machine has made it, whatever the probe: a name may be another machine in the next stage."""
     for observation in observations:
-        if not earlier.is_answer(observation):
+        if not checkpoints.is_result(observation):
             yield observation
             continue
         yield {**observation, "context": {**observation["context"], "identity": node.identity()}}

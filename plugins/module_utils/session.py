@@ -13,7 +13,7 @@ its tools die with it, and the next session on the node finds the ledger and und
 Files under the state directory, which is removed when nothing is left in it:
     lock                     held (flock) by the guardian; says who holds it
     ledger.jsonl             processes and leases, one line each, written before the thing itself happens
-    RUN_ID/STAGE.jsonl       observations, and a last line that says how it ended; in a run also what was asked and memos, see earlier.py
+    RUN_ID/STAGE.jsonl       observations, and a trailer that says how it ended; in a run also a header and checkpoints, see checkpoints.py
 
 This module util is PRIVATE to the collection.
 """
@@ -33,7 +33,7 @@ import sys
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
@@ -222,7 +222,7 @@ class Session:
         self.lock = Lock(self.state_dir)
         self.machine = machine or Machine()
         self.undone: list[str] = []
-        # What the node had finished before, as the same attempt of the same run: part of the answer, or memos.
+        # What the node had finished before, as the same attempt of the same run: part of the result, or checkpoints.
         self.taken: list[dict[str, t.Any]] = []
         # Whether somebody who resumes the run may take what is finished.
         self.keeps = False
@@ -237,7 +237,7 @@ class Session:
         wait_for_lock_s: float = 0.0,
         asked: dict[str, t.Any] | None = None,
     ) -> None:
-        """Take the node, undo what a dead session left, start guardian and probe. `asked` is what earlier.py makes: what the node had
+        """Take the node, undo what a dead session left, start guardian and probe. `asked` is a header of checkpoints.py: what the node had
         finished of it is in `taken` when `probe` is called."""
         try:
             self.acquire(wait_for_lock_s)
@@ -278,7 +278,7 @@ class Session:
                     self._renew(asked)
 
     def _renew(self, asked: dict[str, t.Any] | None) -> None:
-        self.taken = earlier.take(self.result_path, asked) if asked else []
+        self.taken = checkpoints.load(self.result_path, asked) if asked else []
         new = self.result_path + ".new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
@@ -331,7 +331,7 @@ class Session:
         self.acquire(wait_for_lock_s)
         try:
             self.lock.sign(run_id=self.run_id, stage=self.stage, pid=os.getpid(), started=process.start_time(os.getpid()))
-            return earlier.take(self.result_path, asked)
+            return checkpoints.load(self.result_path, asked)
         finally:
             self.release()
 
@@ -353,7 +353,7 @@ class Session:
                     record = json.loads(line)
                 except ValueError:
                     continue
-                if not earlier.is_answer(record):
+                if not checkpoints.is_result(record):
                     continue
                 if "end" in record:
                     end = record["end"]
@@ -543,11 +543,11 @@ class Guardian:
         if how == "connection lost":
             _remove_payload()
         path = self.session.result_path
-        if how in ("connection lost", "interrupted") and not (self.session.keeps and earlier.said_something(path)):
+        if how in ("connection lost", "interrupted") and not (self.session.keeps and checkpoints.has_finished(path)):
             self.session._remove_result(self.result)  # nobody will come for it: a resume measures again
         else:
             with contextlib.suppress(OSError):  # a full disk: the module finds no end and says why
-                append(path, earlier.closing(path, how, undone))
+                append(path, checkpoints.trailer(path, how, undone))
         self.told_to_end = False  # what was finished is kept all the same; told once more, that goes too
         self.session.release()
 
@@ -560,7 +560,7 @@ class Guardian:
             if not _stands_at(self.session.result_path, self.result):
                 return
             if poll.poll(1000 if self.attached else 5000) and not self._heard():
-                if self.attached and not (self.session.keeps and earlier.said_something(self.session.result_path)):
+                if self.attached and not (self.session.keeps and checkpoints.has_finished(self.session.result_path)):
                     break
                 self.attached = False
                 poll.unregister(self.alive)

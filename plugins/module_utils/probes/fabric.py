@@ -20,7 +20,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
-    earlier,
+    checkpoints,
     group,
     launching,
     localise,
@@ -115,20 +115,20 @@ class Head:
     # One check -------------------------------------------------------------------------------------------------------
 
     def _name(self, check: dict[str, str]) -> str:
-        return earlier.name_of({**check, "subject": self._subject()})
+        return checkpoints.name_of({**check, "subject": self._subject()})
 
     def _remembered(self, names: list[str], observations: t.Iterable[Observation]) -> t.Iterator[Observation]:
-        """What is said of the checks of a launch and, where that stands whatever becomes of the group, memos of it. An error does not
-        stand: the last thing that a head sees of members that are ended is one."""
+        """Yield the observations of the checks of a launch, then checkpoints of them if they hold whatever becomes of the group. An error
+        does not hold: the last thing that a head sees of members that are ended is one."""
         said: dict[str, list[Observation]] = {name: [] for name in names}
         stands = True
         for one in observations:
-            name = earlier.name_of(one)
+            name = checkpoints.name_of(one)
             said[name if name in said else names[0]].append(one)
             stands = stands and (name not in said or one["outcome"] == "measured" or one["reason_code"] in reasons.FATAL)
             yield one
-        if self.node.memos is not None and stands and self.group.hold(SETTLE_S if self.searched else 0.0):
-            yield from (self.group.memo(name, of) for name, of in said.items())
+        if self.node.checkpoints is not None and stands and self.group.hold(SETTLE_S if self.searched else 0.0):
+            yield from (self.group.checkpoint(name, of) for name, of in said.items())
 
     def _check(self, check: dict[str, str]) -> t.Iterator[Observation]:
         op, keys = check["check"], nccl.fields(check["variant"])

@@ -31,7 +31,7 @@ import time
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, guardian_pod, observation, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, guardian_pod, observation, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import perftest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, governor, rdma_ports
@@ -152,13 +152,13 @@ class _Walk:
     def _take_up(self, again: set[tuple[str, ...]]) -> None:
         """What this node had finished when its walk was cut off, but for the tests that are measured again: the other side had not."""
         found: dict[tuple[str, ...], dict[str, t.Any]] = {}
-        for memo in self.node.memos or ():
-            _round, _walk, *test = memo["key"]
+        for checkpoint in self.node.checkpoints or ():
+            _round, _walk, *test = checkpoint["key"]
             if tuple(test) not in again:
-                found[tuple(test)] = memo
-        for memo in found.values():
-            result = memo["result"]
-            self._enter(memo["key"][0], result)
+                found[tuple(test)] = checkpoint
+        for checkpoint in found.values():
+            result = checkpoint["result"]
+            self._enter(checkpoint["key"][0], result)
             if result["role"] == "client":
                 self.done[result["check"], result["variant"], result["subject"]].append(result)
 
@@ -182,10 +182,11 @@ class _Walk:
         """By what a side of a test is known, whichever walk it is in."""
         return (*self._key(test), *(test[name] for name in ("rail", "a", "b", "role")))
 
-    def _memo(self, number: int, side: _Side) -> dict[str, t.Any]:
+    def _checkpoint(self, number: int, side: _Side) -> dict[str, t.Any]:
         check, variant, subject = self._key(side.test)
         about = {"check": check, "variant": variant, "subject": {"kind": "pair", "id": subject}} if self._asks(side.test) else TIMETABLE
-        return earlier.memo(earlier.name_of(about), [number, self.params.get("walk") or "", *self._test(side.test)], result=side.result)
+        key = [number, self.params.get("walk") or "", *self._test(side.test)]
+        return checkpoints.checkpoint(checkpoints.name_of(about), key, result=side.result)
 
     def _key(self, test: Test) -> tuple[str, str, str]:
         kind = self.params["kinds"][test["kind"]]
@@ -209,8 +210,8 @@ class _Walk:
             for side in sides:
                 side.result["governor"] = self._held()
                 self._keep(number, side)
-                if self.node.memos is not None and side.result["outcome"] == "measured":
-                    yield self._memo(number, side)
+                if self.node.checkpoints is not None and side.result["outcome"] == "measured":
+                    yield self._checkpoint(number, side)
                 key = self._key(side.test)
                 if self._asks(side.test) and key in self.left:
                     self.done[key].append(side.result)

@@ -87,9 +87,9 @@ class Stage:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     works: str = ALONE
-    # Of a stage between nodes: its probe leaves memos of what is finished (module_utils/earlier.py), for whoever resumes a run.
-    leaves_memos: bool = False
-    # And what it is told depends on the memos of all: they are looked at before (`finished` in `work`).
+    # The probe of a stage between nodes leaves checkpoints of what is finished (module_utils/checkpoints.py), which a resume uses.
+    saves_checkpoints: bool = False
+    # Its work depends on the checkpoints of all nodes: a resume asks for them before (`finished` in `work`).
     looks: bool = False
     # A check is worth nothing without a number, or with one that nobody expects, but for these, which pass by being done.
     conditions: frozenset[str] = frozenset()
@@ -151,7 +151,7 @@ class Stage:
         """Return the work of each target, computed once when a stage between nodes begins.
 
         `todos` is {target: {"stages": {stage: [item of the plan]}, "settings": {variable: value}}}. If a run is resumed that was in this
-        stage, a todo also has "finished", the keys of the target's memos.
+        stage, a todo also has "finished", the keys of the target's checkpoints.
         """
         return {}
 

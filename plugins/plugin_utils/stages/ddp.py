@@ -27,7 +27,7 @@ COMPARED = 2
 class Ddp(grouping.Grouped):
     name = "ddp"
     role = "gpufleet.acceptance.ddp"
-    leaves_memos = True
+    saves_checkpoints = True
     # Whether values are right, whether the group learns, and who holds it back: no numbers are expected of these.
     conditions = grouping.Grouped.conditions | set(ddp.PARTS) | {nccl_fabric.LOCALISE}
     primary = ("busbw",)

@@ -51,7 +51,7 @@ def convicted(stage: str, deciding: t.Mapping[Key, Record]) -> t.Iterator[Blame]
 class NcclFabric(grouping.Grouped):
     name = "nccl_fabric"
     role = "gpufleet.acceptance.nccl_fabric"
-    leaves_memos = True
+    saves_checkpoints = True
     # A finding of its search is one too.
     conditions = grouping.Grouped.conditions | {LOCALISE}
     primary = ("busbw",)

@@ -287,8 +287,8 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.Sta
 def _kept(
     measured: list[Record], left: t.AbstractSet[tuple[str, str, str]], nodes: t.Collection[str], finished: Finished
 ) -> set[tuple[str, str, str]]:
-    """Of the pairs that are left the measured ones whose servers tell now, by their memos, what they saw; and those whose servers are
-    not here to measure again."""
+    """Return the pairs that are left to do and need no new measurement: their servers' checkpoints say what they saw of the earlier one, or
+    their servers are not here to measure again."""
     last = {(m["check"], m["variant"], m["subject"]["id"]): m for m in measured if m["subject"]["kind"] == "pair"}
     return {
         key
@@ -339,8 +339,8 @@ def ports_of(records: t.Iterable[Record]) -> dict[str, list[Record]]:
 
 
 class Finished:
-    """The tests that both sides had finished when a controller was lost, as their memos say: a number counts where the other side saw the
-    same test, so that what one side alone has is measured again."""
+    """The tests that both sides had finished when a controller was lost, by their checkpoints. A number counts only if the other side saw
+    the same test, so a test that one side alone has is measured again."""
 
     def __init__(self, todos: t.Mapping[str, Record]) -> None:
         # By walk, kind, pair, rail and ports the roles in which the nodes at its ends speak of a test.
@@ -358,7 +358,7 @@ class Finished:
 
 
 def _is_key(said: t.Any) -> bool:
-    """Whether what a node says is the key of a memo (probes/perftest.py): round, walk, check, variant, pair, rail, both ports, role."""
+    """Return True if this is the key of a checkpoint (probes/perftest.py): round, walk, check, variant, pair, rail, both ports, role."""
     if not isinstance(said, list) or len(said) != 9 or not isinstance(said[0], int):
         return False
     return all(isinstance(word, str) for word in said[1:]) and 0 <= said[0] < 1 << 20
@@ -556,7 +556,7 @@ class Rdma(base.Stage):
     before = ("rdma_ports",)
     after = ("rdma_again",)
     works = base.ROUNDS
-    leaves_memos = looks = True
+    saves_checkpoints = looks = True
     conditions = frozenset({TIMETABLE})
     primary = ("bandwidth", "latency")
     guardian_switch = "rdma_kube_guardian"

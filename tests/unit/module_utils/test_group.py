@@ -52,7 +52,7 @@ def test_what_is_finished_holds_while_nothing_has_happened(tmp_path: pathlib.Pat
     mine = make(tmp_path, "exit 0")
     for seat in mine.seats:
         seat.state = STATE
-    mine.node.memos = [json.loads(json.dumps(mine.memo("one", [{"check": "one"}])))["memo"]]
+    mine.node.checkpoints = [json.loads(json.dumps(mine.checkpoint("one", [{"check": "one"}])))["memo"]]
     mine.seats[1].state = state
     assert mine.taken() == ({"one": [{"check": "one"}]} if taken else {})
     mine.seats[1].problem = ("unreachable", "gone")

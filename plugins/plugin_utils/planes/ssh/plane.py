@@ -20,7 +20,7 @@ import threading
 import typing as t
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.runner import COMMON
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload
@@ -75,11 +75,11 @@ class StageOnHost(base.StageOnTarget):
         of a module between nodes are made anew each time; the settings of the plan, from which they are made, are not."""
         asked = super().asked()
         if self.description.works != ALONE:
-            if not self.description.leaves_memos:
+            if not self.description.saves_checkpoints:
                 return asked
             text = json.dumps([collection.version(), self.settings, self.given], sort_keys=True, default=str)
             asked["settings"] = hashlib.sha256(text.encode()).hexdigest()
-        return {**asked, "attempts": {earlier.name_of(item): item["attempt"] for item in self.planned.values()}}
+        return {**asked, "attempts": {checkpoints.name_of(item): item["attempt"] for item in self.planned.values()}}
 
     def _answer(self, ask: t.Callable[[], dict[str, t.Any]]) -> dict[str, t.Any]:
         """Return the result of `ask`, or one that says why there is none."""

@@ -169,7 +169,7 @@ def test_the_search_measures_no_better() -> None:
 def test_of_a_launch_all_is_left_for_a_resume_or_nothing(broken: str | None, memos: int) -> None:
     """An error may be what a head sees of members that are ended; what is wrong for sure is not. A finding is kept with the first check."""
     head = t.cast(ddp.Trainer, trained.told().head)
-    head.node.memos = []
+    head.node.checkpoints = []
     checks = ddp.default_checks(head.params)
     assert head._together(checks) == [checks] and len(head._together([*checks, {"check": "pace", "variant": "backend=nccl gpus=1"}])) == 2
     made = [observation.measured(one["check"], variant=one["variant"], subject=head._subject()) for one in checks]

@@ -18,7 +18,7 @@ import textwrap
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import earlier, process, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, process, session
 from test_session import holder, until
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -147,7 +147,7 @@ def test_where_nobody_resumes_it_goes_in_the_end(tmp_path: pathlib.Path, monkeyp
     until(lambda: not state.exists())
 
 
-def test_of_a_member_that_ended_by_itself_nothing_stays_without_a_memo(tmp_path: pathlib.Path) -> None:
+def test_of_a_member_that_ended_by_itself_nothing_stays_without_a_checkpoint(tmp_path: pathlib.Path) -> None:
     """As of one whose head went before its own connection did: nobody will come for what it says."""
     state = tmp_path / "state"
     mine = session.Session(str(state), RUN, "own", 600.0)
@@ -208,7 +208,7 @@ def written(path: pathlib.Path, records: list[dict[str, t.Any]]) -> str:
     path.unlink(missing_ok=True)
     for record in records:
         session.append(str(path), record)
-    session.append(str(path), earlier.closing(str(path), "connection lost", []))
+    session.append(str(path), checkpoints.trailer(str(path), "connection lost", []))
     return str(path)
 
 
@@ -217,7 +217,7 @@ def asked(**changes: t.Any) -> dict[str, t.Any]:
 
 
 def test_an_error_is_finished_too_and_cannot_be_washed_by_a_kill(tmp_path: pathlib.Path) -> None:
-    assert earlier.take(written(tmp_path / "r", [ASKED, *SAID]), ASKED) == SAID
+    assert checkpoints.load(written(tmp_path / "r", [ASKED, *SAID]), ASKED) == SAID
 
 
 @pytest.mark.parametrize(
@@ -239,17 +239,17 @@ def test_an_error_is_finished_too_and_cannot_be_washed_by_a_kill(tmp_path: pathl
     ],
 )
 def test_what_is_not_certainly_its_own_is_not_taken(tmp_path: pathlib.Path, began: t.Any, said: t.Any, taken: int) -> None:
-    assert len(earlier.take(written(tmp_path / "r", [asked(**began), *said]), ASKED)) == taken
+    assert len(checkpoints.load(written(tmp_path / "r", [asked(**began), *said]), ASKED)) == taken
 
 
 # Stages between nodes ----------------------------------------------------------------------------------------------------
 
-MEMOS = [earlier.memo("one op=a", 1, more="x"), earlier.memo("two a|b", 2), {"check": "one", "variant": "op=a"}]
+CHECKPOINTS = [checkpoints.checkpoint("one op=a", 1, more="x"), checkpoints.checkpoint("two a|b", 2), {"check": "one", "variant": "op=a"}]
 
 
 def between(**changes: t.Any) -> dict[str, t.Any]:
     run = {"run_id": RUN, "stage": "own", "settings": "5e", "attempts": {"one op=a": 1, "two a|b": 1}, **changes}
-    found = earlier.asked(run, [], "m", "b", {"token": os.urandom(4)})
+    found = checkpoints.header(run, [], "m", "b", {"token": os.urandom(4)})
     assert found
     return found
 
@@ -264,22 +264,23 @@ def between(**changes: t.Any) -> dict[str, t.Any]:
         ({"stage": "other"}, []),
     ],
 )
-def test_of_a_stage_between_nodes_the_memos_are_taken(tmp_path: pathlib.Path, changes: dict[str, t.Any], keys: list[int]) -> None:
-    path = written(tmp_path / "r", [between(), *MEMOS])
-    assert [one["memo"]["key"] for one in earlier.take(path, between(**changes))] == keys
-    assert earlier.take(path, ASKED) == [] and earlier.said_something(path)
+def test_of_a_stage_between_nodes_the_checkpoints_are_taken(tmp_path: pathlib.Path, changes: dict[str, t.Any], keys: list[int]) -> None:
+    path = written(tmp_path / "r", [between(), *CHECKPOINTS])
+    assert [one["memo"]["key"] for one in checkpoints.load(path, between(**changes))] == keys
+    assert checkpoints.load(path, ASKED) == [] and checkpoints.has_finished(path)
 
 
-def test_without_a_memo_nothing_is_finished_between_nodes(tmp_path: pathlib.Path) -> None:
-    path = written(tmp_path / "r", [between(), MEMOS[2]])
+def test_without_a_checkpoint_nothing_is_finished_between_nodes(tmp_path: pathlib.Path) -> None:
+    path = written(tmp_path / "r", [between(), CHECKPOINTS[2]])
     pathlib.Path(path).write_text(pathlib.Path(path).read_text().rsplit("\n", 2)[0] + "\n")  # before its guardian ends it
-    assert not earlier.said_something(path)
+    assert not checkpoints.has_finished(path)
 
 
 def test_the_name_of_an_item_is_that_of_its_observation() -> None:
     pair = {"kind": "pair", "id": "a|b"}
-    assert earlier.name_of({"check": "c", "variant": "v", "subject": pair}) == "c v a|b"
-    assert earlier.name_of({"check": "c", "variant": "", "subject": {"kind": "node", "id": "a"}}) == "c" == earlier.name_of({"check": "c"})
+    assert checkpoints.name_of({"check": "c", "variant": "v", "subject": pair}) == "c v a|b"
+    assert checkpoints.name_of({"check": "c", "variant": "", "subject": {"kind": "node", "id": "a"}}) == "c"
+    assert checkpoints.name_of({"check": "c"}) == "c"
 
 
 def test_a_file_is_whole_or_nothing_of_it_is_taken(tmp_path: pathlib.Path) -> None:
@@ -298,9 +299,9 @@ def test_a_file_is_whole_or_nothing_of_it_is_taken(tmp_path: pathlib.Path) -> No
     torn += [whole.replace(b'"wrong_results"', b'"wrong_result_"'), whole.replace(b'"two"', b'"one"'), whole + b"\n", b"\0" * 100]
     for data in torn:
         path.write_bytes(data)
-        assert earlier.take(str(path), ASKED) == [], data
+        assert checkpoints.load(str(path), ASKED) == [], data
     path.unlink()
-    assert earlier.take(str(path), ASKED) == []
+    assert checkpoints.load(str(path), ASKED) == []
 
 
 class Late(session.Lock):
