@@ -195,6 +195,11 @@ FAULTS: list[tuple[str, str, t.Callable[[], str]]] = [
         "refused",
         lambda: accepts(nodes(*TEN_AND_THREE[:12], Node(facts={**DELL, "driver": "570"}))),
     ),
+    (
+        "another driver on a machine with a rule of its own about something else",
+        "warned",
+        lambda: accepts(nodes(*[Node()] * 5, Node(facts={**SMC, "driver": "570"})), stack={"n5": {"ignore": ["kernel"]}}),
+    ),
     ("a product that stands alone", "warned", lambda: accepts(nodes(*TEN_AND_THREE[:11]))),
     (
         "a pod's node with another driver",
@@ -213,6 +218,11 @@ FAULTS: list[tuple[str, str, t.Callable[[], str]]] = [
 # Look-alikes that are healthy, and the worst word that each may end in.
 HEALTHY: list[tuple[str, str, t.Callable[[], str]]] = [
     ("ten machines of one vendor and three of another", "accepted", lambda: accepts(nodes(*TEN_AND_THREE))),
+    (
+        "another driver on a machine whose rule names it",
+        "accepted",
+        lambda: accepts(nodes(*[Node()] * 5, Node(facts={**SMC, "driver": "570"})), stack={"n5": {"ignore": ["driver"]}}),
+    ),
     ("nodes with four and with eight GPUs, as was said", "accepted", lambda: accepts(counts(8, 8, 4, 4))),
     ("one GPU of eight in a virtual machine", "warned", lambda: accepts(counts(1, facts=VM), **NOBODY)),
     ("three cards for slots", "warned", lambda: accepts(counts(3, model=CARD), entry(300.0, gpu=CARD, gpus=3, nvls=False), **NOBODY)),

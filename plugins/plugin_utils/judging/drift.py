@@ -30,6 +30,8 @@ OF_PRODUCT = (
 )  # fmt: skip
 PRODUCT = "machine_product"
 SHOWN = 20
+# Nodes with which those are compared that are alone with their rules.
+COMPARED = 32
 
 
 class Kind(t.NamedTuple):
@@ -130,6 +132,13 @@ def severity(item: t.Mapping[str, t.Any], chosen: t.Mapping[str, str] | None = N
     if item["basis"] != "majority" or _matches_any(item["item"], MILD) or item["found"].startswith("unreadable"):
         return "warn"
     return "fail" if _matches_any(item["item"], GRAVE) else "warn"
+
+
+def softened(items: t.Iterable[dict[str, t.Any]], rules: t.Mapping[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
+    """Yield the items of a node that is alone with its rules and differs from most others, as WARN; not those that its rules name."""
+    for item in items:
+        if item["basis"] == "majority" and not ignored(item["item"], rules):
+            yield {**item, "severity": "warn"}
 
 
 def ignored(fact: str, rules: t.Mapping[str, t.Any]) -> bool:

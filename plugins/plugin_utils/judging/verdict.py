@@ -264,23 +264,39 @@ class _Court:
         return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), said
 
     def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
-        """Deviations of facts, among nodes with the same GPUs and under the same rules, like held against like (drift.Kind)."""
-        groups: dict[str, dict[str, Key]] = collections.defaultdict(dict)
+        """Yield the deviations of facts, among nodes with the same GPUs and under the same rules, like held against like (drift.Kind).
+
+        A node that is alone with its rules is compared with others of the same GPU, as a WARN.
+        """
+        pools: dict[str, dict[str, dict[str, Key]]] = collections.defaultdict(lambda: collections.defaultdict(dict))
         for key, record in self.deciding.items():
             if record["outcome"] == "measured" and isinstance(record["context"].get("facts"), dict):
-                alike = [self.stack.get(record["target"]) or {}, record["context"].get("gpu")]
-                groups[json.dumps(alike, sort_keys=True, default=str)][key[3]] = key
-        for group in groups.values():
-            first, *_others = group.values()
-            rules = self.stack.get(self.deciding[first]["target"]) or {}
-            facts = {node: self.deciding[key]["context"]["facts"] for node, key in group.items()}
-            kinds = {node: self._kind(self.deciding[key]) for node, key in group.items()}
-            for node, found in drift.drift(facts, rules.get("golden"), rules.get("ignore") or (), kinds).items():
-                items = [dict(item, severity=drift.severity(item, rules.get("drift"))) for item in found]
-                items = [item for item in items if item["severity"] != "ignore"]
-                if items:
-                    self.drift[node] = items
-                    yield group[node], deviations(items)
+                model, under = (json.dumps(one, sort_keys=True, default=str) for one in (record["context"].get("gpu"), self._rules(key)))
+                pools[model][under][key[3]] = key
+        for pool in pools.values():
+            lone = [key for group in pool.values() if len(group) == 1 for key in group.values()]
+            others = [key for group in pool.values() if len(group) > 1 for key in group.values()]
+            beside = self._deviating([*lone, *others[: drift.COMPARED]], {}) if lone else {}
+            for group in pool.values():
+                for node, found in self._deviating(list(group.values()), self._rules(next(iter(group.values())))).items():
+                    key, rules = group[node], self._rules(group[node])
+                    if len(group) == 1:
+                        found = [*found, *drift.softened(beside.get(node, []), rules)]
+                    items = [dict(item, severity=item.get("severity") or drift.severity(item, rules.get("drift"))) for item in found]
+                    items = [item for item in items if item["severity"] != "ignore"]
+                    if items:
+                        self.drift[node] = items
+                        yield key, deviations(items)
+
+    def _rules(self, key: Key) -> t.Mapping[str, t.Any]:
+        """Return what the inventory says of the facts of a node: {"golden", "ignore", "drift"}."""
+        return self.stack.get(self.deciding[key]["target"]) or {}
+
+    def _deviating(self, keys: list[Key], rules: t.Mapping[str, t.Any]) -> dict[str, list[dict[str, t.Any]]]:
+        """Return the deviating facts of nodes under some rules, also of those that have none."""
+        facts = {key[3]: self.deciding[key]["context"]["facts"] for key in keys}
+        kinds = {key[3]: self._kind(self.deciding[key]) for key in keys}
+        return drift.drift(facts, rules.get("golden"), rules.get("ignore") or (), kinds)
 
     def _kind(self, record: Record) -> drift.Kind:
         """Return the key of the nodes with which the facts of a node are compared."""

@@ -676,6 +676,17 @@ def test_drift_by_majority_and_by_golden_values() -> None:
     assert stack_of(drivers, stack=golden) == {"n1": "FAIL", "n2": "FAIL", "n3": "FAIL", "n4": "PASS"}
 
 
+def test_a_node_that_is_alone_with_its_rules_is_compared_with_the_others() -> None:
+    drivers = {"n1": "580", "n2": "580", "n3": "580", "n4": "570"}
+    for rules in ({"ignore": ["kernel"]}, {"drift": {"kernel": "warn"}}):
+        assert stack_of(drivers, stack={"n4": rules}) == {"n1": "PASS", "n2": "PASS", "n3": "PASS", "n4": "WARN"}
+    meant = {"n4": {"ignore": ["driver", "pip.*"]}}
+    assert set(stack_of(drivers, stack=meant).values()) == {"PASS"}
+    assert set(stack_of(dict.fromkeys(drivers, "580"), stack={"n4": {"ignore": ["kernel"]}}).values()) == {"PASS"}
+    own = {node: {"ignore": [f"x{node}"]} for node in drivers}
+    assert stack_of(drivers, stack=own) == {"n1": "PASS", "n2": "PASS", "n3": "PASS", "n4": "WARN"}, "each has its own"
+
+
 DELL = {
     "machine_vendor": "Dell Inc.", "machine_product": "PowerEdge XE9680", "bios_version": "2.4", "vbios": ["96.00.D0"],
     "nic_firmware_DEL1": ["28"],
