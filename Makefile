@@ -41,7 +41,8 @@ integration: setup ## Tests over real sshd hosts, soft-RoCE guests, Kubernetes a
 	@$(PYTHON) tests/rigs/programs.py
 	@$(PYTHON) -m pytest -n 2 --dist loadscope --timeout 900 --durations 25 -m "not long" tests/integration
 
-integration-all: setup ## The same, and those that wait for deadlines: most of an hour
+integration-all: setup ## The same, those that wait for deadlines, those of the rigs themselves, and more random trials: over an hour
+	@ACCEPTANCE_TRIALS=1500 $(PYTHON) -m pytest -n 2 tests/unit/plugin_utils/judging/test_matrix.py tests/unit/module_utils/test_localise.py
 	@$(PYTHON) tests/rigs/packages.py
 	@$(PYTHON) tests/rigs/programs.py
 	@$(PYTHON) -m pytest -n 2 --dist loadscope --timeout 900 --durations 25 tests/integration

@@ -16,7 +16,7 @@ from harness.own_rig import own
 from rigs import common
 from rigs.fleet.fleet import Fleet, Options
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 SPECIAL = {"gpu-02": Options(python=False, sudo=False), "gpu-03": Options(state_size="16k")}
 
 
@@ -92,7 +92,6 @@ def test_ansible_reaches_the_hosts(fleet: Fleet, root: pathlib.Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.long
 def test_up_again_leaves_running_hosts_alone(fleet: Fleet) -> None:
     before = {host: fleet.init(host) for host in fleet.hosts}
     fleet.up(4, SPECIAL)
@@ -173,7 +172,6 @@ def test_a_host_that_is_made_again_has_the_address_that_its_neighbours_know(own_
     assert own_fleet.inside("gpu-03", "cat", "/sys/class/net/eth0/address") == before
 
 
-@pytest.mark.long
 def test_64_hosts() -> None:
     with own(Fleet) as fleet:
         fleet.up(64)

@@ -21,7 +21,7 @@ import pytest
 from rigs import common
 from rigs.kubernetes.kubernetes import CONTROL, Kubernetes
 
-pytestmark = pytest.mark.kubernetes
+pytestmark = [pytest.mark.kubernetes, pytest.mark.long]
 COMMAND = pathlib.Path(__file__).resolve().parents[1] / "rigs" / "kubernetes" / "kubernetes"
 PODS = "/api/v1/namespaces/default/pods"
 COLLECTIVE = ["all_reduce_perf_mpi", "-b", "8M", "-e", "32M", "-f", "2", "-g", "4"]
@@ -310,7 +310,6 @@ def test_pods_of_kwok_nodes_end_fail_and_write(cluster: Kubernetes) -> None:
         (cluster.folder(CONTROL) / "answer.py").unlink()
 
 
-@pytest.mark.long
 def test_the_api_server_is_killed_and_cut_off_and_a_node_falls_silent(cluster: Kubernetes) -> None:
     cluster.kill(CONTROL, "kube-apiserver")
     with pytest.raises(common.RigError):
@@ -355,7 +354,6 @@ def traces(cluster: Kubernetes) -> list[str]:
     return found
 
 
-@pytest.mark.long
 def test_down_leaves_nothing_even_of_a_killed_up(tmp_path: pathlib.Path) -> None:
     if os.geteuid():
         pytest.skip("the kubernetes rig needs root")

@@ -11,7 +11,7 @@ import pytest
 from rigs import common
 from rigs.rdma.rdma import GOVERNORS, Guests
 
-pytestmark = pytest.mark.rdma
+pytestmark = [pytest.mark.rdma, pytest.mark.long]
 
 
 def write_bw(guests: Guests, server: str, client: str, rail: int, iterations: int = 100) -> float:
@@ -30,7 +30,6 @@ def write_bw(guests: Guests, server: str, client: str, rail: int, iterations: in
     return float(rows[0][3]) if rows else 0.0
 
 
-@pytest.mark.long
 def test_a_pair_on_both_rails_and_a_slow_link(rig_rdma: Guests) -> None:
     rates = [write_bw(rig_rdma, "rdma-01", "rdma-02", rail) for rail in (0, 1)]
     assert min(rates) > 0.01, rates
@@ -84,7 +83,6 @@ def test_mtu(rig_rdma: Guests) -> None:
     rig_rdma.set_mtu("rdma-03", 0, 4200)
 
 
-@pytest.mark.long
 def test_power_cut_keeps_the_disk_and_what_the_guest_is_born_with(rig_rdma: Guests) -> None:
     rig_rdma.inside("rdma-03", "sh", "-c", "touch /var/lib/kept /tmp/lost && sync /var/lib")
     rig_rdma.set_governor("rdma-03", "performance")

@@ -11,7 +11,7 @@ import typing as t
 import pytest
 from harness.sharing import Clusters, Pods
 
-pytestmark = [pytest.mark.kubernetes(own=True)]
+pytestmark = [pytest.mark.kubernetes(own=True), pytest.mark.long]
 GI = 1 << 30
 ITERATIONS = 160  # of W2 on a T4: 1.6 s alone
 
