@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door, objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeProbe, NodeRequest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
 
 
@@ -50,7 +50,7 @@ class ActionModule(door.KubeAction):
             lambda node: inventory.obstacle(node, pods.tolerations, args["devices"], pods.resource),
             lambda _name: ("node_absent", "no such node"),
         )  # fmt: skip
-        asked = [Asked(name, request, node.devices if args["devices"] else 0) for name, node in able.items()]
+        asked = [NodeRequest(name, request, node.devices if args["devices"] else 0) for name, node in able.items()]
         answers: dict[str, t.Any] = {
             name: {"state": "refused", "reason_code": code, "reason": reason, "observations": []}
             for name, (code, reason) in refused.items()

@@ -50,7 +50,7 @@ def stack(
     request = payload.request("stack_facts", payload.options("stack_facts"), asked)
     running = probe.NodeProbe(api, pods, RUN, "stack", 60, payload.archive())
     try:
-        found = running.run([probe.Asked(node, request) for node in cluster.nodes])
+        found = running.run([probe.NodeRequest(node, request) for node in cluster.nodes])
         return {answer.node: answer.said for answers in found for answer in answers}
     finally:
         assert running.clean() == []

@@ -85,10 +85,10 @@ class Lab(Namespace):
         shaped = group_objects.Shape(**{**form, **(shape or {})})
         return group.Group(self.api, wanted, shaped, RUN, "groups", timeout + 120, payload.archive(), {}, head)
 
-    def run(self, kind: str, argv: list[str] | None = None, **options: t.Any) -> group.Answer:
+    def run(self, kind: str, argv: list[str] | None = None, **options: t.Any) -> group.GroupResult:
         return self.finish(self.group(kind, argv, **options))
 
-    def finish(self, launched: group.Group) -> group.Answer:
+    def finish(self, launched: group.Group) -> group.GroupResult:
         try:
             return launched.run()
         finally:
@@ -136,14 +136,14 @@ def lab(cluster: Kubernetes) -> t.Iterator[Lab]:
     made.cluster.api.delete(f"/api/v1/namespaces/{made.namespace}")
 
 
-def seen(answer: group.Answer) -> dict[str, t.Any]:
+def seen(answer: group.GroupResult) -> dict[str, t.Any]:
     """The one observation of the head."""
     assert answer.said.get("state") == "done", answer.said
     assert len(answer.said["observations"]) == 1, answer.said
     return t.cast("dict[str, t.Any]", answer.said["observations"][0])
 
 
-def why(answer: group.Answer) -> tuple[str, str]:
+def why(answer: group.GroupResult) -> tuple[str, str]:
     """Reason code and reason of what did not work."""
     if answer.said.get("state") == "refused":
         return answer.said["reason_code"], answer.said["reason"]
@@ -255,7 +255,7 @@ def test_labels_resources_and_patch_reach_every_pod(lab: Lab) -> None:
 
 def test_two_groups_in_one_namespace_do_not_see_each_other(lab: Lab) -> None:
     other = lab.group("job", ["sleep", "3"], devices=4)
-    answers: list[group.Answer] = []
+    answers: list[group.GroupResult] = []
     thread = threading.Thread(target=lambda: answers.append(other.run()))
     thread.start()
     mine = lab.group("statefulset", ["hostname"], devices=4)
@@ -704,7 +704,7 @@ def test_pods_whose_controllers_machine_is_gone_end_by_themselves(lab: Lab, monk
     monkeypatch.setattr(group_objects, "SILENT_S", 150.0)
     monkeypatch.setattr(group_objects, "RENEWED_S", 10.0)
     launched = lab.group(kind, ["sleep", "900"], timeout=900)
-    answers: list[group.Answer] = []
+    answers: list[group.GroupResult] = []
     threading.Thread(target=lambda: answers.append(launched.run()), daemon=True).start()
 
     def running() -> list[str]:

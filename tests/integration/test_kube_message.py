@@ -52,7 +52,7 @@ def answer(rig_kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> t.Cal
         request = payload.request("measure", payload.options("measure"), args)
         running = probe.NodeProbe(lab.api, pods, RUN, "own", 60, payload.archive())
         try:
-            (found,) = [one for answers in running.run([probe.Asked(NODE, request)]) for one in answers]
+            (found,) = [one for answers in running.run([probe.NodeRequest(NODE, request)]) for one in answers]
             (pod,) = lab.admin.get(running.pods, labelSelector=running.launch.selector)["items"]
         finally:
             assert running.clean() == []

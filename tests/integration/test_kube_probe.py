@@ -75,11 +75,11 @@ class Lab(Namespace):
         pods = settings.pods({f"acceptance_kube_{name}": value for name, value in given.items()})
         return probe.NodeProbe(self.api, pods, RUN, stage, timeout, payload.archive())
 
-    def asked(self, devices: int = 0, nodes: list[str] | None = None) -> list[probe.Asked]:
+    def asked(self, devices: int = 0, nodes: list[str] | None = None) -> list[probe.NodeRequest]:
         request = payload.request("stack_facts", payload.options("stack_facts"), {"checks": CHECKS, "timeout": 60})
-        return [probe.Asked(node, request, devices) for node in nodes or self.nodes]
+        return [probe.NodeRequest(node, request, devices) for node in nodes or self.nodes]
 
-    def run(self, running: probe.NodeProbe, asked: list[probe.Asked] | None = None) -> dict[str, dict[str, t.Any]]:
+    def run(self, running: probe.NodeProbe, asked: list[probe.NodeRequest] | None = None) -> dict[str, dict[str, t.Any]]:
         try:
             return {answer.node: answer.said for answers in running.run(asked or self.asked()) for answer in answers}
         finally:
@@ -333,7 +333,7 @@ CONTROLLER = """
     request = payload.request("stack_facts", payload.options("stack_facts"), {"checks": [{"check": "facts"}], "timeout": 60})
     running = probe.NodeProbe(api, pods, sys.argv[3], "stack", 60, payload.archive())
     print("begin", flush=True)
-    for answers in running.run([probe.Asked(node, request) for node in sys.argv[4:]]):
+    for answers in running.run([probe.NodeRequest(node, request) for node in sys.argv[4:]]):
         print(answers, flush=True)
 """
 

@@ -23,7 +23,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar, request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, Filters, NodeInfo, Page, Status
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import Kept
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import StoredAction
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE, Watch
@@ -263,18 +263,18 @@ class Cluster:
                         used.setdefault(name, []).append(action.name)
         return [dataclasses.replace(node, used_by=[*used.get(node.name, ()), *node.used_by]) for node in known]
 
-    # For the controller: controller.Keeper --------------------------------------------------------------------------------
+    # For the controller: controller.ActionStore --------------------------------------------------------------------------------
 
-    def kept(self) -> t.Sequence[Kept]:
+    def stored(self) -> t.Sequence[StoredAction]:
         every = ((action, item["metadata"]) for item, action in self._all())
-        found = [Kept(action, "deletionTimestamp" in meta, meta.get("generation") or 0) for action, meta in every]
-        return sorted(found, key=lambda kept: _place(kept.action))
+        found = [StoredAction(action, "deletionTimestamp" in meta, meta.get("generation") or 0) for action, meta in every]
+        return sorted(found, key=lambda stored: _place(stored.action))
 
-    def _known_as(self, kept: Kept) -> Object:
+    def _known_as(self, stored: StoredAction) -> Object:
         with self._news:
-            item = self._objects.get(kept.action.uid)
+            item = self._objects.get(stored.action.uid)
         if item is None:
-            raise actions.Conflict(f"action {kept.action.name} is no more")
+            raise actions.Conflict(f"action {stored.action.name} is no more")
         return item
 
     def _patch(self, item: Object, change: Object, part: str = "") -> Object:
@@ -286,13 +286,13 @@ class Cluster:
         self._heard(ADDED, changed)
         return changed
 
-    def say(self, kept: Kept, status: Status) -> None:
-        item = self._known_as(kept)
+    def say(self, stored: StoredAction, status: Status) -> None:
+        item = self._known_as(stored)
         finalizers = item["metadata"].get("finalizers") or []
         ended = status.phase in actions.ENDED
-        if status.run_id and not ended and FINALIZER not in finalizers and not kept.deleting:
+        if status.run_id and not ended and FINALIZER not in finalizers and not stored.deleting:
             item = self._patch(item, {"metadata": {"finalizers": [*finalizers, FINALIZER]}})
-        item = self._patch(item, {"status": {**_told(status), "observedGeneration": kept.generation}}, "/status")
+        item = self._patch(item, {"status": {**_told(status), "observedGeneration": stored.generation}}, "/status")
         if ended:
             self._let_go(item)
 
@@ -302,7 +302,7 @@ class Cluster:
             with contextlib.suppress(actions.NotFound):
                 self._patch(item, {"metadata": {"finalizers": [one for one in finalizers if one != FINALIZER]}})
 
-    def spawn(self, parent: Kept, name: str, spec: t.Mapping[str, t.Any]) -> None:
+    def spawn(self, parent: StoredAction, name: str, spec: t.Mapping[str, t.Any]) -> None:
         owner = self._known_as(parent)["metadata"]
         made = _object(name, spec, {ASKED_BY: parent.action.who})
         made["metadata"]["labels"] = {OF_SCHEDULE: owner["name"]}
@@ -312,12 +312,12 @@ class Cluster:
         with contextlib.suppress(actions.Conflict), _said():
             self._heard(ADDED, self.client.post(_path(owner["namespace"]), made))
 
-    def forget(self, kept: Kept) -> None:
+    def forget(self, stored: StoredAction) -> None:
         with _said():
-            self.client.delete(_path(kept.action.namespace, kept.action.name), propagationPolicy="Background")
+            self.client.delete(_path(stored.action.namespace, stored.action.name), propagationPolicy="Background")
 
-    def release(self, kept: Kept) -> None:
-        self._let_go(self._known_as(kept))
+    def release(self, stored: StoredAction) -> None:
+        self._let_go(self._known_as(stored))
 
     def known(self) -> t.Sequence[NodeInfo]:
         read_at, known = self._nodes
@@ -347,8 +347,8 @@ class Cluster:
     def limits(self, nodes: t.Sequence[NodeInfo]) -> request.Limits:
         return request.Limits(nodes={node.name: node.labels for node in nodes}, images=self.images, namespaces=self.namespaces)
 
-    def swept(self, kept: Kept, run_id: str) -> bool:
-        client = connect(self.connection._replace(namespace=kept.action.namespace))
+    def swept(self, stored: StoredAction, run_id: str) -> bool:
+        client = connect(self.connection._replace(namespace=stored.action.namespace))
         with _said():
             return not cleanup.remove(client, cleanup.of_run(run_id), wait_s=2.0)
 

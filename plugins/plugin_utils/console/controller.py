@@ -32,56 +32,55 @@ END_S = 90.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
-    """An action as whoever keeps it has it."""
+class StoredAction:
+    """An action as it is stored. `deleting`: a user deleted it, and it goes once nothing of it runs."""
 
     action: Action
-    # Somebody has deleted it: it goes when nothing of it runs.
     deleting: bool = False
     generation: int = 0
 
 
-class Keeper(t.Protocol):
-    """Who keeps the actions. Everything raises ActionError: the next look tries again."""
+class ActionStore(t.Protocol):
+    """The store of the actions, on disk or in a cluster. Any call may raise ActionError; the controller tries again at its next look."""
 
-    def kept(self) -> t.Sequence[Kept]:
-        """All actions, the oldest first."""
+    def stored(self) -> t.Sequence[StoredAction]:
+        """Return all actions, the oldest first."""
 
-    def say(self, kept: Kept, status: Status) -> None:
-        """Conflict where the action has become another meanwhile."""
+    def say(self, stored: StoredAction, status: Status) -> None:
+        """Store the status of an action. Raises Conflict if the action was changed meanwhile."""
 
-    def spawn(self, parent: Kept, name: str, spec: t.Mapping[str, t.Any]) -> None:
-        """A new action of a schedule. Where one of that name is there already, nothing."""
+    def spawn(self, parent: StoredAction, name: str, spec: t.Mapping[str, t.Any]) -> None:
+        """Make a new action of a schedule. Does nothing if an action of that name exists."""
 
-    def forget(self, kept: Kept) -> None:
-        """Delete it, as somebody would."""
+    def forget(self, stored: StoredAction) -> None:
+        """Delete an action as a user would."""
 
-    def release(self, kept: Kept) -> None:
-        """Nothing of it runs any more: it may go."""
+    def release(self, stored: StoredAction) -> None:
+        """Let an action go that is being deleted and of which nothing runs any more."""
 
     def known(self) -> t.Sequence[NodeInfo]:
-        """The nodes that there are."""
+        """Return the nodes that can be measured."""
 
     def limits(self, nodes: t.Sequence[NodeInfo]) -> Limits:
-        """What requests may ask for."""
+        """Return what requests may ask for."""
 
-    def swept(self, kept: Kept, run_id: str) -> bool:
-        """Remove what a run that has ended has left on the nodes; whether nothing is left."""
+    def swept(self, stored: StoredAction, run_id: str) -> bool:
+        """Remove what an ended run has left on the nodes. Return True if nothing is left."""
 
     def wait(self, seconds: float) -> None:
-        """Until something has changed, and so long at most."""
+        """Wait until something has changed, at most for `seconds`."""
 
     def leading(self) -> bool:
-        """Whether we are the one who works."""
+        """Return True if this controller is the one that works."""
 
 
 class Controller:
     """`most`: how many runs at once."""
 
     def __init__(
-        self, keeper: Keeper, runner: Runner, most: int = 4, link: str = "/runs/{run_id}", clock: t.Callable[[], float] = time.time
+        self, store: ActionStore, runner: Runner, most: int = 4, link: str = "/runs/{run_id}", clock: t.Callable[[], float] = time.time
     ) -> None:
-        self.keeper = keeper
+        self.store = store
         self.runner = runner
         self.most = most
         self.link = link
@@ -98,7 +97,7 @@ class Controller:
         led = False
         while not stopped():
             try:
-                leads = self.keeper.leading()
+                leads = self.store.leading()
                 if leads:
                     self.round()
                 elif led:
@@ -106,7 +105,7 @@ class Controller:
                 led = leads
             except (ActionError, RunError, OSError) as error:
                 LOG.warning("%s", error)
-            self.keeper.wait(LOOK_S)
+            self.store.wait(LOOK_S)
 
     def end_all(self) -> None:
         """What we have begun belongs to another one now."""
@@ -117,33 +116,33 @@ class Controller:
 
     def round(self) -> None:
         """One look at all actions."""
-        every = self.keeper.kept()
-        nodes = self.keeper.known()
-        limits = self.keeper.limits(nodes)
+        every = self.store.stored()
+        nodes = self.store.known()
+        limits = self.store.limits(nodes)
         self._forget_what_has_changed(every, limits)
-        candidates: t.List[t.Tuple[Kept, Request]] = []
+        candidates: t.List[t.Tuple[StoredAction, Request]] = []
         claims: t.List[queue.Claim] = []
-        for kept in every:
+        for stored in every:
             request = None
-            with _skipped(kept):
-                request = self._step(kept, limits, every)
+            with _skipped(stored):
+                request = self._step(stored, limits, every)
             if request is not None:
-                candidates.append((kept, request))
-                claims.append(self._claim(kept, request.nodes, running=False))
-            elif self._holds(kept):
-                claims.append(self._claim(kept, self.runner.work(kept.action.uid).nodes(), running=True))
+                candidates.append((stored, request))
+                claims.append(self._claim(stored, request.nodes, running=False))
+            elif self._holds(stored):
+                claims.append(self._claim(stored, self.runner.work(stored.action.uid).nodes(), running=True))
         turns = queue.turns(claims, self.most)
         free = {node.name: node for node in nodes}
-        for kept, request in candidates:
-            turn = turns[kept.action.uid]
+        for stored, request in candidates:
+            turn = turns[stored.action.uid]
             if turn.go:
                 busy = _busy(request, free)
                 turn = queue.Turn(1, busy) if busy else turn
-            with _skipped(kept):
-                self._start(kept, request) if turn.go else self._wait(kept, request, turn)
+            with _skipped(stored):
+                self._start(stored, request) if turn.go else self._wait(stored, request, turn)
         self._sweep_folders(every)
 
-    def _forget_what_has_changed(self, every: t.Sequence[Kept], limits: Limits) -> None:
+    def _forget_what_has_changed(self, every: t.Sequence[StoredAction], limits: Limits) -> None:
         if limits != self._limits:
             self._limits = limits
             self._requests.clear()
@@ -159,27 +158,27 @@ class Controller:
             self._requests[action.uid] = action.spec, request
         return request
 
-    def _claim(self, kept: Kept, nodes: t.Collection[str], running: bool) -> queue.Claim:
-        return queue.Claim(kept.action.uid, kept.action.name, nodes, running)
+    def _claim(self, stored: StoredAction, nodes: t.Collection[str], running: bool) -> queue.Claim:
+        return queue.Claim(stored.action.uid, stored.action.name, nodes, running)
 
-    def _holds(self, kept: Kept) -> bool:
+    def _holds(self, stored: StoredAction) -> bool:
         """Whether its nodes are its own at this moment."""
-        phase = kept.action.status.phase
-        if phase in actions.ENDED and not kept.deleting:
+        phase = stored.action.status.phase
+        if phase in actions.ENDED and not stored.deleting:
             return False
-        return phase == actions.RUNNING or self.runner.work(kept.action.uid).alive()
+        return phase == actions.RUNNING or self.runner.work(stored.action.uid).alive()
 
-    def _step(self, kept: Kept, limits: Limits, every: t.Sequence[Kept]) -> Request | None:
+    def _step(self, stored: StoredAction, limits: Limits, every: t.Sequence[StoredAction]) -> Request | None:
         """The next thing of one action. A request is one that wants its turn."""
-        action, status = kept.action, kept.action.status
+        action, status = stored.action, stored.action.status
         work = self.runner.work(action.uid)
-        if kept.deleting:
-            if self._ended(kept, work):
+        if stored.deleting:
+            if self._ended(stored, work):
                 work.forget()
-                self.keeper.release(kept)
+                self.store.release(stored)
             return None
         if status.phase in actions.ENDED:
-            self._expire(kept)
+            self._expire(stored)
             return None
         try:
             request = self._read(action, limits)
@@ -188,92 +187,92 @@ class Controller:
         except RequestError as error:
             # Nodes may have gone since it was begun: what runs goes on, and says UNKNOWN of them.
             if status.phase == actions.RUNNING:
-                self._watch(kept, None, work)
+                self._watch(stored, None, work)
             else:
-                self._say(kept, actions.REFUSED, message=str(error), ended=self._now())
+                self._say(stored, actions.REFUSED, message=str(error), ended=self._now())
             return None
         if status.phase == actions.RUNNING and not work.alive() and work.outcome(status.run_id).judged:
-            self._watch(kept, request, work)  # whoever cancels or suspends it now comes too late
+            self._watch(stored, request, work)  # whoever cancels or suspends it now comes too late
             return None
         if request.cancel:
-            if self._ended(kept, work):
-                self._say(kept, actions.CANCELLED, message="cancelled", ended=self._now())
+            if self._ended(stored, work):
+                self._say(stored, actions.CANCELLED, message="cancelled", ended=self._now())
             return None
         if request.suspend:
-            if self._ended(kept, work):
-                self._say(kept, actions.SUSPENDED, message="suspended", queue_position=0, waiting_for="")
+            if self._ended(stored, work):
+                self._say(stored, actions.SUSPENDED, message="suspended", queue_position=0, waiting_for="")
             return None
         if request.schedule:
-            self._schedule(kept, request.schedule, every)
+            self._schedule(stored, request.schedule, every)
             return None
         if status.phase == actions.RUNNING and work.nodes():
-            self._watch(kept, request, work)
+            self._watch(stored, request, work)
             return None
         return request.on(work.nodes() or request.chosen(limits.nodes or {}))
 
-    def _ended(self, kept: Kept, work: Work) -> bool:
+    def _ended(self, stored: StoredAction, work: Work) -> bool:
         """Whether nothing of it runs; what does is asked to end, and killed where that takes too long."""
         if work.alive():
             asked = self._asked.setdefault(work.key, self.clock())
             work.end(hard=self.clock() > asked + END_S)
             return False
         self._asked.pop(work.key, None)
-        run_id = kept.action.status.run_id
-        return not run_id or kept.action.status.phase in actions.ENDED or self.keeper.swept(kept, run_id)
+        run_id = stored.action.status.run_id
+        return not run_id or stored.action.status.phase in actions.ENDED or self.store.swept(stored, run_id)
 
-    def _expire(self, kept: Kept) -> None:
+    def _expire(self, stored: StoredAction) -> None:
         """Where its time is over, the action goes; the run and the history stay."""
-        ttl = kept.action.spec.get("ttlSecondsAfterFinished")
-        if isinstance(ttl, int) and kept.action.status.ended and self.clock() >= calendar.moment(kept.action.status.ended) + ttl:
-            self.keeper.forget(kept)
+        ttl = stored.action.spec.get("ttlSecondsAfterFinished")
+        if isinstance(ttl, int) and stored.action.status.ended and self.clock() >= calendar.moment(stored.action.status.ended) + ttl:
+            self.store.forget(stored)
 
     # A run ------------------------------------------------------------------------------------------------------------
 
-    def _wait(self, kept: Kept, request: Request, turn: queue.Turn) -> None:
+    def _wait(self, stored: StoredAction, request: Request, turn: queue.Turn) -> None:
         self._say(
-            kept, actions.QUEUED, message=f"waits for {turn.waits}", queue_position=turn.position, waiting_for=turn.waits,
+            stored, actions.QUEUED, message=f"waits for {turn.waits}", queue_position=turn.position, waiting_for=turn.waits,
             command=request.command_shown(), nodes=len(request.nodes),
         )  # fmt: skip
 
-    def _start(self, kept: Kept, request: Request) -> None:
+    def _start(self, stored: StoredAction, request: Request) -> None:
         if not request.nodes:
-            self._say(kept, actions.QUEUED, message="waits for nodes: none has the labels of its pool", queue_position=1,
+            self._say(stored, actions.QUEUED, message="waits for nodes: none has the labels of its pool", queue_position=1,
                       waiting_for="nodes with the labels of its pool")  # fmt: skip
             return
-        run_id = kept.action.status.run_id or new_run_id()
+        run_id = stored.action.status.run_id or new_run_id()
         # Said before it is done: whoever comes after us finds by this id what we have begun.
         self._say(
-            kept, actions.RUNNING, message=f"run {run_id}", run_id=run_id, queue_position=0, waiting_for="",
-            started=kept.action.status.started or self._now(), command=request.command_shown(), nodes=len(request.nodes),
+            stored, actions.RUNNING, message=f"run {run_id}", run_id=run_id, queue_position=0, waiting_for="",
+            started=stored.action.status.started or self._now(), command=request.command_shown(), nodes=len(request.nodes),
             link=self.link.format(run_id=run_id),
         )  # fmt: skip
-        self._begin(self.runner.work(kept.action.uid), request, run_id)
+        self._begin(self.runner.work(stored.action.uid), request, run_id)
 
     def _begin(self, work: Work, request: Request | None, run_id: str) -> None:
         """Whoever drove it before is gone: he ends what he has begun before another may lead."""
-        if self.keeper.leading():
+        if self.store.leading():
             work.begin(request, run_id, take_over=True)
 
-    def _watch(self, kept: Kept, request: Request | None, work: Work) -> None:
+    def _watch(self, stored: StoredAction, request: Request | None, work: Work) -> None:
         """A run that goes on, has ended, or has lost whoever drove it."""
-        run_id = kept.action.status.run_id
+        run_id = stored.action.status.run_id
         if work.alive():
-            self._say(kept, actions.RUNNING, progress=work.progress(run_id))
+            self._say(stored, actions.RUNNING, progress=work.progress(run_id))
             return
         outcome = work.outcome(run_id)
         if outcome.judged:
             verdict = actions.ACCEPTED if outcome.accepted else actions.NOT_ACCEPTED
-            self._say(kept, actions.FINISHED, message=outcome.why, verdict=verdict, counts=outcome.counts,
+            self._say(stored, actions.FINISHED, message=outcome.why, verdict=verdict, counts=outcome.counts,
                       progress=work.progress(run_id), ended=self._now())  # fmt: skip
         elif outcome.cut_off and work.nodes():
             self._begin(work, None, run_id)
-        elif self.keeper.swept(kept, run_id):
-            self._say(kept, actions.FAILED, message=outcome.why or "its folder is lost", ended=self._now())
+        elif self.store.swept(stored, run_id):
+            self._say(stored, actions.FAILED, message=outcome.why or "its folder is lost", ended=self._now())
 
     # A schedule ---------------------------------------------------------------------------------------------------------
 
-    def _schedule(self, kept: Kept, schedule: Schedule, every: t.Sequence[Kept]) -> None:
-        action = kept.action
+    def _schedule(self, stored: StoredAction, schedule: Schedule, every: t.Sequence[StoredAction]) -> None:
+        action = stored.action
         last = action.status.last_scheduled
         after = calendar.moment(last or action.created)
         now = self.clock()
@@ -286,40 +285,40 @@ class Controller:
                 message = f"left out {calendar.text(due)}: {running[0]} has not ended"
             else:
                 spec = {name: value for name, value in action.spec.items() if name != "schedule"}
-                self.keeper.spawn(kept, calendar.name(action.name, due), spec)
+                self.store.spawn(stored, calendar.name(action.name, due), spec)
             last = calendar.text(due)
         elif action.status.message and action.status.phase == actions.SCHEDULED:
             message = action.status.message
         upcoming = calendar.upcoming(schedule, max(now, after))
-        self._say(kept, actions.SCHEDULED, message=message, last_scheduled=last, next_scheduled=calendar.text(upcoming))
+        self._say(stored, actions.SCHEDULED, message=message, last_scheduled=last, next_scheduled=calendar.text(upcoming))
         for verdict, most in ((True, schedule.accepted), (False, schedule.refused)):
             ended = [one for one in mine if one.action.status.phase in actions.ENDED]
             ended = [one for one in ended if (one.action.status.verdict == actions.ACCEPTED) is verdict and not one.deleting]
             for one in sorted(ended, key=lambda one: one.action.created, reverse=True)[most:]:
-                self.keeper.forget(one)
+                self.store.forget(one)
 
     # What is said -------------------------------------------------------------------------------------------------------
 
     def _now(self) -> str:
         return calendar.text(self.clock())
 
-    def _say(self, kept: Kept, phase: str, **changes: t.Any) -> None:
+    def _say(self, stored: StoredAction, phase: str, **changes: t.Any) -> None:
         """Say it, where it is not said already."""
-        before = kept.action.status
-        now = (before, kept.generation, phase, changes)
-        if self._nothing_new.get(kept.action.uid) == now:
+        before = stored.action.status
+        now = (before, stored.generation, phase, changes)
+        if self._nothing_new.get(stored.action.uid) == now:
             return
         status = dataclasses.replace(before, phase=phase, **changes)
-        made = conditions.of(phase, status.verdict, status.message, before.conditions, self._now(), kept.generation)
+        made = conditions.of(phase, status.verdict, status.message, before.conditions, self._now(), stored.generation)
         status = _plain(dataclasses.replace(status, conditions=made))
         if status != _plain(before):
-            self.keeper.say(kept, status)
+            self.store.say(stored, status)
         else:
-            self._nothing_new[kept.action.uid] = now
+            self._nothing_new[stored.action.uid] = now
 
-    def _sweep_folders(self, every: t.Sequence[Kept]) -> None:
+    def _sweep_folders(self, every: t.Sequence[StoredAction]) -> None:
         """Folders of actions that are no more: somebody has taken them away by force. What runs for nobody is ended."""
-        known = {kept.action.uid for kept in every}
+        known = {stored.action.uid for stored in every}
         for key in self.runner.kept():
             if key not in known:
                 work = self.runner.work(key)
@@ -330,12 +329,12 @@ class Controller:
 
 
 @contextlib.contextmanager
-def _skipped(kept: Kept) -> t.Iterator[None]:
+def _skipped(stored: StoredAction) -> t.Iterator[None]:
     """What goes wrong with one action keeps nobody else waiting; the next look tries it again."""
     try:
         yield
     except (actions.Conflict, actions.NotFound, RunError, OSError) as error:
-        LOG.warning("%s: %s", kept.action.name, error)
+        LOG.warning("%s: %s", stored.action.name, error)
 
 
 def _plain(status: Status) -> Status:

@@ -24,7 +24,7 @@ import uuid
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar, hosts, request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, Filters, NodeInfo, Page, Status
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import Kept
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import StoredAction
 
 Record = t.Dict[str, t.Any]
 # How long somebody waits for another one's write.
@@ -204,30 +204,30 @@ class Local:
                     used.setdefault(name, []).append(action.name)
         return [dataclasses.replace(node, used_by=used[node.name]) if node.name in used else node for node in known]
 
-    # For the controller: controller.Keeper --------------------------------------------------------------------------------
+    # For the controller: controller.ActionStore --------------------------------------------------------------------------------
 
-    def kept(self) -> t.Sequence[Kept]:
+    def stored(self) -> t.Sequence[StoredAction]:
         with self._db() as db:
             rows = db.execute("SELECT * FROM actions WHERE gone = 0 ORDER BY number").fetchall()
-        return [Kept(_action(row), bool(row["deleting"])) for row in rows]
+        return [StoredAction(_action(row), bool(row["deleting"])) for row in rows]
 
-    def say(self, kept: Kept, status: Status) -> None:
+    def say(self, stored: StoredAction, status: Status) -> None:
         with self._write() as db:
-            change = (json.dumps(_told(status)), self._version(db), kept.action.uid)
+            change = (json.dumps(_told(status)), self._version(db), stored.action.uid)
             db.execute("UPDATE actions SET status = ?, version = ? WHERE uid = ? AND gone = 0", change)
 
-    def spawn(self, parent: Kept, name: str, spec: t.Mapping[str, t.Any]) -> None:
+    def spawn(self, parent: StoredAction, name: str, spec: t.Mapping[str, t.Any]) -> None:
         with contextlib.suppress(actions.Conflict), self._write() as db:
             self._insert(db, name, spec, parent.action.who, parent.action.name)
 
-    def forget(self, kept: Kept) -> None:
+    def forget(self, stored: StoredAction) -> None:
         with contextlib.suppress(actions.NotFound):
-            self.delete(kept.action.name)
+            self.delete(stored.action.name)
 
-    def release(self, kept: Kept) -> None:
+    def release(self, stored: StoredAction) -> None:
         with self._write() as db:
             version = self._version(db)
-            db.execute("UPDATE actions SET gone = 1, version = ? WHERE uid = ?", (version, kept.action.uid))
+            db.execute("UPDATE actions SET gone = 1, version = ? WHERE uid = ?", (version, stored.action.uid))
             db.execute("DELETE FROM actions WHERE gone = 1 AND version < ?", (version - TOMBSTONES,))
 
     def known(self) -> t.Sequence[NodeInfo]:
@@ -257,7 +257,7 @@ class Local:
     def limits(self, nodes: t.Sequence[NodeInfo]) -> request.Limits:
         return request.Limits(plane=request.SSH, nodes={node.name: node.labels for node in nodes if not node.problem})
 
-    def swept(self, kept: Kept, run_id: str) -> bool:
+    def swept(self, stored: StoredAction, run_id: str) -> bool:
         """The guardians on the machines give everything back when nobody holds them any more."""
         return True
 

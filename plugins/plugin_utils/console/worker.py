@@ -49,13 +49,13 @@ def lead(
     """The controller of a cluster, one of several: works while it holds the lease. `folder` and `results` are shared by all of them.
     Until SIGTERM or SIGINT; what it has begun ends with it, and another one goes on with that."""
     stopped = _signalled()
-    keeper = Cluster(connection, namespaces, images, selector)
+    store = Cluster(connection, namespaces, images, selector)
     told = {"acceptance_history_url": pathlib.Path(url_file).read_text(encoding="utf-8").strip()} if url_file else {}
     runner = Runner(pathlib.Path(folder) / "actions", inventory, pathlib.Path(results), told)
-    controller = Controller(keeper, runner, most)
+    controller = Controller(store, runner, most)
     holder = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     lease = Lease(connect(connection), LEASE, holder, controller.end_all)
-    keeper.leads = lease.held
+    store.leads = lease.held
     lease.start()
     try:
         controller.run(stopped)

@@ -60,10 +60,14 @@ class Seat(Pod):
     worker: bool = dataclasses.field(kw_only=True)
 
 
-class Answer(t.NamedTuple):
-    """What the head said, as a probe module would have returned it, or {"state": "refused", "reason_code", "reason"}; what ran:
-    {"launcher", "name", "nodes": {node: pod}, "image", "image_id"}; what each worker said that answers too, by its node; and where the
-    group does not stand, the nodes to blame, each with (reason code, reason): the others may do without them."""
+class GroupResult(t.NamedTuple):
+    """The result of one group.
+
+    `said`: the head's result of a probe module, or {"state": "refused", "reason_code", "reason"}.
+    `about`: {"launcher", "name", "nodes": {node: pod}, "image", "image_id"}.
+    `workers`: results of the workers that have one, by node.
+    `absent`: if the group does not stand, (reason code, reason) of each node that keeps it from standing. It may stand without them.
+    """
 
     said: Object
     about: Object
@@ -129,7 +133,7 @@ class Group:
         made.lapsed = self.heartbeat.lapsed
         return made
 
-    def run(self) -> Answer:
+    def run(self) -> GroupResult:
         """The head's answer, or why there is none. KubeError where nothing could be submitted at all."""
         self.shape.check()
         try:
@@ -149,7 +153,7 @@ class Group:
                 fault = _Fault("no_launcher", f"{self.shape.kind} {self.shape.name}: {own}: {fault.reason}")
             said = {"state": "refused", "reason_code": fault.reason_code, "reason": fault.reason[:1800]}
             nobody = self.placed or fault.reason_code == "no_launcher"
-            return Answer(said, self._about(), {}, {} if nobody else self._absent(fault))
+            return GroupResult(said, self._about(), {}, {} if nobody else self._absent(fault))
         finally:
             self.heartbeat.stop()
             self.following.stop()
@@ -210,7 +214,7 @@ class Group:
 
     # Following -------------------------------------------------------------------------------------------------------
 
-    def _follow(self) -> Answer:
+    def _follow(self) -> GroupResult:
         while True:
             for kind, what in self.following.news(NEWS_S):
                 if kind == ADDED:
@@ -420,19 +424,19 @@ class Group:
 
     # The answer ------------------------------------------------------------------------------------------------------
 
-    def _answer(self, head: Seat) -> Answer:
+    def _answer(self, head: Seat) -> GroupResult:
         log = self._log(head, self.raw)
         about = self._about(head)
         if log.record is None and (deleted := self._deleted(head)):
             raise deleted
         if log.record is not None:
-            return Answer(self._explained(log.record), {**about, "foreign_frames": log.foreign}, {})
+            return GroupResult(self._explained(log.record), {**about, "foreign_frames": log.foreign}, {})
         code = head.state.code if head.state.code and log.reason_code != "forged_frame" else log.reason_code
         words = [head.state.words, log.reason, f"its last words: {log.last}" if log.last and log.reason_code == "no_result" else ""]
         if self._fault:
             words.append(self._fault.reason)
         reason = f"the head of the group, pod {head.name}: " + "; ".join(word for word in words if word)
-        return Answer({"state": "refused", "reason_code": code, "reason": reason[:1800]}, about, {})
+        return GroupResult({"state": "refused", "reason_code": code, "reason": reason[:1800]}, about, {})
 
     def _workers_said(self) -> dict[str, Object]:
         """What workers say at their end, which is a moment after that of their head."""
@@ -496,7 +500,7 @@ class Group:
 
 def launched(
     kinds: t.Sequence[str], make: t.Callable[[str], Group], controller: int, name: str, instead: t.Callable[[str], None]
-) -> tuple[Answer, list[str]]:
+) -> tuple[GroupResult, list[str]]:
     """The answer of the group that `make` makes of a kind of launcher, of the first of `kinds` that somebody acts on, and what is left of
     it in the end. `controller` and `name` as for held(); `instead` is told why one was not it."""
     for kind, *others in (kinds[place:] for place in range(len(kinds))):

@@ -20,7 +20,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer, Group, launched, short_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import (
+    Group,
+    GroupResult,
+    launched,
+    short_name,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
@@ -95,7 +100,7 @@ class GroupAction(door.KubeAction):
 
     def _launched(
         self, client: Client, pods: PodSettings, shape: group_objects.Shape, choice: discovery.Choice, args: Object
-    ) -> tuple[Answer, list[str]]:
+    ) -> tuple[GroupResult, list[str]]:
         """The answer by the first launcher that somebody acts on."""
 
         def head(seats: list[Object]) -> Object:
@@ -124,7 +129,7 @@ class GroupAction(door.KubeAction):
             if error.reason_code == "bad_spec":  # it was asked for what the API does not take
                 raise
             said = {"state": "refused", "reason_code": error.reason_code, "reason": error.reason}
-            return Answer(said, {"launcher": shape.kind, "name": shape.name}, {}), []
+            return GroupResult(said, {"launcher": shape.kind, "name": shape.name}, {}), []
 
 
 def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str], int, int]:
@@ -170,7 +175,7 @@ def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str],
     return able, workers, devices
 
 
-def _told(answer: Answer, command: list[str], ranks: int) -> Object:
+def _told(answer: GroupResult, command: list[str], ranks: int) -> Object:
     """What the module returns of an answer."""
     about = {key: answer.about.get(key) for key in ("launcher", "name", "nodes", "image", "image_id")}
     said = answer.said

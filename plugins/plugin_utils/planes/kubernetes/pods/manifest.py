@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeProbe, NodeRequest, NodeResult
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 
 TAG = b"gpufleet-result/1 "
@@ -69,7 +69,7 @@ class ManifestProbe(NodeProbe):
         self.heartbeat.end(self.client)
         return left
 
-    def _submit(self, asked: list[Asked], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+    def _submit(self, asked: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
         for item in asked:
             self.followed[item.node] = probe._Followed(item.node, asked=item)
         nodes = [item.node for item in asked]
@@ -92,7 +92,7 @@ class ManifestProbe(NodeProbe):
         """What a test of a team's own leaves as its message is none of ours."""
         return None
 
-    def _answer(self, followed: probe._Followed) -> Answer:
+    def _answer(self, followed: probe._Followed) -> NodeResult:
         status = self._ends.get(followed.uid)
         framed, restarts = manifests.framed(self.manifest), self.manifest["kind"] == manifests.DAEMONSET
         nonce = f"{self.launch.secret}-{followed.uid}"
@@ -109,7 +109,7 @@ class ManifestProbe(NodeProbe):
             said: Object = {"state": "refused", "reason_code": code, "reason": reason[:1500]}
         else:
             said = {"state": "done", "end": "done", "observations": self._observations(followed, record, status, last)}
-        return Answer(followed.asked.node, said, self._about(followed))
+        return NodeResult(followed.asked.node, said, self._about(followed))
 
     def _observations(self, followed: probe._Followed, record: Object | None, status: int | None, last: str) -> list[Object]:
         container = self.manifest["spec"]["template"]["spec"]["containers"][0]

@@ -23,7 +23,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.guardians import Guardians
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import SUBMITTERS, Answer, Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import (
+    SUBMITTERS,
+    NodeProbe,
+    NodeRequest,
+    NodeResult,
+)
 
 MEETING, REMINDER = f"{marks.DOMAIN}/meeting", f"{marks.DOMAIN}/reminder"
 # After how many seconds the pods are changed again, and the longest such pause.
@@ -55,7 +60,7 @@ class Meeting(NodeProbe):
         self.met = False
         self._again = self._pause = 0.0
 
-    def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:
+    def run(self, asked: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
         """As that of a NodeProbe; guardians come first."""
         if not self.guardians:
             yield from super().run(asked)
@@ -84,7 +89,7 @@ class Meeting(NodeProbe):
         if address and node:
             self.addresses[node] = str(address)
 
-    def _look(self) -> list[Answer]:
+    def _look(self) -> list[NodeResult]:
         """Tell them, as soon as each pod runs or is given up."""
         if self.met:
             self._remind()
@@ -106,7 +111,7 @@ class Meeting(NodeProbe):
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as pool:
             told = ({"addresses": addresses, **self.parts[node], **self._guardian(node)} for node in running)
             failed = list(pool.map(self._tell, running.values(), told))
-        answers: list[Answer] = []
+        answers: list[NodeResult] = []
         for node, error in zip(running, failed, strict=True):
             if error is not None and error.status != 404:  # one that is gone is noticed as such
                 answers += self._refuse(node, error.reason_code, f"its pod could not be told where the others are: {error.reason}")

@@ -40,17 +40,17 @@ READERS = 16
 
 
 @dataclasses.dataclass
-class Asked:
-    """What is asked of one node: a request as payload.request() makes it, and how many devices its pod needs."""
+class NodeRequest:
+    """The work of one node: a request as payload.request() makes it, and how many devices the node's pod asks for."""
 
     node: str
     request: Object
     devices: int = 0
 
 
-class Answer(t.NamedTuple):
-    """What one node said, as a probe module would have returned it, or {"state": "refused", "reason_code", "reason"}; and of
-    its pod: {"pod", "image", "image_id", "pod_waited_s"}."""
+class NodeResult(t.NamedTuple):
+    """The result of one node. `said`: the result of a probe module, or {"state": "refused", "reason_code", "reason"}. `pod`: {"pod",
+    "image", "image_id", "pod_waited_s"}."""
 
     node: str
     said: Object
@@ -59,7 +59,7 @@ class Answer(t.NamedTuple):
 
 @dataclasses.dataclass
 class _Followed(Pod):
-    asked: Asked = dataclasses.field(kw_only=True)
+    asked: NodeRequest = dataclasses.field(kw_only=True)
     ended: bool = False
 
 
@@ -100,14 +100,14 @@ class NodeProbe:
         self.followed: dict[str, _Followed] = {}
         self._arrived: queue.Queue[tuple[str, t.Any]] = queue.Queue()
         self._reading: collections.deque[_Followed] = collections.deque()
-        self._told: list[Answer] = []
+        self._told: list[NodeResult] = []
         self._makers: list[str] = []
         self._over = False
         self._unended = False
         self._holding = any(settings.resources.values())
         self._unplaced = UNSEEN
 
-    def run(self, asked: list[Asked]) -> t.Iterator[list[Answer]]:
+    def run(self, asked: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
         """Every node's answer as soon as it is there, together with those that came with it. KubeError where nothing could be
         submitted at all."""
         numbers, requests = _numbered(asked)
@@ -135,7 +135,7 @@ class NodeProbe:
             return {"message": objects.MESSAGE, "once": objects.ONCE}
         return {"hold": objects.DONE} if self.stay else {"message": objects.MESSAGE}
 
-    def submit(self, asked: list[Asked], stays_s: float) -> tuple[Object, list[Answer]]:
+    def submit(self, asked: list[NodeRequest], stays_s: float) -> tuple[Object, list[NodeResult]]:
         """Make everything and leave it to the cluster, for whoever collects it within `stays_s` of its deadline: what collect() has to
         know, and the answers of nodes whose pods could not be made."""
         self.launch.stays_s, self.launch.holder = stays_s, marks.DETACHED
@@ -143,14 +143,14 @@ class NodeProbe:
         self._make_owner([{**request, "message": objects.MESSAGE} for request in requests])
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers:
             self._submit(asked, numbers, makers)
-        refused: list[Answer] = []
+        refused: list[NodeResult] = []
         while not self._arrived.empty():
             _kind, (node, error) = self._arrived.get_nowait()
             refused += self._refuse(node, error.reason_code, error.reason)
         nodes = sorted(set(self.followed) - {answer.node for answer in refused})
         return {"launch": self.launch.name, "secret": self.launch.secret, "nodes": nodes}, refused
 
-    def collect(self, record: Object, asked: list[Asked]) -> t.Iterator[list[Answer]]:
+    def collect(self, record: Object, asked: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
         """As run(), of what submit() has made: waits for those that have not ended."""
         self.launch.name, self.launch.secret = record["launch"], record["secret"]
         self.followed = {item.node: _Followed(item.node, asked=item) for item in asked}
@@ -207,7 +207,7 @@ class NodeProbe:
 
     # Submission --------------------------------------------------------------------------------------------------
 
-    def _submit(self, asked: list[Asked], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+    def _submit(self, asked: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
         self._holding = self._holding or any(item.devices for item in asked)
         for item in asked:
             self.followed[item.node] = _Followed(item.node, asked=item)
@@ -220,7 +220,7 @@ class NodeProbe:
         for item, body in zip(asked[1:], bodies, strict=True):
             makers.submit(self._make, self.pods, item.node, body)
 
-    def _submit_groups(self, asked: list[Asked], numbers: list[int]) -> None:
+    def _submit_groups(self, asked: list[NodeRequest], numbers: list[int]) -> None:
         """One DaemonSet or Job for all nodes that have the same request and as many devices."""
         groups: dict[tuple[int, int], list[str]] = {}
         for item, number in zip(asked, numbers, strict=True):
@@ -238,7 +238,7 @@ class NodeProbe:
             maker = self.client.post(cleanup.path(api, self.client.namespace, resource), made, **objects.STRICT)
             self._makers.append(maker["metadata"]["uid"])
 
-    def _pod(self, item: Asked, place: int, number: int) -> Object:
+    def _pod(self, item: NodeRequest, place: int, number: int) -> Object:
         pod = self.launch.pod(f"{self.launch.name}-{place}", number, self.settings, item.devices)
         if self.stay:
             objects.staying(pod, self.settings)
@@ -260,11 +260,11 @@ class NodeProbe:
 
     # Following ---------------------------------------------------------------------------------------------------
 
-    def _follow(self, readers: concurrent.futures.Executor) -> t.Iterator[list[Answer]]:
+    def _follow(self, readers: concurrent.futures.Executor) -> t.Iterator[list[NodeResult]]:
         reading = 0
         looked = 0.0
         while self.followed:
-            answers: list[Answer] = []
+            answers: list[NodeResult] = []
             for kind, what in self.following.news(0.05, self._arrived):
                 if kind == ADDED:
                     self._seen(what)
@@ -300,7 +300,7 @@ class NodeProbe:
             if answers:
                 yield answers
 
-    def _look(self) -> list[Answer]:
+    def _look(self) -> list[NodeResult]:
         """Called twice a second."""
         return []
 
@@ -319,21 +319,21 @@ class NodeProbe:
             if record is None:
                 self._reading.append(followed)
             else:
-                self._told.append(Answer(followed.asked.node, record, self._about(followed)))
+                self._told.append(NodeResult(followed.asked.node, record, self._about(followed)))
 
     def _message(self, followed: _Followed, pod: Object) -> Object | None:
         """The answer that came with the pod itself, if it did."""
         said = states.message(pod)
         return frame.left(said, frame.nonce_of(self.launch.secret, followed.uid)) if said else None
 
-    def _gone(self, pod: Object) -> list[Answer]:
+    def _gone(self, pod: Object) -> list[NodeResult]:
         uid = pod["metadata"]["uid"]
         followed = next((f for f in self.followed.values() if f.uid == uid), None)
         if followed is None or followed.ended:
             return []
         return self._refuse(followed.asked.node, *self.following.gone(followed, "it had answered"))
 
-    def _overdue(self, followed: _Followed, now: float) -> list[Answer]:
+    def _overdue(self, followed: _Followed, now: float) -> list[NodeResult]:
         if followed.ended:
             return []
         if not followed.uid:
@@ -341,13 +341,13 @@ class NodeProbe:
         found = self.following.trouble(followed, now, followed.asked.devices, next(iter(self._makers), ""))
         return self._refuse(followed.asked.node, *found) if found else []
 
-    def _refuse(self, node: str, code: str, reason: str) -> list[Answer]:
+    def _refuse(self, node: str, code: str, reason: str) -> list[NodeResult]:
         followed = self.followed.get(node)
         if followed is None:
             return []
         followed.ended = True
         self._unended = True
-        return [Answer(node, {"state": "refused", "reason_code": code, "reason": reason[:1500]}, self._about(followed))]
+        return [NodeResult(node, {"state": "refused", "reason_code": code, "reason": reason[:1500]}, self._about(followed))]
 
     def _about(self, followed: _Followed) -> Object:
         return {
@@ -362,15 +362,15 @@ class NodeProbe:
             answer = self._answer(followed)
         except Exception as error:  # a thread's end is no answer
             said = {"state": "refused", "reason_code": "module_failed", "reason": f"{type(error).__name__}: {error}"}
-            answer = Answer(followed.asked.node, said, self._about(followed))
+            answer = NodeResult(followed.asked.node, said, self._about(followed))
         self._arrived.put(("read", answer))
 
-    def _answer(self, followed: _Followed) -> Answer:
+    def _answer(self, followed: _Followed) -> NodeResult:
         nonce = frame.nonce_of(self.launch.secret, followed.uid)
         # One that has failed is started again, to say that once is enough.
         log = self._log(followed, lambda: frame.Reader(nonce), self.before and bool(followed.state.code))
         if log.record is not None:
-            return Answer(followed.asked.node, log.record, {**self._about(followed), "foreign_frames": log.foreign})
+            return NodeResult(followed.asked.node, log.record, {**self._about(followed), "foreign_frames": log.foreign})
         if log.reason_code == "pod_deleted":
             found = self.following.gone(followed, "its answer was read")
             log = log._replace(reason_code=found.code, reason=found.reason)
@@ -381,7 +381,7 @@ class NodeProbe:
         elif code == "no_result" and "log cannot be read" in log.reason and (lost := self.following.not_ready(followed.asked.node)):
             code, words = "lost_node", [*words, lost.lstrip("; ")]
         reason = "; ".join(word for word in words if word)[:1500]
-        return Answer(followed.asked.node, {"state": "refused", "reason_code": code, "reason": reason}, self._about(followed))
+        return NodeResult(followed.asked.node, {"state": "refused", "reason_code": code, "reason": reason}, self._about(followed))
 
     def _log(self, followed: _Followed, reader: t.Callable[[], logs.Reader], restarts: bool = False) -> logs.Log:
         place = self.raw
@@ -389,7 +389,7 @@ class NodeProbe:
         return logs.read(self.client, f"{self.pods}/{followed.name}", reader, raw, restarts)
 
 
-def _numbered(asked: list[Asked]) -> tuple[list[int], list[Object]]:
+def _numbered(asked: list[NodeRequest]) -> tuple[list[int], list[Object]]:
     """Equal requests are one: its number for each node, and the requests."""
     requests: list[Object] = []
     numbers = []

@@ -18,7 +18,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer, Group, launched, short_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import (
+    Group,
+    GroupResult,
+    launched,
+    short_name,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import (
     StageOnCluster,
     with_floating,
@@ -128,7 +133,7 @@ class GroupsOnCluster(StageOnCluster):
         devices: int,
         work: Record,
         absent: list[Record],
-    ) -> Answer:
+    ) -> GroupResult:
         """The group's answer by the first launcher that somebody acts on."""
         options = work["params"]
 
@@ -161,7 +166,7 @@ class GroupsOnCluster(StageOnCluster):
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
-    def _tell(self, subject: str, members: list[str], answer: Answer, pods: PodSettings) -> None:
+    def _tell(self, subject: str, members: list[str], answer: GroupResult, pods: PodSettings) -> None:
         ran = {**answer.about, "kube_launcher": answer.about.get("launcher")}
         for node, said in answer.workers.items():
             for seen in said.get("observations") or []:

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked, NodeProbe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeProbe, NodeRequest, NodeResult
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import facts_of, has_facts, node_file, readable
@@ -118,7 +118,7 @@ class StageOnCluster(StageOnTarget):
             return
         self._follow(probe, client, pods, asked)
 
-    def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, asked: list[Asked]) -> None:
+    def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, asked: list[NodeRequest]) -> None:
         """The probe to its end: what a node says is recorded when it says it."""
         with held(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.removing):
             for answers in probe.run(asked):
@@ -128,7 +128,7 @@ class StageOnCluster(StageOnTarget):
                 f"{self.host}: kept for {pods.keep_seconds:.0f} s on {node}: kubectl exec -n {client.namespace} -it {pod} -- sh"
             )
 
-    def _probe(self, client: Client, pods: of_variables.PodSettings, asked: list[Asked]) -> NodeProbe:
+    def _probe(self, client: Client, pods: of_variables.PodSettings, asked: list[NodeRequest]) -> NodeProbe:
         timeout = float(asked[0].request["params"]["timeout"])
         return NodeProbe(client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
 
@@ -139,7 +139,7 @@ class StageOnCluster(StageOnTarget):
             return
         names = {subject.partition("/")[2] for subject in self.left} & set(record["nodes"])
         request = self._request((), pods)
-        asked = [Asked(name, request) for name in sorted(names)]
+        asked = [NodeRequest(name, request) for name in sorted(names)]
         if asked:
             for _node in self._nodes(client, names, pods.resource):
                 pass  # is known now
@@ -149,7 +149,7 @@ class StageOnCluster(StageOnTarget):
             probe.clean()
         self.acting.drop_detached(self.stage, self.host)
 
-    def _asked(self, client: Client, pods: of_variables.PodSettings) -> list[Asked]:
+    def _asked(self, client: Client, pods: of_variables.PodSettings) -> list[NodeRequest]:
         """What is asked of which node; nodes that no pod may go to are answered for right away."""
         names = {subject: subject.partition("/")[2] for subject in sorted(self.left)}
         able, refused = self._usable(client, names.values(), pods)
@@ -163,7 +163,7 @@ class StageOnCluster(StageOnTarget):
                 checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
                 if checks not in requests:
                     requests[checks] = self._request(checks, pods)
-                asked.append(Asked(name, requests[checks], min(able[name].devices, some or able[name].devices) if devices else 0))
+                asked.append(NodeRequest(name, requests[checks], min(able[name].devices, some or able[name].devices) if devices else 0))
         return asked
 
     def _usable(
@@ -207,7 +207,7 @@ class StageOnCluster(StageOnTarget):
 
     # Answers -----------------------------------------------------------------------------------------------------
 
-    def _taken(self, answer: Answer, pods: of_variables.PodSettings) -> tuple[str, dict[str, t.Any]]:
+    def _taken(self, answer: NodeResult, pods: of_variables.PodSettings) -> tuple[str, dict[str, t.Any]]:
         """Whose answer it is, and the answer with what ran it."""
         seen = answer.said.get("observations")
         for item in seen if isinstance(seen, list) else []:

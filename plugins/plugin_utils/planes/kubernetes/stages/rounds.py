@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, meeting, objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import Answer, Asked
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeRequest, NodeResult
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE, nothing_asked
 
@@ -59,7 +59,7 @@ class RoundsOnCluster(StageOnCluster):
         folder = self.settings.get("acceptance_state_dir") or ""
         return guardians.Guardians(client, pods, self.acting.id, self.stage, payload.archive(), self.governor, folder)
 
-    def _walkers(self, client: Client, pods: PodSettings, request: Record) -> list[Asked]:
+    def _walkers(self, client: Client, pods: PodSettings, request: Record) -> list[NodeRequest]:
         """Who walks which timetable; those that have none, and nodes that no pod may go to, are answered for right away."""
         nodes = sorted(i["subject"]["id"] for i in self.planned.values() if i["subject"]["kind"] == "node")
         names = {subject: subject.partition("/")[2] for subject in nodes}
@@ -75,7 +75,7 @@ class RoundsOnCluster(StageOnCluster):
                 known.append((subject, {"state": "refused", "reason_code": code, "reason": reason}))
                 self.refused[subject] = known[-1][1]
             elif own["rounds"]:
-                asked.append(Asked(name, request))
+                asked.append(NodeRequest(name, request))
             else:
                 known.append((subject, nothing_asked()))
         self._record_all([*known, *((pair, {"state": "done", "observations": seen}) for pair, seen in absent.items())])
@@ -96,7 +96,7 @@ class RoundsOnCluster(StageOnCluster):
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
-    def _taken(self, answer: Answer, pods: PodSettings) -> tuple[str, Record]:
+    def _taken(self, answer: NodeResult, pods: PodSettings) -> tuple[str, Record]:
         """Whose answer it is; of pairs it may speak where it asks. Without guardians nobody has switched a governor."""
         node = f"{self.host}/{answer.node}"
         tests = [x for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"]

@@ -21,9 +21,9 @@ class Made:
         self.left = [f"pods/{kind}"]
         self.cleaned = 0
 
-    def run(self) -> group.Answer:
+    def run(self) -> group.GroupResult:
         said = {"state": "refused", "reason_code": self.code, "reason": f"nobody takes up {self.kind}"} if self.code else {"state": "done"}
-        return group.Answer(said, {"launcher": self.kind}, {})
+        return group.GroupResult(said, {"launcher": self.kind}, {})
 
     def clean(self) -> list[str]:
         self.cleaned += 1

@@ -37,7 +37,7 @@ def submitted(launcher: str, devices: int = 8, **variables: t.Any) -> tuple[dict
     pods = settings.pods({f"acceptance_kube_{name}": value for name, value in given.items()})
     api = Api()
     running = probe.NodeProbe(t.cast(Client, api), pods, RUN, "gemm", 60, b"zip")
-    asked = [probe.Asked(node, {"probe": "gemm"}, devices) for node in ("a", "b")]
+    asked = [probe.NodeRequest(node, {"probe": "gemm"}, devices) for node in ("a", "b")]
     running._make_owner([{**asked[0].request, **running._ending()}])
     running._submit_groups(asked, [0, 0])
     owner, made = api.made

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import Answer
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import GroupResult
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import group as stage_group
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, new_file
@@ -55,7 +55,7 @@ class Lab:
         self.plan = {"items": items, "judging": {"sets": [expectations.shipped().dump()], "of": {"lab": 0}}}
         (self.run.dir / "plan.json").write_text(json.dumps(self.plan))
         self.launches: list[t.Any] = []
-        self.answers: list[Answer] = []
+        self.answers: list[GroupResult] = []
         monkeypatch.setattr(stage_group, "launched", self._launched)
         monkeypatch.setattr(stage_group.discovery, "choose", lambda *_given: discovery.Choice(["job"], []))
         monkeypatch.setattr(stage_group.GroupsOnCluster, "_begin", lambda *_given: t.cast(Client, script.client()))
@@ -63,7 +63,7 @@ class Lab:
     def has(self, *nodes: dict[str, t.Any]) -> None:
         self.script.says("/api/v1/nodes", {"items": list(nodes), "metadata": {}})
 
-    def _launched(self, kinds: t.Sequence[str], make: t.Callable[[str], t.Any], *_others: t.Any) -> tuple[Answer, list[str]]:
+    def _launched(self, kinds: t.Sequence[str], make: t.Callable[[str], t.Any], *_others: t.Any) -> tuple[GroupResult, list[str]]:
         made = make(kinds[0])
         self.launches.append(made)
         with new_file(made.raw()) as log:
@@ -97,7 +97,7 @@ class Lab:
         return t.cast("dict[str, t.Any]", made.head(seats))
 
 
-def said(nodes: t.Iterable[str], measured: bool = True, **more: t.Any) -> Answer:
+def said(nodes: t.Iterable[str], measured: bool = True, **more: t.Any) -> GroupResult:
     """What a group says whose nodes are all well."""
     subject = {"kind": "group", "id": GROUP, "members": [f"lab/{name}" for name in NODES]}
     variant = "gpus=all sizes=8M:auto type=float"
@@ -109,7 +109,7 @@ def said(nodes: t.Iterable[str], measured: bool = True, **more: t.Any) -> Answer
     )
     workers = {name: {"state": "done", "end": "done", "observations": [observation.measured("member")]} for name in nodes}
     about = {"launcher": "job", "image": "lab/tester:1"}
-    return Answer({"state": "done", "end": "done", "observations": [seen]}, about, workers, **more)
+    return GroupResult({"state": "done", "end": "done", "observations": [seen]}, about, workers, **more)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_a_node_whose_pod_does_not_come_up_is_left_out_and_the_others_are_measur
 
 
 def test_who_says_nothing_has_the_reason_of_the_group(lab: Lab) -> None:
-    lab.answers = [Answer({"state": "refused", "reason_code": "no_result", "reason": "the head was evicted"}, {}, {})]
+    lab.answers = [GroupResult({"state": "refused", "reason_code": "no_result", "reason": "the head was evicted"}, {}, {})]
     found = lab.measure()
     assert set(found.values()) == {("error", "no_result")}
     assert all(m["reason"].endswith(": the head was evicted") for m in lab.journal())
