@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import ipaddress
+import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
@@ -20,6 +21,11 @@ Record = t.Dict[str, t.Any]
 
 # So many nodes, and most of them alike, say how the rails of the others should be.
 MAJORITY = 3
+# What a port of NVIDIA's adapters can do, Gb/s, by the letter behind the hyphen of their part numbers (user manuals of ConnectX-6, 6 Dx
+# and 7: MCX75310AAS-NEAT 400, MCX715105AS-WEAT 400, MCX75310AAS-HEAT 200, MCX713106AS-VEAT 200, MCX653105A-ECAT 100, MCX623106AN-CDAT
+# 100). Part numbers of machine makers tell nothing.
+_PART = re.compile(r"MCX[67]\d{4,5}[A-Z]*-([A-Z])")
+PART_GBPS = {"N": 400, "W": 400, "H": 200, "V": 200, "E": 100, "C": 100}
 
 
 def opinions(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -62,8 +68,9 @@ def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
             if port.get("state") == "ACTIVE" and not is_number(rate):
                 silent[rail].append((key, port))
             elif port.get("state") == "ACTIVE":
-                board = str(devices[str(port["device"])].get("board"))
-                by_rail[rail][key] = (float(t.cast(float, rate)), port, board)
+                device = devices[str(port["device"])]
+                board = str(device.get("board"))
+                by_rail[rail][key] = (float(t.cast(float, rate)), {**port, "part": str(device.get("part_number"))}, board)
     for rail, found in by_rail.items():
         for key, port in silent[rail]:
             text = f"rail {rail} ({port['device']} port {port.get('port')}) does not say its rate, {len(found)} of other nodes do"
@@ -82,6 +89,15 @@ def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
                 yield key, Opinion("UNKNOWN", text, "link_slow")
             elif most is not None and rate < most:
                 yield key, Opinion("WARN", f"{said}, and can do {most:g}; rdma_ports_gbps says which is right", "link_slow")
+            elif rate < _part_gbps(port["part"]):
+                text = f"{said}, and {port['part']} can do {_part_gbps(port['part'])}; rdma_ports_gbps says which is right"
+                yield key, Opinion("WARN", text, "link_slow")
+
+
+def _part_gbps(part: str) -> int:
+    """Return the rate of the ports of an adapter with a part number, Gb/s; 0 if the part number does not tell it."""
+    found = _PART.match(part)
+    return PART_GBPS.get(found.group(1), 0) if found else 0
 
 
 def _counts(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:

@@ -266,12 +266,24 @@ def port_facts(node: str, **changes: t.Any) -> Record:
         "guid": changes.get("guid", f"0000:0000:0000:00{number + 1:02d}"),
         "firmware": changes.get("firmware", "28"),
         "board": changes.get("board", "x"),
+        "part_number": changes.get("part_number"),
     }
     more = [{**one, "device": f"mlx5_{rail}", "gid": None, "gids": []} for rail in range(1, changes.get("rails", 1))]
     devices = [{**device, "device": p["device"], "guid": f"{device['guid']}:{rail}"} for rail, p in enumerate([one, *more])]
     context = {"devices": devices, "ports": [one, *more], "findings": [], "wanted": changes.get("wanted", {})}
     seen = observation.measured("ports", context=context)
     return record("rdma_ports", node, "node", seen, node)
+
+
+@pytest.mark.parametrize(
+    ("part", "word"),
+    [("MCX75310AAS-NEAT", "WARN"), ("MCX715105AS-WEAT", "WARN"), ("MCX75310AAS-HEAT", "PASS"), ("0H3X6V", "PASS"), (None, "PASS")],
+)
+def test_a_fleet_whose_ports_all_run_below_their_part_number(part: str | None, word: str) -> None:
+    fleet = [port_facts(n, rate_gbps=200.0, part_number=part) for n in nodes(4)]
+    assert {v["verdict"] for v in judge(fleet).planned} == {word}
+    said = [port_facts(n, rate_gbps=200.0, part_number=part, wanted={"gbps": [200.0]}) for n in nodes(4)]
+    assert {v["verdict"] for v in judge(said).planned} == {"PASS"}
 
 
 @pytest.mark.parametrize(
@@ -287,6 +299,7 @@ def port_facts(node: str, **changes: t.Any) -> Record:
         ({"most_gbps": 400}, "PASS", None),
         ({"most_gbps": 800}, "WARN", "link_slow"),
         ({"most_gbps": 800, "wanted": {"gbps": [400.0]}}, "PASS", None),
+        ({"part_number": "MCX75310AAS-NEAT"}, "PASS", None),
         ({"rate_gbps": 200.0, "board": "another"}, "FAIL", "link_slow"),
         ({"rate_gbps": 200.0, "wanted": {"gbps": [200.0]}}, "PASS", None),
         ({"rate_gbps": 800.0, "board": "another", "firmware": None}, "WARN", "link_slow"),
