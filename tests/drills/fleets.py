@@ -168,6 +168,14 @@ FAULTS: list[tuple[str, str, t.Callable[[], str]]] = [
     *((f"{c} A100 of a board", "refused", lambda c=c: accepts(counts(c, model=A100), **NOBODY)) for c in (7, 3, 1)),
     *((f"{c} GPUs of a tray of GB200", "refused", lambda c=c: accepts(counts(c, model="NVIDIA GB200"), **NOBODY)) for c in (3, 1)),
     ("half of the nodes have half of their GPUs", "refused", lambda: accepts(counts(8, 8, 4, 4), **NOBODY)),
+    *(
+        (
+            f"half of a node's GPUs are missing, and stack_ignore has {pattern}",
+            "refused",
+            lambda p=pattern: accepts(counts(8, 8, 8, 4), stack={f"n{n}": {"ignore": [p]} for n in range(4)}, **NOBODY),
+        )
+        for pattern in ("gpu*", "*")
+    ),
     ("one of two nodes has half of its GPUs", "refused", lambda: accepts(counts(8, 4), **NOBODY)),
     ("three numbers of GPUs, none in the majority", "refused", lambda: accepts(counts(8, 8, 4, 4, 2), **NOBODY)),
     ("four of eight GPUs, and nobody says how many", "warned", lambda: accepts(counts(4), **NOBODY)),
@@ -239,6 +247,11 @@ HEALTHY: list[tuple[str, str, t.Callable[[], str]]] = [
     ("nodes with four and with eight GPUs, as was said", "accepted", lambda: accepts(counts(8, 8, 4, 4))),
     ("one GPU of eight in a virtual machine", "warned", lambda: accepts(counts(1, facts=VM), **NOBODY)),
     ("three cards for slots", "warned", lambda: accepts(counts(3, model=CARD), entry(300.0, gpu=CARD, gpus=3, nvls=False), **NOBODY)),
+    (
+        "four GPUs beside eight, and stack_ignore names gpu_count",
+        "accepted",
+        lambda: accepts(counts(8, 8, 8, 4), stack={f"n{n}": {"ignore": ["gpu_count"]} for n in range(4)}, **NOBODY),
+    ),
     ("half a fleet of H200, half of H100", "accepted", lambda: accepts(nodes(*[Node()] * 3, *[Node(model=H100)] * 3))),
     ("a fleet that is all WARN", "warned", lambda: accepts(nodes(*[Node(busbw=450.0)] * 2))),
     ("an override that is a little stricter", "accepted", lambda: accepts(nodes(Node()), entry(485.0, nodes=1))),

@@ -148,6 +148,12 @@ def ignored(fact: str, rules: t.Mapping[str, t.Any]) -> bool:
     return next((worth for pattern, worth in (rules.get("drift") or {}).items() if fnmatch.fnmatchcase(fact, pattern)), "") == "ignore"
 
 
+def named(fact: str, rules: t.Mapping[str, t.Any]) -> bool:
+    """Return True if a node's rules name the fact itself as one that may differ; a pattern such as `gpu*` says nothing about it."""
+    listed = (rules.get("golden") or {}, rules.get("ignore") or ())
+    return any(fact in one for one in listed) or (rules.get("drift") or {}).get(fact) == "ignore"
+
+
 def lasting(fact: str) -> bool:
     """Whether it stays as it is until somebody changes it; what is held to a limit is another number each time."""
     return not _matches_any(fact, (*LIMITS, "uptime*"))

@@ -192,7 +192,7 @@ class Nodes:
             others = [(model, node) for model, of in models.items() if model != usual for node in of]
             for model, node in others if 2 * len(models[usual]) > nodes else ():
                 views = self.views[node]
-                if any(drift.ignored("gpu", rules.get(view.target) or {}) for view in views):
+                if any(drift.named("gpu", rules.get(view.target) or {}) for view in views):
                     continue
                 advice = "where it is meant say stack_golden: {gpu: ...}"
                 words = f"{node} has {model}, {len(models[usual])} of {nodes} nodes have {usual}; {advice}"
@@ -362,7 +362,7 @@ def withdrawn(node: str, capacity: t.Any, allocatable: t.Any, resource: t.Any) -
 def _said_otherwise(target: str, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> bool:
     """Whether the inventory says how many GPUs it is to have, or that nodes may differ in it."""
     own = rules.get(target) or {}
-    return (stated.get(target) or {}).get("gpu_count") is not None or drift.ignored("gpu_count", own)
+    return (stated.get(target) or {}).get("gpu_count") is not None or drift.named("gpu_count", own)
 
 
 def _stages(views: t.Iterable[View]) -> str:

@@ -118,6 +118,9 @@ def test_a_node_with_fewer_gpus_than_its_neighbours() -> None:
     assert fleet([4, 1])[1] == FEW, "one GPU left of four is never skipped"
     assert fleet([8, 8, 4, 1], stated={"n2": {"gpu_count": 4}, "n3": {"gpu_count": 1}})[2:] == [GOOD, skipped]
     assert fleet([8, 8, 4], rules={"n2": {"ignore": ["gpu_count"]}})[2] == GOOD
+    assert fleet([8, 8, 4], rules={"n2": {"drift": {"gpu_count": "ignore"}}})[2] == GOOD
+    for wide in ({"ignore": ["gpu*"]}, {"ignore": ["*"]}, {"drift": {"gpu_*": "ignore"}}):
+        assert fleet([8, 8, 4], rules={f"n{number}": wide for number in range(3)})[2] == FEW, "nobody named the number"
 
 
 @pytest.mark.parametrize("count", [7, 6, 5, 3, 2, 1])
