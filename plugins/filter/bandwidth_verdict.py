@@ -9,8 +9,18 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bandwidth import bandwidth_verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, GROUP
+
+
+def of_stages(measurement: t.Any, expectation: t.Any) -> dict[str, t.Any]:
+    """Return the verdict on a measurement; the descriptions of the shipped stages say which of them measure one node, and which several."""
+    works: dict[str, set[str]] = {}
+    for stage in registry.shipped().values():
+        works.setdefault(stage.works, set()).add(stage.name)
+    return bandwidth_verdict(measurement, expectation, alone=works[ALONE], together=works[GROUP])
 
 
 class FilterModule:
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        return {"bandwidth_verdict": bandwidth_verdict}
+        return {"bandwidth_verdict": of_stages}

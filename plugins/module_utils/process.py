@@ -78,7 +78,7 @@ def shown(out: str, err: str, dropped: int) -> str:
 def too_much(out: str, err: str, dropped: int, limit: int) -> str:
     """Why output says less than it should: it was not read to its end."""
     printed = len(out.encode()) + len(err.encode()) + dropped
-    return f"it printed {printed >> 20} MiB, of which the first {limit >> 20} are read: switch off debug output (NCCL_DEBUG, for example)"
+    return f"it printed {printed >> 20} MiB, of which the first {limit >> 20} are read: switch off debug output of the library"
 
 
 def prctl(option: int, value: int) -> bool:

@@ -22,8 +22,17 @@ import typing as t
 from ansible.errors import AnsibleError
 from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import since
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, past, references, refused, unheeded, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
+    drift,
+    expectations,
+    past,
+    references,
+    refused,
+    unheeded,
+    verdict,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import removing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
@@ -76,10 +85,10 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     stages = [registry.of(entry) for entry in written["stages"]]
     before = _Before(run, written, references.parse(inputs.get("references") or []), loader, task_vars)
     judgement = verdict.judge(
-        written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs["stack"],
+        written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs[drift.RULES],
         stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), required=inputs.get("required"), changed=evidence.changed,
         warnings=unheeded.warnings(written, sound, inputs), before=before.say, regression=inputs.get("regression", "warn"),
-        own_facts=inputs.get("own_facts"),
+        own_facts=inputs.get("own_facts"), lending=planes.lending(),
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs["notes"] + telling.notes_of(run.dir)
     later = (run.dir / "verdicts.jsonl").exists()
@@ -234,8 +243,8 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
     today["leaf"] = {**before.get("leaf", {}), **today["leaf"]}
     for target, number in before["of"].items():
         today["of"].setdefault(target, number + shift)
-        if target in before["stack"]:
-            today["stack"].setdefault(target, before["stack"][target])
+        if target in before[drift.RULES]:
+            today[drift.RULES].setdefault(target, before[drift.RULES][target])
         if target in before.get("stated", {}):
             today["stated"].setdefault(target, before["stated"][target])
         if target in before.get("own_facts", {}):

@@ -125,7 +125,7 @@ def opened(results: pathlib.Path, auth_: auth.Auth | None = None, memory: Memory
     options = settings.Settings(str(results), hosts=frozenset({HOST}), **given)
 
     def limits() -> requests.Limits:
-        return requests.Limits(plane=requests.SSH, nodes={one.name: one.labels for one in memory.infos})
+        return requests.Limits(plane="ssh", nodes={one.name: one.labels for one in memory.infos})
 
     made = app.create_app(memory, Past(str(results)), options, auth_, Fernet.generate_key(), limits, Audit(audit))
     return Opened(made, memory, auth_, audit, links)

@@ -37,6 +37,7 @@ DRIVER_LIBRARIES = tuple(f"/usr/local/Ascend/driver/{folder}" for folder in ("li
 class Ascend(base.Accelerator):
     kind = "ascend"
     word = "NPU"
+    article = "an"
     plural = "Ascend NPUs"
     tool = "npu-smi"
     option = "npu_smi"

@@ -99,6 +99,7 @@ class Accelerator:
     kind = ""
     # What people call one device, and the devices of the kind.
     word = "GPU"
+    article = "a"
     plural = ""
     # {first word of a model's name: its maker}, of words that are no maker.
     brands: t.Mapping[str, str] = {}
@@ -133,6 +134,8 @@ class Accelerator:
     # Facts that say something about a pod (its Python), or about its image, and nothing about the node.
     pod_facts: tuple[str, ...] = ()
     image_facts: tuple[str, ...] = ()
+    # Patterns of the facts about its libraries: a difference between nodes breaks jobs or makes them slower.
+    library_facts: tuple[str, ...] = ()
     # Python text that prints lines about the kind's libraries, run in the node's Python behind all other questions.
     python_script = ""
     # The evidence code of errors on links, and what people call such a link.

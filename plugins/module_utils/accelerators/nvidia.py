@@ -117,6 +117,7 @@ class Nvidia(base.Accelerator):
     modules = (*peer_memory, "gdrdrv")
     programs: t.Mapping[str, str] = {"fabric_manager": "nv-fabricmanager", "container_nvidia-ctk": "nvidia-ctk"}
     units: t.Mapping[str, str] = {"fabric_manager_state": "nvidia-fabricmanager.service"}
+    library_facts = ("cuda*", "nccl*")
     pod_facts = ("fabric_manager", "fabric_manager_state", "nccl_python", "nccl_loaded")
     image_facts = ("nccl_system", "driver_kind")
     python_script = ASK_NCCL

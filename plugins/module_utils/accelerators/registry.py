@@ -18,6 +18,8 @@ KINDS: dict[str, type[base.Accelerator]] = {kind.kind: kind for kind in (nvidia.
 DEFAULT = next(iter(KINDS.values()))
 # Options of probe modules: the tool of each kind.
 OPTIONS: dict[str, dict[str, t.Any]] = {kind.option: {"type": "str", "default": kind.tool} for kind in KINDS.values()}
+# Patterns of the facts about the libraries of each kind.
+LIBRARY_FACTS = tuple(pattern for kind in KINDS.values() for pattern in kind.library_facts)
 # {first word of a model's name: its maker}, of words that are no maker.
 MAKERS: dict[str, str] = {brand: maker for kind in KINDS.values() for brand, maker in kind.brands.items()}
 

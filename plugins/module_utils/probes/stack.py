@@ -110,7 +110,7 @@ class _Health:
         if self.seen["outcome"] == "measured":
             for where in self.accelerator.unseen(self.seen):
                 word, tool = gpu.word(self.seen["gpus"][0]), os.path.basename(self.accelerator.program)
-                words = f"the driver has {'an' if word == 'NPU' else 'a'} {word} at {where} and {tool} does not show it"
+                words = f"the driver has {self.accelerator.article} {word} at {where} and {tool} does not show it"
                 findings.append(("", "gpu_lost", words))
         if expected is not None and expected != len(self.seen["gpus"]):
             words = f"{len(self.seen['gpus'])} GPUs found, acceptance_gpu_count says {expected}"

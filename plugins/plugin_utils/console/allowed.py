@@ -1,9 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables of stages that a request may set: a closed list. What a variable is stands in the argument specs of its role.
+"""The variables of stages that a request may set: the closed lists of the shipped stages (Stage.requestable). The argument specs of a
+stage's role say what a variable is.
 
-Not on it, and never to be: whatever holds a path, a program, arguments, an environment or a setting of pods. Through those a person who
+Not on them, and never to be: whatever holds a path, a program, arguments, an environment or a setting of pods. Through those a person who
 may ask for a measurement could run what he likes on every node.
 
 This plugin util is PRIVATE to the collection.
@@ -18,25 +19,13 @@ import typing as t
 
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 Record = t.Dict[str, t.Any]
 
-_SWEEP = ("ops", "types", "gpus", "sizes", "factor", "iterations", "warmup", "test_timeout", "timeout")
 NAMES: t.Mapping[str, t.Tuple[str, ...]] = {
-    "stack": ("cuda",),
-    "nccl_node": _SWEEP,
-    "gemm": ("types", "shapes", "modes", "seconds", "warmup_seconds"),
-    "train": ("types", "shapes", "modes", "seconds", "warmup_seconds", "steps", "width", "batch", "seed", "minutes", "gpus"),
-    "rdma_ports": ("devices", "port"),
-    "rdma": (
-        "scope", "partners", "seed", "tests", "rails_together", "crossed", "size", "iterations", "qps", "bidirectional", "latency_size",
-        "latency_iterations", "duration",
-    ),
-    "nccl_fabric": (*_SWEEP, "layout", "localise", "repeats"),
-    "ddp": ("gpus", "collectives", "types", "ops", "type", "sizes", "iterations", "warmup", "steps", "seed", "width", "batch"),
-    "hccl_local": (*_SWEEP, "reduction"),
-    "hccl": (*_SWEEP, "reduction", "localise", "repeats"),
-}  # fmt: skip
+    stage.name: stage.requestable for stage in sorted(registry.shipped().values(), key=lambda stage: stage.place) if stage.requestable
+}
 STAGES = tuple(NAMES)
 VARIABLES = tuple(f"{stage}_{name}" for stage, names in NAMES.items() for name in names)
 
@@ -76,9 +65,15 @@ def value(variable: str, given: t.Any) -> t.Any:
     items = [item.strip() for item in given.split(",")] if isinstance(given, str) else given
     if not isinstance(items, list) or not 0 < len(items) <= MOST_WORDS:
         raise ValueError(f"1 to {MOST_WORDS} values in a list, or one text with commas between them")
-    # An operation is half the name of a program, for NCCL and HCCL alike.
-    choices = choices or (role("nccl_node")[0]["nccl_node_ops"]["choices"] if variable.endswith("_ops") else None)
+    # An operation is half the name of a program of whichever collective library.
+    choices = choices or (_operations() if variable.endswith("_ops") else None)
     return [_one(spec.get("elements", "str"), item, choices) for item in items]
+
+
+@functools.cache
+def _operations() -> t.Sequence[str]:
+    """Return the operations that the first stage with a closed list of them names."""
+    return next(found for stage in STAGES if (found := role(stage)[0].get(f"{stage}_ops", {}).get("choices")))
 
 
 def _one(kind: str, given: t.Any, choices: t.Any) -> t.Any:

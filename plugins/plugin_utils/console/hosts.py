@@ -16,6 +16,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import NodeInfo, Unavailable
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 
 _ALWAYS = ("all", "ungrouped")
 
@@ -29,7 +30,7 @@ def of(inventory: str) -> t.List[NodeInfo]:
         found = []
         for host in manager.get_hosts():
             of_host = variables.get_vars(host=host, include_hostvars=False)
-            if of_host.get("acceptance_plane", request.SSH) != request.SSH:
+            if of_host.get(planes.VARIABLE, planes.DEFAULT) != planes.DEFAULT:
                 continue
             gpus = of_host.get("acceptance_gpu_count")
             found.append(

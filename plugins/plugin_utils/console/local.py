@@ -25,6 +25,7 @@ import uuid
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar, hosts, request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, Filters, NodeInfo, Page, Status
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import StoredAction
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 
 Record = t.Dict[str, t.Any]
 # How long somebody waits for another one's write.
@@ -255,7 +256,7 @@ class Local:
             self._reading.release()
 
     def limits(self, nodes: t.Sequence[NodeInfo]) -> request.Limits:
-        return request.Limits(plane=request.SSH, nodes={node.name: node.labels for node in nodes if not node.problem})
+        return request.Limits(plane=planes.DEFAULT, nodes={node.name: node.labels for node in nodes if not node.problem})
 
     def swept(self, stored: StoredAction, run_id: str) -> bool:
         """The guardians on the machines give everything back when nobody holds them any more."""

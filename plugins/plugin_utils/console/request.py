@@ -12,16 +12,18 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import typing as t
 import zoneinfo
 
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, commands
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import plane as kubernetes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry, sweep
 
 Record = t.Dict[str, t.Any]
-SSH, KUBERNETES = "ssh", "kubernetes"
 # What each kind has besides nodes or a pool.
 FIELDS = {
     "rdma": ("device", "port", "operation", "measure", "scope"),
@@ -33,11 +35,15 @@ KINDS = tuple(FIELDS)
 RDMA_OPERATIONS = ("read", "write", "send")
 MEASURES = {"bandwidth": "bw", "latency": "lat"}
 SCOPES = ("all_pairs", "ring", "sample", "loopback")
-LIBRARIES = ("NCCL", "HCCL")
 # Of each library: the stage for one node alone, and for several together.
-COLLECTIVES = {"NCCL": ("nccl_node", "nccl_fabric"), "HCCL": ("hccl_local", "hccl")}
-# A stage that needs another's facts has it named for it; others bring theirs along.
-BEFORE = {"nccl_fabric": ("stack",), "ddp": ("stack",)}
+COLLECTIVES: t.Mapping[str, t.Sequence[str]] = {
+    library: [stage.name for stage in sorted(stages, key=lambda stage: stage.between)]
+    for library, stages in itertools.groupby(
+        sorted((stage for stage in registry.shipped().values() if stage.library), key=lambda stage: stage.place),
+        key=lambda stage: stage.library,
+    )
+}
+LIBRARIES = tuple(COLLECTIVES)
 
 # A host or a node, and nothing that means more in a host pattern: no * [ ] : , ! & ~ @ and no template.
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?\Z")
@@ -78,7 +84,7 @@ class Limits:
     """What requests may ask for here."""
 
     # How the nodes are reached: as hosts of an inventory, or through one cluster's API.
-    plane: str = KUBERNETES
+    plane: str = kubernetes.PLANE.name
     # The nodes that there are, with their labels; None where nobody knows yet.
     nodes: t.Mapping[str, t.Mapping[str, str]] | None = None
     # Images that a request may name; without one it gets that of the settings.
@@ -87,7 +93,7 @@ class Limits:
     most_nodes: int = 5000
 
     def __post_init__(self) -> None:
-        if self.plane == SSH and self.nodes is None:
+        if not planes.shipped()[self.plane].nodes_behind and self.nodes is None:
             raise ValueError("a host pattern means groups too: the hosts of an inventory must be known")
 
 
@@ -157,7 +163,7 @@ class Request:
             return self.stages
         alone, together = COLLECTIVES[self.library]
         stage = alone if len(self.nodes) == 1 else together
-        return (*BEFORE.get(stage, ()), stage)
+        return (*registry.shipped()[stage].requested_before, stage)
 
     def _settings(self) -> Record:
         if self.kind != "collective":
@@ -170,11 +176,10 @@ class Request:
         if not self.nodes:
             raise ValueError("a pool has no variables before its nodes are known")
         told = {"acceptance_stages": list(self._stages()), **self._settings()}
-        if self.plane == KUBERNETES:
-            told["acceptance_nodes"] = {"names": list(self.nodes), "expected": list(self.nodes)}
-            told.update({"acceptance_kube_namespace": self.namespace} if self.namespace else {})
-        else:
-            told["acceptance_hosts"] = ",".join(self.nodes)
+        plane = planes.shipped()[self.plane]
+        told.update(plane.chosen(self.nodes))
+        if plane.nodes_behind and self.namespace:
+            told["acceptance_kube_namespace"] = self.namespace
         return {**told, **({"acceptance_kube_image": self.image} if self.image else {})}
 
     def argv(self, inventory: str, variables: str, resume: bool = False) -> t.List[str]:

@@ -27,6 +27,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Request, written
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 
@@ -193,8 +194,7 @@ class Work:
             told = json.loads((self.folder / "variables.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return ()
-        names = told["acceptance_nodes"]["names"] if "acceptance_nodes" in told else told["acceptance_hosts"].split(",")
-        return tuple(names)
+        return tuple(planes.chosen_by(told))
 
     def progress(self, run_id: str) -> str:
         """How many checks are measured of how many; empty before there is a plan."""

@@ -17,6 +17,7 @@ import functools
 import typing as t
 from collections import defaultdict
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators.registry import LIBRARY_FACTS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, Facts, Whose
 
 MOST = 0.6  # of the subjects of a place
@@ -26,7 +27,7 @@ TOGETHER = 3  # runs, within which changes are one
 # A fact that changed with a repair or an exchange: what was before is another machine's.
 EXCHANGED = ("*serial*", "machine_id", "*uuid*", "*guid*")
 REPAIRS = ("repaired*", *EXCHANGED)
-EXPLAINING = ("*driver*", "*firmware*", "nccl*", "cuda*", "vbios*", "bios*", "kernel*", "ofed*", "*version*", "image*")
+EXPLAINING = ("*driver*", "*firmware*", *LIBRARY_FACTS, "vbios*", "bios*", "kernel*", "ofed*", "*version*", "image*")
 
 Moved = tuple[int, frozenset[str]]  # number of the run, subjects
 

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import xids
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Chosen, Expectation, Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Chosen, Expectation, Expectations, SameWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
 
@@ -47,11 +47,13 @@ class Alone:
         expected: t.Callable[[str, str], Expectations],
         required: t.Mapping[str, t.Mapping[str, t.Sequence[str]]],
         conditions: t.Mapping[str, frozenset[str]],
+        same_work: SameWork | None = None,
     ) -> None:
         self.planned = planned
         self.expected = expected
         self.required = required
         self.conditions = conditions
+        self.same_work = same_work
 
     def worth(self, key: Key, record: Record) -> Opinion:
         """What one record is worth without any other."""
@@ -65,8 +67,8 @@ class Alone:
             expected = self.expected(node_of(key[3]), record["target"])
             if not record["metrics"] and (self._is_condition(record) or not record["series"]):
                 return self._without_number(record, expected if self._is_planned(key) else None), []
-            opinion, compared = measured(key, record, expected)
-            if opinion.reason_code == "no_expectation" and self._of_stage(record) and not expected.choose(record):
+            opinion, compared = measured(key, record, expected, self.same_work)
+            if opinion.reason_code == "no_expectation" and self._of_stage(record) and not expected.choose(record, self.same_work):
                 # Its numbers are shown, and laid beside those of siblings and neighbours.
                 done = f"{record['check']} was done and is as it should be"
                 opinion = opinion._replace(verdict="PASS", reason_code=None, reason=done)
@@ -183,12 +185,12 @@ class Alone:
         return [code for code in codes if not gathered or code in t.cast("list[t.Any]", unreadable)]
 
 
-def measured(key: Key, record: Record, expected: Expectations) -> tuple[Opinion, Compared]:
+def measured(key: Key, record: Record, expected: Expectations, same_work: SameWork | None = None) -> tuple[Opinion, Compared]:
     """A measured check against all expectations of its hardware: the worst decides. And what was compared."""
     wrong = bands.impossible(record)
     opinions: list[Opinion] = [wrong] if wrong else []
     compared = []
-    chosen = expected.choose(record) or _of_whole_node(record, expected)
+    chosen = expected.choose(record, same_work) or _of_whole_node(record, expected, same_work)
     for one in chosen:
         expectation, size = one
         try:
@@ -232,7 +234,7 @@ def set_aside(record: Record) -> str:
     return f"MIG is on for {names[:200]}: measured and judged were the other {record['context'].get('gpus')} GPUs"
 
 
-def _of_whole_node(record: Record, expected: Expectations) -> list[Chosen]:
+def _of_whole_node(record: Record, expected: Expectations, same_work: SameWork | None) -> list[Chosen]:
     """The expectations for all GPUs of a node, for a measurement without those that MIG parts. Each GPU sends at the rate of its own links
     however many take part, so a ring's bus bandwidth stays; where the switch reduces, busbw counts 2(n-1)/n of what a GPU sends."""
     context = record["context"]
@@ -243,7 +245,7 @@ def _of_whole_node(record: Record, expected: Expectations) -> list[Chosen]:
     in_switch = context.get("nvls") and record["check"] == "all_reduce"
     share = (many - 1) / many * whole / (whole - 1) if in_switch else 1.0
     how = f"of {whole} GPUs, for the {many} that are whole{f' by 2(n-1)/n: x {share:.4f}' if in_switch else ''}"
-    found = expected.choose({**record, "context": {**context, "gpus": whole}})
+    found = expected.choose({**record, "context": {**context, "gpus": whole}}, same_work)
     return [
         Chosen(dataclasses.replace(e, value=float(f"{e.value * share:.5g}"), confidence="derived", source=f"{e.source}; {how}"), size)
         for e, size in found

@@ -29,31 +29,34 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 _OUTCOMES = ("measured", "error", "timeout", "missing", "not_applicable")
 
 
-def bandwidth_verdict(measurement: t.Any, expectation: t.Any) -> dict[str, t.Any]:
+def bandwidth_verdict(
+    measurement: t.Any, expectation: t.Any, alone: t.Collection[str] = (), together: t.Collection[str] = ()
+) -> dict[str, t.Any]:
     """A verdict/v1 of one measurement.
 
     `measurement` is a measurement/v1, an observation, what the filters `nccl_tests`, `perftest` or `hccl_test` return,
     or {"value", "unit"} with `size` (bytes) where it has one. `expectation` is an entry of a table, or {"value",
     "unit"} with `metric`, `size` and `better` where they matter. Whatever is not a number with a unit on both sides is
     UNKNOWN, and so is an expectation for other hardware, another number of GPUs or nodes, or another message size: what nccl-tests
-    printed names the GPUs and hosts of its ranks. What a measurement does not tell is let pass. Never raises.
+    printed names the GPUs and hosts of its ranks. `alone` and `together` are the stages that measure one node, or several together. What a
+    measurement does not tell is let pass. Never raises.
     """
     about, found = _measurement(measurement)
     try:
         expected = _expectation(expectation, found)
     except ExpectationError as error:
         return Opinion("UNKNOWN", f"no usable expectation: {error}", "no_expectation").write(about)
-    return _judge(found, expected).write(about)
+    return _judge(found, expected, alone, together).write(about)
 
 
-def _judge(found: dict[str, t.Any], expected: Expectation) -> Opinion:
+def _judge(found: dict[str, t.Any], expected: Expectation, alone: t.Collection[str], together: t.Collection[str]) -> Opinion:
     outcome, code, reason = found["outcome"], found["reason_code"], found["reason"]
     if outcome == "not_applicable" and code in reasons.SKIP_RULES:
         return Opinion("SKIPPED", f"rule {code}: {reason}", code)
     if outcome != "measured":
         fatal = outcome == "error" and code in reasons.FATAL
         return Opinion("FAIL" if fatal else "UNKNOWN", reason, code)
-    others = _contradictions(expected, found)
+    others = _contradictions(expected, found, alone, together)
     if others:
         wanted, seen = (" and ".join(f"{key} {pair[at]}" for key, pair in others.items()) for at in (0, 1))
         return Opinion("UNKNOWN", f"the expectation is for {wanted}, not {seen}", "no_expectation")
@@ -72,7 +75,9 @@ def _judge(found: dict[str, t.Any], expected: Expectation) -> Opinion:
     return bands.worst(opinions)
 
 
-def _contradictions(expected: Expectation, found: dict[str, t.Any]) -> dict[str, tuple[t.Any, t.Any]]:
+def _contradictions(
+    expected: Expectation, found: dict[str, t.Any], alone: t.Collection[str], together: t.Collection[str]
+) -> dict[str, tuple[t.Any, t.Any]]:
     """What is wanted and what was found, for each key in which the two differ."""
     others = {}
     for key, wanted in expected.match.items():
@@ -80,9 +85,9 @@ def _contradictions(expected: Expectation, found: dict[str, t.Any]) -> dict[str,
             seen = matching.seen_by(expected.match, found["context"])
             others[key] = (wanted, seen.get(key, found.get(key)))
     nodes, stage = found["context"].get("nodes"), expected.match.get("stage")
-    elsewhere = is_number(nodes) and (nodes > 1 if stage == "nccl_node" else nodes == 1 and stage == "nccl_fabric")
+    elsewhere = is_number(nodes) and (nodes > 1 if stage in alone else nodes == 1 and stage in together)
     if "nodes" not in expected.match and elsewhere:
-        others["nodes"] = (1 if stage == "nccl_node" else "2 or more", nodes)
+        others["nodes"] = (1 if stage in alone else "2 or more", nodes)
     return others
 
 

@@ -13,14 +13,18 @@ import fnmatch
 import json
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators.registry import LIBRARY_FACTS
+
 Facts = t.Mapping[str, t.Any]
 
+# The key of the rules for facts in a plan's judging inputs.
+RULES = "stack"
 # Facts that belong to one machine: no neighbour has to share them.
 OWN = ("hostname", "machine_id", "*serial*", "*uuid*", "uptime*", "*.bdf")
 # Facts that differ between any two machines and are held to a limit instead, of their absolute value.
 LIMITS: dict[str, dict[str, float]] = {"clock_offset_s": {"max": 0.1}, "free_disk_gib_*": {"min": 5.0}}
 # A difference in one of these breaks jobs or makes them slower; in anything else it is worth a look.
-GRAVE = ("driver*", "cuda*", "nccl*", "kernel", "*firmware*", "vbios*", "bios*", "gpu*", "ofed*", "fabric_manager*")
+GRAVE = ("driver*", *LIBRARY_FACTS, "kernel", "*firmware*", "vbios*", "bios*", "gpu*", "ofed*", "fabric_manager*")
 # Comes and goes; a stage that it disturbs says so itself.
 MILD = ("gpu_processes",)
 # Facts that come with the product of a machine: another vendor has another BIOS, and its own part numbers of GPUs and NICs with their

@@ -56,8 +56,8 @@ CONTEXT_KEYS = {
     "nic_gbps": "a number",
 }
 # Checks that do the same work as checks of another stage, {(stage, check): (other stage, context key that names the other check)}. They
-# are held to the other stage's expectations where there is none of their own.
-SAME_WORK = {("train", "compute"): ("gemm", "type")}
+# are held to the other stage's expectations where there is none of their own (Stage.same_work).
+SameWork = t.Mapping[t.Tuple[str, str], t.Tuple[str, str]]
 # The kind of unit that goes with a metric that we know.
 METRIC_KINDS = {
     "busbw": "rate",
@@ -127,30 +127,32 @@ class Expectations:
         for entry in self.entries:
             self._by_stage.setdefault(entry.match["stage"], []).append(entry)
         keys = {stage: _keys(found) - {"stage", "check", "size"} for stage, found in self._by_stage.items()}
-        for (stage, _check), (other, named_by) in SAME_WORK.items():
-            if other in keys:
-                keys[stage] = {*keys.get(stage, ()), *keys[other], named_by}
         self._keys = {stage: tuple(sorted(found)) for stage, found in keys.items()}
         self._cache: dict[t.Any, list[Chosen]] = {}
         self._shipped: dict[t.Any, dict[tuple[str, t.Any], Expectation]] = {}
 
-    def choose(self, measurement: dict[str, t.Any]) -> list[Chosen]:
-        """The expectations that hold for a measurement's hardware, one per metric and message size."""
+    def choose(self, measurement: dict[str, t.Any], same_work: SameWork | None = None) -> list[Chosen]:
+        """Return the expectations that hold for a measurement's hardware, one per metric and message size: those of its own check, else
+        those of the check that does the same work."""
         stage, check = measurement["stage"], measurement["check"]
+        context = measurement.get("context") or {}
+        found = self._held(stage, check, context)
+        if not found and same_work and (stage, check) in same_work:
+            other, named_by = same_work[stage, check]
+            return self._held(other, context.get(named_by), context)
+        return found
+
+    def _held(self, stage: str, check: t.Any, context: dict[str, t.Any]) -> list[Chosen]:
         keys = self._keys.get(stage)
         if keys is None:
             return []
-        context = measurement.get("context") or {}
         cache_key = (stage, check, repr(list(map(context.get, keys))))
         if cache_key not in self._cache:
             self._cache[cache_key] = self._choose(stage, check, context)
         return self._cache[cache_key]
 
-    def _choose(self, stage: str, check: str, context: dict[str, t.Any]) -> list[Chosen]:
+    def _choose(self, stage: str, check: t.Any, context: dict[str, t.Any]) -> list[Chosen]:
         found = matching.choose(self._by_stage.get(stage, ()), {**context, "stage": stage, "check": check})
-        if not found and (stage, check) in SAME_WORK:
-            other, named_by = SAME_WORK[stage, check]
-            found = matching.choose(self._by_stage.get(other, ()), {**context, "stage": other, "check": context.get(named_by)})
         return [Chosen(entry, size) for (_metric, size), entry in found.items()]
 
     def displaced(self, measurement: dict[str, t.Any], chosen: Chosen) -> Expectation | None:

@@ -25,8 +25,6 @@ Record = t.Dict[str, t.Any]
 # What the inventory says of the nodes of a target: {"gpu_count", "mig"}.
 Stated = t.Mapping[str, t.Mapping[str, t.Any]]
 
-# Stages whose context tells of all GPUs of the node; a team's own may mean whatever it likes by the same words.
-_TELLING = ("stack", "nccl_node", "gemm", "train", "nccl_fabric", "hccl_local", "hccl")
 _SOME_GPUS = re.compile(r"(?:^| )gpus=\d+(?: |$)")
 MEMBER = "member"
 # How the reason ends of a node that had more GPUs in another stage of the run.
@@ -59,9 +57,14 @@ _IDS = {"machine_id": "machine-id", "node_info": "node of the API"}
 
 
 class Nodes:
-    """All views of a run by node."""
+    """All views of a run by node. `telling` names the stages whose context tells of all GPUs of a node (a team's own may mean anything by
+    the same words), `facts` those that find facts, `lending` the planes on which a device plugin decides which GPUs a test gets."""
 
-    def __init__(self, records: t.Mapping[Key, t.Sequence[Record]]) -> None:
+    def __init__(
+        self, records: t.Mapping[Key, t.Sequence[Record]], telling: t.Collection[str], facts: t.Collection[str],
+        lending: t.Collection[str] = (),
+    ) -> None:  # fmt: skip
+        self.telling, self.facts, self.lending = telling, facts, lending
         self.views: dict[str, list[View]] = collections.defaultdict(list)
         self.virtual: set[str] = set()
         self.parted: dict[str, Record] = {}
@@ -69,7 +72,7 @@ class Nodes:
         some = {key[0] for key in records if _SOME_GPUS.search(key[2])}
         for key, attempts in records.items():
             for record in attempts:
-                for node, view in _views(key, record, some, known):
+                for node, view in _views(key, record, some, known, self.telling):
                     self.views[node].append(view)
                 if key[3] == node_of(key[3]) and record["context"].get("set_aside") and record["outcome"] == "measured":
                     self.parted.setdefault(key[3], record)
@@ -103,13 +106,14 @@ class Nodes:
         """What speaks against single checks: fewer GPUs than elsewhere in the run, than the node offers its cluster, or than its
         neighbours have; and skips that the inventory does not allow."""
         for node, views in self.views.items():
-            yield from _fewer_than_before(node, views)
+            yield from _fewer_than_before(node, views, self.lending)
             yield from _withdrawn(node, views)
             yield from _other_than_stated(node, views, stated)
         yield from self._fewer_than_neighbours(stated, rules)
         yield from self._not_a_whole_board(stated, rules)
         yield from self._another_model(stated, rules)
-        measured = {node_of(key[3]) for key, attempts in records.items() if key[0] in _TELLING and attempts[-1]["outcome"] == "measured"}
+        of_all_gpus = ((key, attempts[-1]) for key, attempts in records.items() if key[0] in self.telling)
+        measured = {node_of(key[3]) for key, record in of_all_gpus if record["outcome"] == "measured"}
         for key, attempts in records.items():
             last = attempts[-1]
             said = stated.get(last["target"]) or {}
@@ -133,7 +137,7 @@ class Nodes:
         for model, counts in self._counts().items():
             most, of = collections.Counter(counts.values()).most_common(1)[0]
             for node, count in counts.items():
-                views = [view for view in self.views[node] if view.whole and view.many and view.key[0] != "stack"]
+                views = [view for view in self.views[node] if view.whole and view.many and view.key[0] not in self.facts]
                 if not views or any(_said_otherwise(view.target, stated, rules) for view in views):
                     continue
                 advice = "a GPU is missing, or say acceptance_gpu_count where it is meant"
@@ -196,7 +200,7 @@ class Nodes:
                     continue
                 advice = "where it is meant say stack_golden: {gpu: ...}"
                 words = f"{node} has {model}, {len(models[usual])} of {nodes} nodes have {usual}; {advice}"
-                key = min((view.key for view in views if view.many), key=lambda key: (key[0] != "stack", key))
+                key = min((view.key for view in views if view.many), key=lambda key: (key[0] not in self.facts, key))
                 yield key, Opinion("WARN", words, "drift")
 
     def unstated(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
@@ -268,13 +272,15 @@ def _told(who: Record) -> Told:
     return Told({kind: str(who[kind])[:128] for kind in _IDS if who.get(kind)}, gpus, devices if isinstance(devices, dict) else {})
 
 
-def _views(key: Key, record: Record, some: t.Collection[str], seen: dict[int, Told]) -> t.Iterator[tuple[str, View]]:
+def _views(
+    key: Key, record: Record, some: t.Collection[str], seen: dict[int, Told], telling: t.Collection[str]
+) -> t.Iterator[tuple[str, View]]:
     """`seen` holds what was told by the identities before: most records of a node have the same object (records/lines.py)."""
     context, subject = record["context"], record["subject"]
     told = context.get("identities")
     known = {node: who for node, who in told.items() if isinstance(who, dict)} if isinstance(told, dict) else {}
     node = node_of(key[3])
-    own = subject["kind"] == "node" and key[0] in _TELLING
+    own = subject["kind"] == "node" and key[0] in telling
     if subject["kind"] in ("node", "gpu", "nic"):
         known.setdefault(node, {})
     for name, who in known.items():
@@ -295,7 +301,7 @@ def _views(key: Key, record: Record, some: t.Collection[str], seen: dict[int, To
         whole = whole and subject["kind"] not in ("gpu", "nic")
         number = isinstance(count, int) and not isinstance(count, bool)
         yield str(name), View(
-            key, record["attempt"], str(record.get("plane") or "ssh"), record["target"], says.ids, says.gpus,
+            key, record["attempt"], str(record.get("plane") or ""), record["target"], says.ids, says.gpus,
             len(says.gpus) or (t.cast(int, count) if number else 0), str(context.get("gpu") or "") if mine else "", whole, says.devices,
         )  # fmt: skip
 
@@ -322,7 +328,7 @@ def _changed(views: list[View]) -> str | None:
     return f"its GPUs were not the same in this run: {_stages(sets[strange])} saw {other}, which {_stages(sets[largest])} did not"
 
 
-def _fewer_than_before(node: str, views: list[View]) -> t.Iterator[tuple[Key, Opinion]]:
+def _fewer_than_before(node: str, views: list[View], lending: t.Collection[str]) -> t.Iterator[tuple[Key, Opinion]]:
     """A stage that saw fewer GPUs of a node than another one did: they cannot have gone and be right."""
     most = max(views, key=lambda view: (view.many, len(view.gpus)), default=None)
     for view in views:
@@ -332,7 +338,7 @@ def _fewer_than_before(node: str, views: list[View]) -> t.Iterator[tuple[Key, Op
         which = f" ({', '.join(gone[:SHOWN])}{' ...' if len(gone) > SHOWN else ''} missing)" if gone else ""
         words = f"{view.words} saw {view.many} of the {most.many} GPUs of {node}{which} that {most.words} saw{IN_THIS_RUN}"
         # What a cluster gives to a pod is for its device plugin to say: it withdraws what it holds for unhealthy.
-        yield view.key, Opinion("UNKNOWN", words, "gpu_count") if view.plane == "kubernetes" else Opinion("FAIL", words, "gpu_lost")
+        yield view.key, Opinion("UNKNOWN", words, "gpu_count") if view.plane in lending else Opinion("FAIL", words, "gpu_lost")
 
 
 def _withdrawn(node: str, views: list[View]) -> t.Iterator[tuple[Key, Opinion]]:

@@ -63,6 +63,7 @@ def judge(
     before: past.Past | None = None,
     regression: str = "warn",
     own_facts: t.Mapping[str, t.Sequence[str]] | None = None,
+    lending: t.Collection[str] = (),
 ) -> Judgement:
     """Judge a run.
 
@@ -73,7 +74,8 @@ def judge(
     `required[target]` names by stage what must have been readable while it measured, {"nccl_node": ["xid"]}. `changed` says what of the
     evidence itself is not what was written: nothing is accepted then. `warnings` are about the run as a
     whole. `before` knows earlier runs, and `regression` is acceptance_regression. `own_facts[target]` are patterns of the facts that are
-    those of a pod or its image there, and not of the machine (planes/base.py). WaiverError for a waiver that cannot be used.
+    those of a pod or its image there, and not of the machine (planes/base.py). `lending` names the planes
+    on which something else decides which GPUs a test gets (Plane.lends_devices). WaiverError for a waiver that cannot be used.
     """
     court = _Court(plan, expected, stack or {}, required or {}, {stage.name: stage for stage in stages})
     court.waiving = waiving.Waiving(waivers_of(list(waivers or [])), (today or datetime.date.today()).isoformat())
@@ -81,6 +83,7 @@ def judge(
     court.stated = stated or {}
     court.leaf = leaf or {}
     court.own_facts = own_facts or {}
+    court.lending = lending
     court.changed = changed
     court.warnings = list(warnings)
     court.before, court.regression = before, regression
@@ -95,6 +98,9 @@ class Stage(t.Protocol):
     conditions: frozenset[str]
     quick_conditions: frozenset[str]
     gated: bool
+    finds_facts: bool
+    sees_all_gpus: bool
+    same_work: t.Mapping[str, tuple[str, str]]
 
     def proof(self, rows: list[tuple[Verdict, Record]]) -> tuple[str, str]: ...
 
@@ -127,7 +133,9 @@ class _Court:
             name: stage.conditions | stage.quick_conditions if quick and stage.quick_conditions else stage.conditions
             for name, stage in stages.items()
         }
-        self.alone = alone.Alone(self.planned, expected, required, conditions)
+        same_work = {(name, check): other for name, stage in stages.items() for check, other in stage.same_work.items()}
+        self.alone = alone.Alone(self.planned, expected, required, conditions, same_work)
+        self.lending: t.Collection[str] = ()
         self.waiving = waiving.Waiving([], "")
         self.warn = "accept"
         self.warnings: list[str] = []
@@ -253,7 +261,9 @@ class _Court:
     def _among_nodes(self) -> tuple[list[tuple[t.Any, t.Any]], dict[str, t.Any], dict[str, t.Any], tuple[list[str], list[str]]]:
         """What nodes show beside one another, for which no number is compared: opinions by key, facts in which they deviate, whose
         machine is in doubt, and what the run has to say of GPUs that nobody counted and of those that MIG parts; all plain data."""
-        machines = identity.Nodes(self.records)
+        telling = {name for name, stage in self.stages.items() if stage.sees_all_gpus}
+        facts = {name for name, stage in self.stages.items() if stage.finds_facts}
+        machines = identity.Nodes(self.records, telling, facts, self.lending)
         found = [
             *self._drift(),
             *configured.opinions(self.deciding, lambda key, record: self.alone.own(key, record)[0]),

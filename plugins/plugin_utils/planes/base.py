@@ -32,7 +32,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
     readable,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, Stage, StageWork
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, Stage, StageWork, stands_for_nodes
 
 Record = t.Dict[str, t.Any]
 
@@ -43,6 +43,15 @@ class Plane:
     name: str = ""
     # Variables that say how a host is reached: a run that is resumed takes them from today's inventory.
     ways: t.FrozenSet[str] = frozenset()
+    # Beginnings of the variables that say something on this plane only. On hosts of other shipped planes they are refused.
+    variables: tuple[str, ...] = ()
+    # Variables of which no file of a run may hold the value, and those of which it may hold all but the values of an environment.
+    hidden: tuple[str, ...] = ()
+    partly_hidden: tuple[str, ...] = ()
+    # Whether one inventory host stands for many nodes; None: it does if it has a realm.
+    nodes_behind: bool | None = None
+    # Something else than the inventory, such as a device plugin, decides which GPUs of a node a test gets: fewer than before are no fault.
+    lends_devices: bool = False
 
     def subjects(self, host: str, settings: Record) -> tuple[list[str], list[str]]:
         """The subject ids of the nodes behind an inventory host, expected ones that are not there included, and what to say of them;
@@ -61,6 +70,14 @@ class Plane:
     def foreign(self, names: t.Iterable[str]) -> list[str]:
         """Which of some variables belong to another plane and say nothing on this one."""
         return []
+
+    def chosen(self, nodes: t.Sequence[str]) -> Record:
+        """Return the variables by which a run measures these nodes only; here the nodes are hosts of the inventory, in a host pattern."""
+        return {"acceptance_hosts": ",".join(nodes)}
+
+    def chosen_by(self, variables: t.Mapping[str, t.Any]) -> list[str]:
+        """Return the nodes that the variables of chosen() name; empty if they choose nodes in another way."""
+        return str(variables["acceptance_hosts"]).split(",") if "acceptance_hosts" in variables else []
 
     def own_facts(self, settings: Record) -> t.Sequence[str]:
         """Patterns of the facts that are not those of the machine where a probe of this plane reads them. They are compared among the
@@ -115,13 +132,13 @@ class StageOnTarget:
         todo = self.acting.mailbox.todo(self.host)
         secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
         told = todo.get("settings", {})
-        secret.update({name: withheld.whole(told[name], secret[name]) for name in withheld.PARTLY if name in secret and name in told})
+        secret.update({name: withheld.whole(told[name], secret[name]) for name in secret if name in told})
         self.settings: dict[str, t.Any] = {**told, **secret}
         items = todo.get("stages", {}).get(self.stage, [])
         self.planned: dict[Check, dict[str, t.Any]] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
         simulated = bool(self.settings.get("acceptance_simulated"))
-        realm = bool(self.settings.get("acceptance_realm"))
-        self.progress = Progress(self.acting.mailbox, self.stage, self.description, self.host, self.planned, realm)
+        behind = stands_for_nodes(self.settings)
+        self.progress = Progress(self.acting.mailbox, self.stage, self.description, self.host, self.planned, behind)
         self.completer = Completer(self.acting, self.stage, self.host, plane, self.planned, simulated)
 
     def run(self) -> dict[str, t.Any]:
@@ -252,6 +269,6 @@ def _work_of(old: Record, todo: Record) -> StageWork:
         keep=[(check, variant, subject) for check, variant, subject in options.pop("kept", ())],
         starts_in=None if begins_at is None else max(0.0, begins_at - time.time()),
         answer=options.pop("answer", None),
-        per_node=options.pop("nodes", {}) if todo.get("settings", {}).get("acceptance_realm") else {},
+        per_node=options.pop("nodes", {}) if stands_for_nodes(todo.get("settings", {})) else {},
         options=options,
     )

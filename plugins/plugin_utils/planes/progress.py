@@ -31,14 +31,14 @@ TERMINAL = sys.stdout.isatty()
 
 
 class Progress:
-    """The progress of one stage, as the worker of `host` counts and shows it. `planned` are the checks of the host; `realm`: the host
+    """The progress of one stage, as the worker of `host` counts and shows it. `planned` are the checks of the host; `behind`: the host
     stands for the nodes of a cluster."""
 
     def __init__(
-        self, box: mailbox.Mailbox, stage: str, description: Stage, host: str, planned: t.Collection[Check], realm: bool
+        self, box: mailbox.Mailbox, stage: str, description: Stage, host: str, planned: t.Collection[Check], behind: bool
     ) -> None:
         self.mailbox, self.stage, self.description, self.host = box, stage, description, host
-        self.planned, self.realm = planned, realm
+        self.planned, self.behind = planned, behind
 
     def pulse(self) -> None:
         """Show that the stage still works, on which host and since when, if no worker has shown it for a while. To be called again and
@@ -68,7 +68,7 @@ class Progress:
                 m["subject"]["id"]
                 for m in measurements
                 if (m["check"], m["variant"], m["subject"]["id"]) in self.planned
-                and is_counted(self.description, m["subject"], self.host, self.realm)
+                and is_counted(self.description, m["subject"], self.host, self.behind)
             }
             bad = {m["subject"]["id"] for m in measurements if m["outcome"] not in ("measured", "not_applicable")}
             count = self.mailbox.path(mailbox.COUNT, stage=self.stage)
@@ -84,10 +84,10 @@ class Progress:
                 Display().display(progress_line(self.stage, count.read_bytes(), self.mailbox.total(self.stage), since))
 
 
-def is_counted(stage: Stage, subject: Record, target: str, realm: bool) -> bool:
+def is_counted(stage: Stage, subject: Record, target: str, behind: bool) -> bool:
     """Return True if the progress of a stage counts a subject: its nodes, and what else a stage measures that is not between nodes. A
-    group, a pair, and a cluster (`realm`) that stands for nodes which nobody knows, are no nodes."""
-    return stage.works not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (realm and subject["id"] == target))
+    group, a pair, and a host (`behind`) that stands for nodes which nobody knows, are no nodes."""
+    return stage.works not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (behind and subject["id"] == target))
 
 
 def progress_line(stage: str, done: bytes, total: int, since: float) -> str:

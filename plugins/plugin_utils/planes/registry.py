@@ -18,6 +18,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 
 PACKAGE = __name__.rpartition(".")[0]
 VARIABLE = "acceptance_plane"
+# The plane of a host that names none.
+DEFAULT = "ssh"
 
 
 @functools.lru_cache(maxsize=1)
@@ -26,9 +28,44 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in pathlib.Path(__file__).parent.glob("*/plane.py")))
 
 
+@functools.lru_cache(maxsize=1)
+def shipped() -> dict[str, Plane]:
+    """Return the planes of the collection by name."""
+    return {name: _named(name, name) for name in names()}
+
+
+def foreign(plane: Plane, variables: t.Iterable[str]) -> list[str]:
+    """Return the variables that say nothing on a plane, sorted: those that it names itself, and if it is a shipped one, those of the other
+    shipped planes. A plane of a team's own may use any."""
+    variables = list(variables)
+    others = tuple(start for other in shipped().values() if other is not plane for start in other.variables)
+    of_others = [name for name in variables if plane.name in shipped() and name.startswith(others)] if others else []
+    return sorted({*plane.foreign(variables), *of_others})
+
+
+def hidden() -> frozenset[str]:
+    """Return the variables of planes whose values no file of a run may hold."""
+    return frozenset(name for plane in shipped().values() for name in plane.hidden)
+
+
+def partly_hidden() -> frozenset[str]:
+    """Return the variables of planes of which a file of a run may hold all but the values of an environment."""
+    return frozenset(name for plane in shipped().values() for name in plane.partly_hidden)
+
+
+def lending() -> frozenset[str]:
+    """Return the names of the planes on which something else than the inventory decides which GPUs a test gets."""
+    return frozenset(name for name, plane in shipped().items() if plane.lends_devices)
+
+
+def chosen_by(variables: t.Mapping[str, t.Any]) -> list[str]:
+    """Return the nodes that the variables of a run name, on whatever plane they are."""
+    return next((nodes for plane in shipped().values() if (nodes := plane.chosen_by(variables))), [])
+
+
 def of(settings: t.Mapping[str, t.Any], host: str) -> Plane:
     """The plane of an inventory host. RunError where it names none: nothing is measured in a way that nobody asked for."""
-    return _named(str(settings.get(VARIABLE) or "ssh"), host)
+    return _named(str(settings.get(VARIABLE) or DEFAULT), host)
 
 
 @functools.lru_cache(maxsize=64)

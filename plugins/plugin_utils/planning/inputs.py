@@ -12,7 +12,7 @@ import dataclasses
 import datetime
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, references, waivers
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift, expectations, references, waivers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
@@ -38,6 +38,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
     own_facts: dict[str, list[str]] = {}
     required: dict[str, dict[str, list[str]]] = {}
     leaf: dict[str, str] = {}
+    leaves, facts = registry.leaf_variables(), registry.finding_facts().name
     notes: list[str] = []
     for host, values in settings.items():
         layered = [(layer, planner.template(host, v)) for layer, v in planner.layers.of(host, "acceptance_expectations")]
@@ -54,9 +55,9 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
                 sets.append(resolved)
             of[node] = sets.index(resolved)
             book.take(entry.get("waivers") or [], f"{host}: acceptance_node_vars: waivers", node, days)
-        on = values.get("rdma_leaf") or values.get("nccl_fabric_leaf") or values.get("hccl_leaf") or {}
+        on: t.Any = next((values[name] for name in leaves if values.get(name)), {})
         leaf.update({str(node): str(name) for node, name in (on.items() if isinstance(on, dict) else [(host, on)]) if name})
-        chosen = {name: values.get(f"stack_{name}") for name in ("golden", "ignore", "drift")}
+        chosen = {name: values.get(f"{facts}_{name}") for name in ("golden", "ignore", "drift")}
         if any(chosen.values()):
             stack[host] = chosen
         codes = {name.removesuffix(REQUIRED): value for name, value in values.items() if name.endswith(REQUIRED) and value}
@@ -73,7 +74,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         "references": [dataclasses.asdict(one) for one in begun],
         "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
         "regression": next((v["acceptance_regression"] for v in settings.values()), "warn"),
-        "stack": stack,
+        drift.RULES: stack,
         "stated": stated,
         "own_facts": own_facts,
         "required": required,

@@ -17,9 +17,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 Record = dict[str, t.Any]
-# The environment of pods, the options of sinks and the addresses of a gateway and a database may hold a secret, and a run's folder is
-# for everybody: whoever resumes gives them again.
-HIDDEN = ("acceptance_kube_env", "acceptance_sinks", "acceptance_pushgateway", "acceptance_history_url")
+# The options of sinks, the addresses of a gateway and a database, and what planes name (Plane.hidden) may hold a secret, and a run's
+# folder is for everybody: whoever resumes gives them again.
+HIDDEN = ("acceptance_sinks", "acceptance_pushgateway", "acceptance_history_url")
 # Whoever resumes says whether he waits: a run that was left to its clusters is collected and judged.
 TODAYS = {"acceptance_detach": False}
 # Shown of a value that differs.
@@ -28,14 +28,13 @@ SHOWN = 80
 
 def secret(stages: t.Iterable[Interface]) -> frozenset[str]:
     """The variables whose values no file of a run may hold."""
-    return frozenset({*HIDDEN, *(name for stage in stages for name, spec in stage.options.items() if spec.get("no_log"))})
+    return frozenset({*HIDDEN, *planes.hidden(), *(name for stage in stages for name, spec in stage.options.items() if spec.get("no_log"))})
 
 
 def public(values: Record, hidden: t.Collection[str]) -> Record:
     """Settings without what no file may hold."""
-    return {
-        name: withheld.public(value) if name in withheld.PARTLY else value for name, value in values.items() if name not in hidden
-    }
+    partly = planes.partly_hidden()
+    return {name: withheld.public(value) if name in partly else value for name, value in values.items() if name not in hidden}
 
 
 def secrets(values: Record, hidden: t.Collection[str]) -> list[str]:
@@ -78,7 +77,7 @@ def settings(written: Record, planner: t.Any, stages: list[Interface]) -> tuple[
         ways = {*planes.of(then, host).ways, *TODAYS}
         todays = {name: now[name] for name in now if name not in then or name in TODAYS or (name in ways and now[name])}
         found[host] = {**then, **TODAYS, **todays}
-        found[host].update({name: withheld.whole(then[name], now.get(name)) for name in withheld.PARTLY if name in then})
+        found[host].update({name: withheld.whole(then[name], now.get(name)) for name in planes.partly_hidden() if name in then})
         now = public(now, ())
         for name in sorted({*then, *now}) if now else ():
             was, is_now = _plain(then.get(name)), _plain(now.get(name))

@@ -114,9 +114,12 @@ class Planner:
                 shared[key] = self._settle(host, roles, own, variables)
             found[host] = shared[key]
             plane = planes.of(found[host], host)
-            if plane.realm(host):
-                found[host] = {**found[host], "acceptance_realm": plane.realm(host)}
-            for name in plane.foreign(own):
+            realm = plane.realm(host)
+            if realm:
+                found[host] = {**found[host], "acceptance_realm": realm}
+            if plane.nodes_behind is not None and plane.nodes_behind != bool(realm):
+                found[host] = {**found[host], "acceptance_nodes_behind": plane.nodes_behind}
+            for name in planes.foreign(plane, own):
                 if any(layer != "run" for layer, _value in self.layers.of(host, name)):  # -e is for all hosts of a mixed fleet
                     raise PlanError(f"{host}: {name} says nothing on plane {plane.name}: set acceptance_plane, or move it to other hosts")
         return found

@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import base as of_sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import stands_for_nodes
 
 Record = dict[str, t.Any]
 # The stages of a run that is none.
@@ -121,7 +122,7 @@ def _counted(stage: Interface, left: Record, settings: dict[str, Record]) -> int
             item["subject"]["id"]
             for target, of in left.items()
             for item in of.get(stage.name, ())
-            if is_counted(stage.stage, item["subject"], target, bool(settings[target].get("acceptance_realm")))
+            if is_counted(stage.stage, item["subject"], target, stands_for_nodes(settings[target]))
         }
     )
 

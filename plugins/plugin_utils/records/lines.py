@@ -34,8 +34,8 @@ whole = compact.form("Measurement", FIELDS)
 _TEXT = frozenset({str, type(None)})
 # A text that is longer is one record's own.
 _SHORT = 100
-# What of the contexts of a stage only people read, in the journal.
-_FOR_PEOPLE = {"stack": ("gpu_table",)}
+# Keys of contexts that only people read, in the journal.
+_FOR_PEOPLE = ("gpu_table",)
 # What most records say: nothing.
 _NO_MEMBERS: list[str] = []
 _NO_METRICS: Record = {}
@@ -102,7 +102,7 @@ class Reader:
                 if type(row) is dict:
                     self._share(row)
         if type(context) is dict:
-            self._make_lean(context, _FOR_PEOPLE.get(stage, ()) if type(stage) is str else ())
+            self._make_lean(context, _FOR_PEOPLE)
         if type(evidence) is dict:
             if type(evidence.get("window")) is dict:
                 evidence["window"] = {}

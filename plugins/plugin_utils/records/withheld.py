@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import typing as t
 
-# Fields of pods may be an environment.
-PARTLY = ("acceptance_kube_pod_patch",)
 _ENVIRONMENT = "env"
 # No field of a pod is this.
 _WITHHELD = {"withheld from the files of a run": True}

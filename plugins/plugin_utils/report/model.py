@@ -41,7 +41,7 @@ SWEEP = ("size", "time_us", "algbw", "busbw")
 COMMANDS = 200
 WORDS = ("ACCEPTED", "NOT ACCEPTED", "PASSED, NOT PROVEN", "QUICK TEST PASSED", "QUICK TEST NOT PASSED")
 # How the reason of a run says that what had to be proven was not.
-UNPROVEN = "gates of GPU sharing:"
+UNPROVEN = tuple(stage.unproven for stage in registry.shipped().values() if stage.unproven)
 
 
 def word(mode: str, passed: bool, unproven: bool = False) -> str:
@@ -56,7 +56,7 @@ def word(mode: str, passed: bool, unproven: bool = False) -> str:
 def outcome(mode: str, head: t.Mapping[str, t.Any]) -> tuple[bool, str]:
     """Return whether an earlier report accepts, and its word. Older versions said of a quick test that passed, and of a run
     that proved nothing of what had to be, that it was accepted; the oldest had no word for it."""
-    unproven = UNPROVEN in str(head.get("why") or "")
+    unproven = any(words in str(head.get("why") or "") for words in UNPROVEN)
     found = head.get("word")
     if found not in WORDS or (found == "ACCEPTED" and (unproven or mode == "quick")):
         found = word(mode, bool(head.get("passed", head["accepted"])), unproven)

@@ -77,6 +77,12 @@ def settings_of(plan: Record, target: str) -> Record:
     return found
 
 
+def stands_for_nodes(settings: Record) -> bool:
+    """Return True if the host with these settings stands for many nodes, as its plane says (Plane.nodes_behind)."""
+    # The first one is there only if it says something else than the second one.
+    return bool(settings.get("acceptance_nodes_behind", settings.get("acceptance_realm")))
+
+
 class Stage:
     """The description of one stage. Attributes and methods are what it may say of itself; what it does not say holds as here."""
 
@@ -104,6 +110,27 @@ class Stage:
     devices: bool = False
     # The variable that lets a pod of its own switch the CPU governor where its tests run in pods.
     guardian_switch: str = ""
+    # It measures the facts and the addresses of nodes: rules for facts are its variables, and stages between nodes take the addresses.
+    finds_facts: bool = False
+    # The context of its measurements tells of all GPUs of the node: the numbers of GPUs that stages saw are compared.
+    sees_all_gpus: bool = False
+    # {check: (stage, key of the context that names a check of that stage)}: the check does the same work as the other one and is held to
+    # the expectations of the other one if it has none of its own.
+    same_work: t.Mapping[str, tuple[str, str]] = {}
+    # If positive, its variable `leaf` says where nodes are connected; if a host has several such variables, that of the stage with the
+    # highest number counts.
+    leaf_rank: int = 0
+    # What its proof() begins the names of unproven parts with.
+    unproven: str = ""
+    # Its place where stages are listed for people, the lowest first.
+    place: int = 100
+    # The variables of it, without its name, that a request to the console may set: never one that holds a path, a program, arguments, an
+    # environment or a setting of pods. Empty if no request may name the stage.
+    requestable: tuple[str, ...] = ()
+    # The collective library that it measures, as a request to the console names it.
+    library: str = ""
+    # Stages that a request to the console runs before it, which the plan would not bring.
+    requested_before: tuple[str, ...] = ()
     # Its variables in a quick test, {name behind NAME_: value}, and what that does not show.
     quick: t.Mapping[str, t.Any] = {}
     not_proven: str = ""
@@ -154,6 +181,22 @@ class Stage:
         stage, a todo also has "finished", the keys of the target's checkpoints.
         """
         return {}
+
+    def command(self, settings: Record, nodes: int) -> list[str]:
+        """Return a command that runs on its nodes, in words for people. `settings` has the variables of stages, `nodes` is the number of
+        nodes. What only the nodes know stands in capitals. Empty if there is none to show."""
+        return []
+
+    def seconds(self, settings: Record, nodes: int, launch_s: float, gbps: float) -> float:
+        """Return about how many seconds it takes if nothing hangs. `launch_s` is the time of one check that does not say it, `gbps` the
+        speed of links in Gb/s."""
+        checks = 1
+        for axis in ("ops", "gpus", "sizes", "types", "shapes", "modes"):
+            values = settings.get(f"{self.name}_{axis}")
+            checks *= len(values) if isinstance(values, list) else 1
+        each = settings.get(f"{self.name}_check_seconds")
+        burn_in = 60.0 * float(settings.get(f"{self.name}_minutes") or 0)
+        return checks * float(each if isinstance(each, (int, float)) else launch_s) + burn_in
 
     def floors(self, plan: Record, target: str) -> list[Record]:
         """Of a stage over groups: what the head of a group that `target` speaks for needs to know of expectations, as {"match", "value",

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, nccl_fabric, sweep
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, nccl_fabric, stack, sweep
 
 Record = t.Dict[str, t.Any]
 # Of the sizes that both have measured: the largest, where a loop of ours and one of nccl-tests differ least.
@@ -27,11 +27,14 @@ COMPARED = 2
 class Ddp(grouping.Grouped):
     name = "ddp"
     role = "gpufleet.acceptance.ddp"
+    place = 80
     saves_checkpoints = True
     # Whether values are right, whether the group learns, and who holds it back: no numbers are expected of these.
     conditions = grouping.Grouped.conditions | set(ddp.PARTS) | {nccl_fabric.LOCALISE}
     primary = ("busbw",)
     floor = ("busbw", "GB/s")
+    requestable = ("gpus", "collectives", "types", "ops", "type", "sizes", "iterations", "warmup", "steps", "seed", "width", "batch")
+    requested_before = (stack.STAGE.name,)
     beside = (nccl_fabric.STAGE.name,)
 
     def problem(self, settings: Record) -> str | None:

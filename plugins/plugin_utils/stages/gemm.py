@@ -14,8 +14,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 class Gemm(Stage):
     name = "gemm"
     role = "gpufleet.acceptance.gemm"
+    place = 30
     primary = ("tflops",)
     devices = True
+    sees_all_gpus = True
+    requestable = ("types", "shapes", "modes", "seconds", "warmup_seconds")
 
 
 STAGE = Gemm()

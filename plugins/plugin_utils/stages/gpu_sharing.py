@@ -29,6 +29,7 @@ class GpuSharing(base.Stage):
     works = base.CLUSTER
     conditions = _Every()
     gated = True
+    unproven = "gates of GPU sharing:"
     primary = ("runtime", "latency", "ratio")
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[base.Record], list[str]]:
@@ -106,7 +107,7 @@ class GpuSharing(base.Stage):
         said = "; ".join(f"{rule}:{cases}" for rule, cases in skipped.items())
         refusal = f"gate {first.name} of GPU sharing is not proven, a skipped case is no pass: {said}" if skipped else ""
         states = ", ".join(f"{gate.name} {gate.state}" for gate in found)
-        return refusal, "" if first.state == gates.PROVEN else f"gates of GPU sharing: {states}"
+        return refusal, "" if first.state == gates.PROVEN else f"{self.unproven} {states}"
 
     def files(self, run_id: str, rows: list[tuple[base.Record, base.Record]]) -> dict[str, str]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import archive

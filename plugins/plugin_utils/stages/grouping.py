@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, stack
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 
 Record = t.Dict[str, t.Any]
@@ -89,7 +89,7 @@ class Grouped(base.Stage):
             asked = self._count(wanted, name)
             chosen = members[: asked or len(members)]
             problem = _no_group(name, asked, members)
-            if problem and not on_cluster(wanted):
+            if problem and not base.stands_for_nodes(wanted):
                 raise RunError(f"{problem}; {self.name}_group '' leaves a host out")
             # Which nodes a cluster has is the matter of a day and not of the inventory: a bad one costs its own nodes only.
             refused = {"refused": problem} if problem and members != [target] else {}
@@ -99,7 +99,7 @@ class Grouped(base.Stage):
                 notes.append(f"{name}: {len(chosen)} of {len(members)} nodes, from {chosen[0]} to {chosen[-1]}")
             subject = {"kind": "group", "id": name, "members": chosen}
             found += [{**_item(check, variant, subject, target), **refused} for check, variant in self.checks(wanted)]
-            if not on_cluster(wanted):
+            if not base.stands_for_nodes(wanted):
                 _need_addresses(chosen, nodes, settings)
             found += [_item(MEMBER, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in chosen]
         return found, notes
@@ -111,7 +111,7 @@ class Grouped(base.Stage):
             wanted = settings[target]
             name = wanted[f"{self.name}_group"]
             if name:
-                where = [self.name, target] if on_cluster(wanted) else [self.name]
+                where = [self.name, target] if base.stands_for_nodes(wanted) else [self.name]
                 found.setdefault("/".join(where + ([name] if name != "all" else [])), []).append(node)
         return found
 
@@ -150,7 +150,7 @@ class Grouped(base.Stage):
         work: dict[str, base.StageWork] = {}
         for item in mine:
             head = item["target"]
-            if item["subject"]["kind"] == "group" and head in settings and head not in work and not on_cluster(settings[head]):
+            if item["subject"]["kind"] == "group" and head in settings and head not in work and not base.stands_for_nodes(settings[head]):
                 members = {node: target_of[node] for node in item["subject"]["members"]}
                 checks = [(one["check"], one["variant"]) for one in mine if one["subject"]["id"] == item["subject"]["id"]]
                 work.update(self._of_group(item["subject"]["id"], head, members, settings, seen, run, checks))
@@ -208,11 +208,6 @@ class Grouped(base.Stage):
         ]
 
 
-def on_cluster(wanted: Record) -> bool:
-    """Whether one target speaks for many nodes: those of its realm."""
-    return bool(wanted.get("acceptance_realm"))
-
-
 def _no_group(name: str, asked: int, members: list[str]) -> str:
     """Why these nodes make no group; empty where they do."""
     if asked > len(members):
@@ -230,7 +225,7 @@ def _need_addresses(members: list[str], nodes: base.Nodes, settings: base.Settin
     """RunError where a node's address can neither be read in the inventory nor be found by the stage stack."""
     for node in members:
         wanted = settings[nodes[node]]
-        if not wanted.get("acceptance_fabric_address") and "stack_drift" not in wanted:
+        if not wanted.get("acceptance_fabric_address") and f"{stack.STAGE.name}_drift" not in wanted:
             raise RunError(f"{node}: set acceptance_fabric_address, or let the stage stack run too: it finds the addresses of nodes")
 
 
@@ -277,11 +272,11 @@ def address(settings: Record, seen: list[str]) -> tuple[str, str | None]:
 
 
 def addresses(records: t.Iterable[Record]) -> dict[str, list[str]]:
-    """Each node's own addresses, that of its default route first, from the stage `stack`."""
+    """Return each node's own addresses, that of its default route first, as the stage that finds facts has measured them."""
     return {
         record["subject"]["id"]: record["context"]["addresses"]
         for record in records
-        if record.get("stage") == "stack" and record.get("outcome") == "measured" and record["context"].get("addresses")
+        if record.get("stage") == stack.STAGE.name and record.get("outcome") == "measured" and record["context"].get("addresses")
     }
 
 

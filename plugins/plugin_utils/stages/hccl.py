@@ -8,6 +8,8 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import hccl_local, sweep
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.nccl_fabric import NcclFabric
 
 
@@ -16,7 +18,15 @@ class Hccl(NcclFabric):
 
     name = "hccl"
     role = "gpufleet.acceptance.hccl"
-    before = ("hccl_local",)
+    place = 95
+    before = (hccl_local.STAGE.name,)
+    leaf_rank = 1
+    requestable = (*sweep.REQUESTABLE, "reduction", "localise", "repeats")
+    requested_before = ()
+    library = "HCCL"
+
+    def command(self, settings: Record, nodes: int) -> list[str]:
+        return hccl_local.command(self.name, settings, nodes)
 
 
 STAGE = Hccl()

@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
 
@@ -15,11 +16,26 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 class HcclLocal(Stage):
     name = "hccl_local"
     role = "gpufleet.acceptance.hccl_local"
+    place = 90
     primary = ("busbw",)
     devices = True
+    sees_all_gpus = True
+    requestable = (*sweep.REQUESTABLE, "reduction")
+    library = "HCCL"
 
     def problem(self, settings: Record) -> str | None:
         return sweep.problem(self.name, settings, factor=2, iterations=0, warmup=0)
+
+    def command(self, settings: Record, nodes: int) -> list[str]:
+        return command(self.name, settings, 1)
+
+
+def command(stage: str, settings: Record, nodes: int) -> list[str]:
+    """Return a command of hccl_test over so many nodes."""
+    op, gpus, type_ = sweep.first(stage, settings)
+    words = [f"{op}_test", "-p", gpus if gpus.isdigit() else "NPUS", *sweep.sizes(stage, settings), "-d", type_]
+    words += ["-o", str(settings[f"{stage}_reduction"])] if op in hccl.REDUCING else []
+    return [*sweep.mpirun(gpus, nodes), *words, *sweep.counts(stage, settings)]
 
 
 STAGE = HcclLocal()

@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, sweep
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, stack, sweep
 
 Record = t.Dict[str, t.Any]
 
@@ -51,11 +51,17 @@ def convicted(stage: str, deciding: t.Mapping[Key, Record]) -> t.Iterator[Blame]
 class NcclFabric(grouping.Grouped):
     name = "nccl_fabric"
     role = "gpufleet.acceptance.nccl_fabric"
+    place = 70
     saves_checkpoints = True
     # A finding of its search is one too.
     conditions = grouping.Grouped.conditions | {LOCALISE}
     primary = ("busbw",)
     floor = ("busbw", "GB/s")
+    sees_all_gpus = True
+    leaf_rank = 2
+    requestable = (*sweep.REQUESTABLE, "layout", "localise", "repeats")
+    requested_before: tuple[str, ...] = (stack.STAGE.name,)
+    library = "NCCL"
 
     def problem(self, settings: Record) -> str | None:
         numbers = sweep.problem(self.name, settings, factor=2, iterations=0, warmup=0, repeats=1, parallel=1)
@@ -76,6 +82,11 @@ class NcclFabric(grouping.Grouped):
         ops, sizes, types = (wanted[f"{self.name}_{axis}"] for axis in ("ops", "sizes", "types"))
         axes = itertools.product(ops, self.shares(wanted), sizes, types)
         return [(op, variant(**share, sizes=size, type=type_)) for op, share, size, type_ in axes]
+
+    def command(self, settings: Record, nodes: int) -> list[str]:
+        op, gpus, type_ = sweep.first(self.name, settings)
+        words = [f"{op}_perf", *sweep.sizes(self.name, settings), "-g", "1", *sweep.counts(self.name, settings)]
+        return [*sweep.mpirun(gpus, nodes), *words, *(["-d", type_] if type_ != "float" else [])]
 
     def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
         """The leaf switches of the members, for the search."""

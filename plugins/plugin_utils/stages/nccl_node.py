@@ -15,13 +15,22 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 class NcclNode(Stage):
     name = "nccl_node"
     role = "gpufleet.acceptance.nccl_node"
+    place = 20
     primary = ("busbw",)
     devices = True
+    sees_all_gpus = True
+    requestable = sweep.REQUESTABLE
+    library = "NCCL"
     quick = {"ops": ["all_reduce"], "types": ["float"], "gpus": ["all"], "sizes": ["1G:1G"], "test_timeout": 60, "timeout": 75}
     not_proven = "bandwidth at other sizes than 1 GiB and by other operations than all_reduce"
 
     def problem(self, settings: Record) -> str | None:
         return sweep.problem(self.name, settings, factor=2, iterations=1, warmup=0)
+
+    def command(self, settings: Record, nodes: int) -> list[str]:
+        op, gpus, type_ = sweep.first(self.name, settings)
+        words = [f"{op}_perf", *sweep.sizes(self.name, settings), "-g", gpus if gpus.isdigit() else "GPUS"]
+        return [*words, *sweep.counts(self.name, settings), "-d", type_, "-c", "1"]
 
 
 STAGE = NcclNode()

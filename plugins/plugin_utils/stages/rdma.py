@@ -67,11 +67,6 @@ def realms(nodes: base.Nodes, settings: base.Settings) -> list[list[str]]:
     return list(found.values())
 
 
-def on_cluster(wanted: Record) -> bool:
-    """Whether one target speaks for many nodes: those of its realm."""
-    return bool(wanted.get("acceptance_realm"))
-
-
 def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.Iterator[tuple[list[str], Record, list[t.Any]]]:
     """(nodes, settings, rounds) of each realm that has pairs; what is left out goes to `notes`."""
     several = realms(nodes, settings)
@@ -86,7 +81,7 @@ def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.It
             if not wanted["rdma_pairs"]:
                 continue
         alone = len(machines) == 1 and wanted["rdma_scope"] != "loopback"
-        if alone and (len(several) > 1 or on_cluster(wanted)):
+        if alone and (len(several) > 1 or base.stands_for_nodes(wanted)):
             notes.append(f"rdma: no pair is measured with {machines[0]}, which is alone")
             continue
         yield machines, wanted, rounds_of(machines, wanted)
@@ -513,14 +508,14 @@ class Timetable:
         """Where a node's servers listen: as given, else on the rail itself. A node of a cluster by its name: the address of its pod
         is known, and told, when it runs."""
         wanted = self.settings[self.nodes[node]]
-        if on_cluster(wanted):
+        if base.stands_for_nodes(wanted):
             return node
         given = wanted.get("acceptance_fabric_address")
         return str(given or own)
 
     def write(self) -> dict[str, base.StageWork]:
         """Return the timetable of each target, and for a cluster that of each of its nodes."""
-        window = (self.wanted["rdma_start_window"] or 30 + len(self.nodes)) + (KUBELET_S if on_cluster(self.wanted) else 0)
+        window = (self.wanted["rdma_start_window"] or 30 + len(self.nodes)) + (KUBELET_S if base.stands_for_nodes(self.wanted) else 0)
         slot = self.wanted["rdma_test_timeout"] + self.wanted["rdma_patience"]
         common = {
             "walk": secrets.token_hex(8),
@@ -535,7 +530,7 @@ class Timetable:
             node: [{**dict(zip(names, key, strict=True)), "tests": tests} for key, tests in of.items()] for node, of in self.taken.items()
         }
         own = {node: {"rounds": self.rounds[node], "absent": self.absent[node], "finished": taken[node]} for node in self.rounds}
-        if on_cluster(self.wanted):  # its window begins when all pods stand, see kube/meeting.py
+        if base.stands_for_nodes(self.wanted):  # its window begins when all pods stand, see kube/meeting.py
             return {self.nodes[next(iter(own))]: base.StageWork(common, starts_in=float(window), per_node=own)}
         return {self.nodes[node]: base.StageWork({**common, **options}, starts_in=float(window)) for node, options in own.items()}
 
@@ -553,6 +548,7 @@ def _tcp_ports(text: t.Any) -> tuple[int, int] | None:
 class Rdma(base.Stage):
     name = "rdma"
     role = "gpufleet.acceptance.rdma"
+    place = 60
     before = ("rdma_ports",)
     after = ("rdma_again",)
     works = base.ROUNDS
@@ -560,6 +556,11 @@ class Rdma(base.Stage):
     conditions = frozenset({TIMETABLE})
     primary = ("bandwidth", "latency")
     guardian_switch = "rdma_kube_guardian"
+    leaf_rank = 3
+    requestable = (
+        "scope", "partners", "seed", "tests", "rails_together", "crossed", "size", "iterations", "qps", "bidirectional", "latency_size",
+        "latency_iterations", "duration",
+    )  # fmt: skip
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
         return items(nodes, settings)
@@ -583,6 +584,18 @@ class Rdma(base.Stage):
 
     def pods(self, settings: Record) -> Record:
         return rdma_ports.pods(settings)
+
+    def command(self, settings: Record, nodes: int) -> list[str]:
+        kind = kinds(settings)[0]
+        device, port = settings["rdma_ports_devices"], settings["rdma_ports_port"]
+        return [kind["tool"], "-d", *(device[:1] or ["DEVICE"]), "-i", str(port or "PORT"), *kind["options"], "PEER"]
+
+    def seconds(self, settings: Record, nodes: int, launch_s: float, gbps: float) -> float:
+        try:
+            rounds = len(rounds_of([str(number) for number in range(nodes)], settings))
+        except RunError:
+            return 0.0
+        return expected_seconds(rounds, kinds(settings), settings, gbps)
 
     def own_ports(self, settings: Record) -> Record:
         return rdma_ports.options(settings)

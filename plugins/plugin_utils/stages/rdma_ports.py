@@ -24,7 +24,9 @@ OPTIONS = ("devices", "port", "network", "gid_index", "roce_version", "address_f
 class RdmaPorts(base.Stage):
     name = "rdma_ports"
     role = "gpufleet.acceptance.rdma_ports"
+    place = 50
     conditions = frozenset({"ports"})
+    requestable = ("devices", "port")
 
     def pods(self, settings: Record) -> Record:
         return pods(settings)

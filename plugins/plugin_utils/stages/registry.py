@@ -36,6 +36,22 @@ def shipped() -> dict[str, Stage]:
     return {stage.name: stage for stage in stages}
 
 
+def finding_facts() -> Stage:
+    """Return the shipped stage that measures facts and addresses of nodes."""
+    return next(stage for stage in shipped().values() if stage.finds_facts)
+
+
+def same_work(stages: t.Iterable[Stage]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return {(stage, check): (other stage, key of the context that names its check)} of checks that do the work of another stage's."""
+    return {(stage.name, check): other for stage in stages for check, other in stage.same_work.items()}
+
+
+def leaf_variables() -> list[str]:
+    """Return the variables that say where nodes are connected, that which counts before others first."""
+    ranked = sorted((stage for stage in shipped().values() if stage.leaf_rank > 0), key=lambda stage: -stage.leaf_rank)
+    return [f"{stage.name}_leaf" for stage in ranked]
+
+
 def of(entry: t.Mapping[str, t.Any]) -> Stage:
     """The description of a stage of a plan: {"name", "role"} and, where it has them, "manifest" and "description" (a path)."""
     name, role = entry["name"], entry["role"]

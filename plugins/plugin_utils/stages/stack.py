@@ -14,7 +14,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 class Stack(Stage):
     name = "stack"
     role = "gpufleet.acceptance.stack"
+    place = 10
     conditions = frozenset({"facts", "gpu_health", "cuda"})
+    finds_facts = True
+    sees_all_gpus = True
+    requestable = ("cuda",)
 
 
 STAGE = Stack()

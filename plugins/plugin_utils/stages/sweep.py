@@ -56,3 +56,33 @@ def of_sizes(name: str, sizes: t.Iterable[t.Any]) -> str | None:
         if above is not None and below > above:
             return f"{name}: found {one!r}, expected the smaller size first: {largest}:{smallest}"
     return None
+
+
+# For people ------------------------------------------------------------------------------------------------------------
+
+
+# The variables of a sweep that a request to the console may set.
+REQUESTABLE = ("ops", "types", "gpus", "sizes", "factor", "iterations", "warmup", "test_timeout", "timeout")
+
+
+def first(stage: str, settings: t.Mapping[str, t.Any]) -> tuple[str, str, str]:
+    """Return the first operation, number of GPUs and type that a stage measures."""
+    op, gpus, type_ = (str(settings[f"{stage}_{axis}"][0]) for axis in ("ops", "gpus", "types"))
+    return op, gpus, type_
+
+
+def sizes(stage: str, settings: t.Mapping[str, t.Any]) -> list[str]:
+    """Return the words of a command for the first range of message sizes."""
+    smallest, _colon, largest = str(settings[f"{stage}_sizes"][0]).partition(":")
+    return ["-b", smallest, "-e", "LARGEST" if largest in ("", "auto") else largest, "-f", str(settings[f"{stage}_factor"])]
+
+
+def counts(stage: str, settings: t.Mapping[str, t.Any]) -> list[str]:
+    """Return the words of a command for iterations and warm-up, without those that are 0."""
+    given = (("-n", settings[f"{stage}_iterations"]), ("-w", settings[f"{stage}_warmup"]))
+    return [word for flag, count in given if count for word in (flag, str(count))]
+
+
+def mpirun(gpus: str, nodes: int) -> list[str]:
+    """Return the words that launch a command on `gpus` GPUs of each of `nodes` nodes."""
+    return ["mpirun", "-np", str(int(gpus) * nodes) if gpus.isdigit() and nodes else "RANKS", "--hostfile", "HOSTS"]

@@ -27,9 +27,13 @@ SAME_BITS = ("gpu", "driver", "library", "host_cpu", "seed", "shape", "type", "s
 class Train(Stage):
     name = "train"
     role = "gpufleet.acceptance.train"
+    place = 40
     primary = ("tflops",)
     quick_conditions = frozenset({"compute", "train"})
     devices = True
+    sees_all_gpus = True
+    same_work: t.Mapping[str, tuple[str, str]] = {"compute": ("gemm", "type")}
+    requestable = ("types", "shapes", "modes", "seconds", "warmup_seconds", "steps", "width", "batch", "seed", "minutes", "gpus")
     quick = {
         "types": ["bf16"], "shapes": ["4096x4096x4096"], "modes": ["together"], "seconds": 0.3, "warmup_seconds": 0.3, "steps": 30,
         "width": 1024, "batch": 2048, "minutes": 0, "silence_timeout": 30, "test_timeout": 75, "timeout": 90,

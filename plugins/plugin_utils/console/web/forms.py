@@ -25,7 +25,8 @@ STAGES = {"names": "stage", "variables": "variables"}
 OTHER = {"ttlSecondsAfterFinished": "ttl", "image": "image", "schedule.cron": "cron", "schedule.timeZone": "zone"}
 OF_KIND = {"rdma": RDMA, "collective": COLLECTIVE, "stages": STAGES}
 DEFAULTS = {
-    "kind": "rdma", "where": "nodes", "rdma_operation": "write", "measure": "bandwidth", "scope": "all_pairs", "library": "NCCL",
+    "kind": "rdma", "where": "nodes", "rdma_operation": "write", "measure": "bandwidth", "scope": "all_pairs",
+    "library": requests.LIBRARIES[0],
     "collective_operation": "all_reduce", "zone": "UTC",
 }  # fmt: skip
 # All that have one value; `stage` and `found` may have several.

@@ -34,6 +34,12 @@ class Kubernetes(base.Plane):
         f"acceptance_kube_{name}" for name in ("kubeconfig", "context", "server", "token_file", "ca_file", "proxy", "no_proxy")
     )
 
+    variables = ("acceptance_kube_", "acceptance_nodes", "acceptance_node_vars")
+    hidden = ("acceptance_kube_env",)
+    partly_hidden = ("acceptance_kube_pod_patch",)  # fields of pods may be an environment
+    nodes_behind = True
+    lends_devices = True
+
     def subjects(self, host: str, settings: base.Record) -> tuple[list[str], list[str]]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
 
@@ -61,6 +67,12 @@ class Kubernetes(base.Plane):
         except client.KubeError as error:
             return error.reason
         return None
+
+    def chosen(self, nodes: t.Sequence[str]) -> base.Record:
+        return {"acceptance_nodes": {"names": list(nodes), "expected": list(nodes)}}
+
+    def chosen_by(self, variables: t.Mapping[str, t.Any]) -> list[str]:
+        return list(variables["acceptance_nodes"]["names"]) if "acceptance_nodes" in variables else []
 
     def own_facts(self, settings: base.Record) -> t.Sequence[str]:
         return OF_A_POD if settings.get("acceptance_kube_host_root") else (*OF_A_POD, *OF_AN_IMAGE)

@@ -23,7 +23,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.runner import COMMON
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, MANIFEST, Stage
 
@@ -118,18 +118,16 @@ def _no_such_host(words: str) -> str:
     """What else a name without an address may mean."""
     if "Could not resolve hostname" not in words and "Name or service not known" not in words:
         return ""
-    return "; set ansible_host, or acceptance_plane: kubernetes where it is a cluster"
+    others = " or ".join(name for name, plane in registry.shipped().items() if plane.nodes_behind)
+    return f"; set ansible_host, or acceptance_plane: {others} where it is a cluster"
 
 
 class Ssh(base.Plane):
     name = "ssh"
+    nodes_behind = False
 
     def subjects(self, host: str, settings: base.Record) -> tuple[list[str], list[str]]:
         return [host], []
-
-    def foreign(self, names: t.Iterable[str]) -> list[str]:
-        of_clusters = ("acceptance_kube_", "acceptance_nodes", "acceptance_node_vars")
-        return sorted(name for name in names if name.startswith(of_clusters))
 
     def refuses(self, stage: Stage) -> str | None:
         return {MANIFEST: "a manifest is for nodes of clusters only", CLUSTER: "it is for clusters only"}.get(stage.works)

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 
 KNOWN = {"gpu-01": {"pool": "a"}, "gpu-02": {"pool": "a"}, "gpu-03.lab": {"pool": "b"}}
 CLUSTER = request.Limits(nodes=KNOWN, images=("registry.example.com/tester:1.0",))
-HOSTS = request.Limits(plane=request.SSH, nodes=KNOWN)
+HOSTS = request.Limits(plane="ssh", nodes=KNOWN)
 PAIR = {"nodes": ["gpu-01", "gpu-02"]}
 TEMPLATE = "{{ lookup('pipe', 'id') }}"
 
@@ -297,7 +297,7 @@ def test_a_megabyte_is_refused_with_few_words(spec: dict[str, t.Any]) -> None:
 
 def test_hosts_of_an_inventory_must_be_known() -> None:
     with pytest.raises(ValueError, match="groups"):
-        request.Limits(plane=request.SSH)
+        request.Limits(plane="ssh")
 
 
 # What reaches Ansible ------------------------------------------------------------------------------------------------

@@ -1,0 +1,111 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Shared code names no stage, no plane and no vendor: it asks the registries. Read from the text constants of each module."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
+
+PLUGINS = pathlib.Path(__file__).resolve().parents[3] / "plugins"
+# A vendor, its tool, its runtime or its collective library.
+VENDOR = re.compile(r"(?i)nvidia|\bamd\b|rocm|huawei|ascend|\bnpus?\b|npu[-_]smi|hccl|hccn|nccl|rccl|cuda|\bcann\b|torch_npu")
+
+# Packages and modules of one stage, one plane or one kind of accelerators, by the beginnings of their paths.
+OWN = (
+    "module_utils/accelerators/", "module_utils/parsers/", "plugin_utils/planes/ssh/", "plugin_utils/planes/kubernetes/",
+    # The descriptions of stages, and what only the stages rdma and rdma_again share.
+    *(f"plugin_utils/stages/{name}.py" for name in stages.shipped()), "plugin_utils/stages/rdma_",
+    # The GPU-sharing matrix is one stage.
+    "plugin_utils/sharing/", "module_utils/workloads/sharing/",
+    # The probes of the stages of collectives, and what NCCL says of one rail.
+    *(f"module_utils/probes/{name}.py" for name in ("nccl", "nccl_fabric", "fabric", "hccl", "hccl_local", "ddp")),
+    "module_utils/rails.py",
+    # The workload of gemm calls CUDA's own library.
+    "module_utils/workloads/gemm.py",
+)  # fmt: skip
+
+# {module: (the names in it, why it may have them)}. A name that is gone must go from here too.
+ALLOWED: dict[str, tuple[set[str], str]] = {
+    "module_utils/group.py": ({"nccl", "ssh"}, "a key of what members say of themselves; ssh is the program"),
+    "module_utils/membership.py": ({"nccl"}, "the same key"),
+    "module_utils/mpi.py": ({"ssh"}, "the program that mpirun starts"),
+    "module_utils/left_files.py": ({"cuda"}, "the keys of files that other tools read"),
+    "module_utils/reasons.py": ({"nccl", "cuda", "ascend", "npu"}, "the closed list of reason codes, which are published"),
+    "module_utils/slots.py": ({"nvidia", "amd"}, "a table by the names of products"),
+    "module_utils/facts.py": ({"stack"}, "the resource limit of that name"),
+    "module_utils/probes/stack.py": ({"cuda"}, "a published check: the runtime of any kind starts"),
+    "module_utils/probes/gemm.py": ({"cuda"}, "a published reason code"),
+    "module_utils/probes/rdma_ports.py": ({"rdma_ports_rails", "rdma_ports_gbps"}, "the stage's own variables"),
+    "module_utils/probes/train.py": ({"train"}, "a check of its own stage"),
+    "module_utils/workloads/agent.py": ({"cuda", "nccl", "nvidia"}, "PyTorch's own API, of which CUDA is a part"),
+    "module_utils/workloads/ddp.py": ({"cuda", "nccl"}, "PyTorch's own API"),
+    "module_utils/workloads/products.py": ({"cuda"}, "PyTorch's own API"),
+    "module_utils/workloads/train.py": ({"cuda", "nvidia"}, "a published reason code; PyTorch's own variable"),
+    "module_utils/workloads/training.py": ({"cuda"}, "PyTorch's own API"),
+    "plugin_utils/console/request.py": (
+        {"rdma", "rdma_tests", "rdma_scope", "rdma_ports_devices", "rdma_ports_port"},
+        "a kind of request, which is a public field, and the variables that it sets",
+    ),
+    "plugin_utils/console/web/forms.py": ({"rdma", "rdma_operation"}, "the same kind, and a field of the form"),
+    "plugin_utils/judging/configured.py": ({"nccl"}, "the rule about NCCL's settings"),
+    "plugin_utils/judging/drift.py": ({"stack"}, "a key of plan.json"),
+    "plugin_utils/judging/expectations.py": ({"nccl", "npu", "npus", "nvidia"}, "published context keys; an example in a message"),
+    "plugin_utils/judging/physics.py": ({"nvidia", "amd"}, "tables by the names of products"),
+    "plugin_utils/planes/registry.py": ({"ssh"}, "the registry: the plane of a host that names none"),
+    "plugin_utils/planning/foreseeable.py": ({"rdma_ports_network"}, "a public variable with a network"),
+    "plugin_utils/planning/ranges.py": (
+        {
+            "rdma_partners", "rdma_size", "rdma_latency_size", "rdma_iterations", "rdma_latency_iterations", "rdma_qps", "rdma_duration",
+            "rdma_patience", "rdma_start_window", "rdma_confirm_above", "rdma_again_limit", "rdma_ports_port", "rdma_ports_gid_index",
+            "rdma_ports_roce_version", "rdma_ports_rails", "rdma_ports_gbps", "gpu_sharing_scale", "gpu_sharing_deadline",
+        },
+        "the ranges of public variables",
+    ),
+    "plugin_utils/report/curves.py": ({"stack"}, "bars that stand on each other"),
+    "plugin_utils/stages/grouping.py": ({"ssh"}, "a public variable of stages over groups"),
+}  # fmt: skip
+# RDMA's own words that begin like the variables of a stage.
+NO_VARIABLES = {"rdma_rxe", "rdma_ucm"}
+
+
+def constants(path: pathlib.Path) -> t.Iterator[str]:
+    """Yield the text constants of a module but its docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def names_in(text: str) -> set[str]:
+    """Return the stages, variables of stages, planes and vendors that a text constant names."""
+    if text in stages.shipped() or text in planes.names():
+        return {text}
+    if text not in NO_VARIABLES and re.fullmatch(rf"(?:{'|'.join(stages.shipped())})_[a-z_]+", text):
+        return {text}
+    return {found.group(0).lower() for found in VENDOR.finditer(text)}
+
+
+def test_shared_code_names_no_stage_no_plane_and_no_vendor() -> None:
+    named: dict[str, set[str]] = {}
+    for folder in ("module_utils", "plugin_utils"):
+        for path in sorted((PLUGINS / folder).rglob("*.py")):
+            module = str(path.relative_to(PLUGINS))
+            if not module.startswith(OWN) and (found := set().union(*map(names_in, constants(path)))):
+                named[module] = found
+    assert named == {module: names for module, (names, _why) in ALLOWED.items()}
+
+
+def test_the_names_of_others_are_seen() -> None:
+    """The check itself: what it must see, and what it must not."""
+    for text in ("stack", "kubernetes", "nccl_node_sizes", "NVIDIA_VISIBLE_DEVICES", "an NPU", "amd.com/gpu"):
+        assert names_in(text), text
+    for text in ("stacked", "kube", "input", "lambda", "rdma_rxe", "GPU", "scan"):
+        assert not names_in(text), text
