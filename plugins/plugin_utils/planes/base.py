@@ -92,16 +92,16 @@ class Plane:
         """Subject ids of the nodes that an entry of acceptance_node_vars is about."""
         raise RunError(f"{host}: acceptance_node_vars is for hosts with nodes behind them; the variables of {host} are its own")
 
-    def detains(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> str | None:
-        """Why these stages cannot be left to run by themselves (acceptance_detach), or None."""
+    def why_not_detachable(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> str | None:
+        """Return why these stages cannot run without a controller (acceptance_detach), None if they can."""
         return f"{host}: what runs on plane {self.name} needs its controller"
 
     def notes(self, host: str, settings: Record, stages: t.Collection[str]) -> list[str]:
         """What its settings say without any effect on a run of these stages."""
         return []
 
-    def foresees(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> list[str]:
-        """What these stages would find before they make anything, in lines for whoever asks in check mode. Nothing is changed."""
+    def preflight(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> list[str]:
+        """Return what these stages would find before they make anything, in lines for people, in check mode. Changes nothing."""
         return []
 
     def on(self, action: t.Any, planned: Record, task_vars: Record) -> StageOnTarget:

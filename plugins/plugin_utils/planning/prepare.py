@@ -48,7 +48,8 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
         lines = estimate.summary(written, left, f"check mode, nothing is measured and no run is {word}")
         lines += [f"note: {note}" for note in notes + wrong + planner.questions]
         for target, of in here.items():
-            lines += planes.of(settings[target], target).foresees(target, settings[target], [one.stage for one in stages if one.name in of])
+            wanted = [one.stage for one in stages if one.name in of]
+            lines += planes.of(settings[target], target).preflight(target, settings[target], wanted)
         diff = {"before": "", "after": estimate.listed(written, here), "before_header": "nothing", "after_header": "what would be measured"}
         said = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
         return {**said, "changed": bool(here), "diff": diff}, lines
@@ -143,7 +144,7 @@ def detached(stages: list[Interface], settings: dict[str, Record]) -> bool:
     if not any(values["acceptance_detach"] for values in settings.values()):
         return False
     for host, values in settings.items():
-        reason = planes.of(values, host).detains(host, values, [stage.stage for stage in stages])
+        reason = planes.of(values, host).why_not_detachable(host, values, [stage.stage for stage in stages])
         if reason:
             raise PlanError(reason if reason.startswith("acceptance_detach") else f"acceptance_detach: {reason}")
     return True

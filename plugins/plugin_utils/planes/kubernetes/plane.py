@@ -77,7 +77,7 @@ class Kubernetes(base.Plane):
     def own_facts(self, settings: base.Record) -> t.Sequence[str]:
         return OF_A_POD if settings.get("acceptance_kube_host_root") else (*OF_A_POD, *OF_AN_IMAGE)
 
-    def detains(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
+    def why_not_detachable(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
         for stage in stages:
             if stage.works != ALONE:
                 what = "is a manifest" if stage.works == MANIFEST else "runs between nodes"
@@ -99,7 +99,7 @@ class Kubernetes(base.Plane):
         none = sorted(set(settings.get("acceptance_kube_gpu_stages") or ()) - set(stages))
         return [f"{host}: acceptance_kube_gpu_stages: no stage of this run: {', '.join(none)}"] if none else []
 
-    def foresees(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> list[str]:
+    def preflight(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> list[str]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import sharing
 
         return [line for stage in stages if stage.works == CLUSTER for line in sharing.foreseen(host, settings)]

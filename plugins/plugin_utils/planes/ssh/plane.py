@@ -132,7 +132,7 @@ class Ssh(base.Plane):
     def refuses(self, stage: Stage) -> str | None:
         return {MANIFEST: "a manifest is for nodes of clusters only", CLUSTER: "it is for clusters only"}.get(stage.works)
 
-    def detains(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
+    def why_not_detachable(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
         return (
             "acceptance_detach is for clusters: machines behind SSH keep a result until the deadline of its test only; "
             f"leave out {host}, by --limit for example"
