@@ -15,10 +15,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 
 def of_stages(measurement: t.Any, expectation: t.Any) -> dict[str, t.Any]:
     """Return the verdict on a measurement; the descriptions of the shipped stages say which of them measure one node, and which several."""
-    works: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for stage in registry.shipped().values():
-        works.setdefault(stage.works, set()).add(stage.name)
-    return bandwidth_verdict(measurement, expectation, alone=works[ALONE], together=works[GROUP])
+        names.setdefault(stage.topology, set()).add(stage.name)
+    return bandwidth_verdict(measurement, expectation, alone=names[ALONE], together=names[GROUP])
 
 
 class FilterModule:

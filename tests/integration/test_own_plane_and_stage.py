@@ -51,7 +51,7 @@ from {PACKAGE}.plugin_utils.records.keys import pair_of
 from {PACKAGE}.plugin_utils.stages import base
 
 class Link(base.Stage):
-    works = base.ROUNDS
+    topology = base.ROUNDS
     def items(self, nodes, settings):
         names = sorted(nodes)
         pair = {{"kind": "pair", "id": pair_of(*names[:2]), "members": []}}

@@ -124,7 +124,7 @@ class StageOnTarget:
         self.stage = str(task_vars["acceptance_stage"]["name"])
         self.description = stages.of(task_vars["acceptance_stage"])
         # A node of a group is told of its group, whatever module does the work.
-        self.spec: Record = {**(membership.OPTIONS if self.description.works == GROUP else {}), **action.spec}
+        self.spec: Record = {**(membership.OPTIONS if self.description.topology == GROUP else {}), **action.spec}
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
         self.detach = bool(planned.get("detached"))
         # The sinks that want to be told of measurements, by name.

@@ -87,7 +87,7 @@ class Progress:
 def is_counted(stage: Stage, subject: Record, target: str, behind: bool) -> bool:
     """Return True if the progress of a stage counts a subject: its nodes, and what else a stage measures that is not between nodes. A
     group, a pair, and a host (`behind`) that stands for nodes which nobody knows, are no nodes."""
-    return stage.works not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (behind and subject["id"] == target))
+    return stage.topology not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (behind and subject["id"] == target))
 
 
 def progress_line(stage: str, done: bytes, total: int, since: float) -> str:

@@ -56,7 +56,7 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
     cut_off = run.mailbox.cut_off()
     _assign(run, here, stages, settings, cut_off)
     long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in here)]
-    looked = [stage.name for stage in stages if stage.name in cut_off and stage.stage.looks]
+    looked = [stage.name for stage in stages if stage.name in cut_off and stage.stage.queries_checkpoints]
     these = [{**stage.entry, "tags": tags_of(stage.name)} for stage in stages]
     lines = estimate.summary(written, left, f"run {run.id}") + [f"note: {note}" for note in notes + wrong]
     begun = of_sinks.Begun(

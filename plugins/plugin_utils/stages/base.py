@@ -92,11 +92,12 @@ class Stage:
     # What it brings along where it is named: facts that it needs before it, the confirmation of what it suspects after it.
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    works: str = ALONE
+    # How its nodes work together: ALONE, ROUNDS, GROUP, MANIFEST or CLUSTER.
+    topology: str = ALONE
     # The probe of a stage between nodes leaves checkpoints of what is finished (module_utils/checkpoints.py), which a resume uses.
     saves_checkpoints: bool = False
     # Its work depends on the checkpoints of all nodes: a resume asks for them before (`finished` in `work`).
-    looks: bool = False
+    queries_checkpoints: bool = False
     # A check is worth nothing without a number, or with one that nobody expects, but for these, which pass by being done.
     conditions: frozenset[str] = frozenset()
     # Checks that a quick test passes by their being right, if nobody expects a number of this hardware. The report then names their speed
@@ -144,7 +145,7 @@ class Stage:
     @property
     def between(self) -> bool:
         """Whether its subjects are pairs or groups of nodes."""
-        return self.works in (ROUNDS, GROUP, CLUSTER)
+        return self.topology in (ROUNDS, GROUP, CLUSTER)
 
     def items(self, nodes: Nodes, settings: Settings) -> tuple[list[Record], list[str]]:
         """What the plan lists, as {"check", "variant", "subject", "target"}, and what to say of it to people; a group that its nodes

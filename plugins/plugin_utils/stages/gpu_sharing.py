@@ -26,7 +26,7 @@ class _Every(t.FrozenSet[str]):
 class GpuSharing(base.Stage):
     name = "gpu_sharing"
     role = "gpufleet.acceptance.gpu_sharing"
-    works = base.CLUSTER
+    topology = base.CLUSTER
     conditions = _Every()
     gated = True
     unproven = "gates of GPU sharing:"

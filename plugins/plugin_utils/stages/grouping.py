@@ -38,7 +38,7 @@ class Grouped(base.Stage):
     It has the variables below without a word of its role; its module is told what module_utils/membership.py needs.
     """
 
-    works = base.GROUP
+    topology = base.GROUP
     conditions = frozenset({MEMBER})
     devices = True
     variables: t.Mapping[str, Record] = {

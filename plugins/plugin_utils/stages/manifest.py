@@ -31,7 +31,7 @@ Object = t.Dict[str, t.Any]
 class Manifest(base.Stage):
     """A stage whose whole description is what the user put on the nodes."""
 
-    works = base.MANIFEST
+    topology = base.MANIFEST
     role = ROLE
 
     def __init__(self, name: str, manifest: Object) -> None:

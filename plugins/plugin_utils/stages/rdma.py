@@ -551,8 +551,8 @@ class Rdma(base.Stage):
     place = 60
     before = ("rdma_ports",)
     after = ("rdma_again",)
-    works = base.ROUNDS
-    saves_checkpoints = looks = True
+    topology = base.ROUNDS
+    saves_checkpoints = queries_checkpoints = True
     conditions = frozenset({TIMETABLE})
     primary = ("bandwidth", "latency")
     guardian_switch = "rdma_kube_guardian"

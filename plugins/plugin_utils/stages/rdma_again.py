@@ -91,7 +91,7 @@ def _rounds(asked: list[tuple[int, str, str]], place: dict[str, tuple[str, int]]
 class RdmaAgain(base.Stage):
     name = "rdma_again"
     role = "gpufleet.acceptance.rdma_again"
-    works = base.ROUNDS
+    topology = base.ROUNDS
     conditions = frozenset({base.TIMETABLE})
     guardian_switch = rdma.STAGE.guardian_switch
 

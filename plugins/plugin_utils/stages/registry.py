@@ -16,6 +16,7 @@ import importlib.util
 import pathlib
 import typing as t
 
+from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
@@ -25,6 +26,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 PACKAGE = __name__.rpartition(".")[0]
 # In a role: the description of its stage, if it has one.
 IN_A_ROLE = pathlib.PurePath("files", "stage.py")
+# Attributes of a team's stage under their old names, which this release still takes, with a warning: {old name: name}.
+RENAMED = {"works": "topology"}
 
 
 @functools.lru_cache(maxsize=1)
@@ -68,7 +71,13 @@ def of(entry: t.Mapping[str, t.Any]) -> Stage:
 def described(name: str, role: str, folder: str) -> tuple[Stage, str | None]:
     """The description of a team's stage whose role lies in `folder`, and the file that it stands in, if any."""
     path = pathlib.Path(folder) / IN_A_ROLE
-    return (load(name, role, str(path)), str(path)) if path.is_file() else (_plain(name, role), None)
+    if not path.is_file():
+        return _plain(name, role), None
+    stage = load(name, role, str(path))
+    for old, new in RENAMED.items():
+        if hasattr(stage, old):
+            Display().warning(f"{path}: found the attribute {old}, expected {new}; the next release does not know {old} (docs/stages.md)")
+    return stage, str(path)
 
 
 def load(name: str, role: str, path: str) -> Stage:
@@ -88,6 +97,9 @@ def load(name: str, role: str, path: str) -> Stage:
     if not isinstance(stage, Stage):
         raise RunError(f"{path}: found no STAGE that is a {Stage.__module__}.Stage; expected the description of stage {name!r}")
     stage.name, stage.role = name, role
+    for old, new in RENAMED.items():
+        if hasattr(stage, old):
+            setattr(stage, new, getattr(stage, old))
     if stage.probe:
         stage.probe = str(pathlib.Path(path).parent / stage.probe)
         _check_reason_codes(pathlib.Path(stage.probe))

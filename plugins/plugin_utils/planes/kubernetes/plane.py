@@ -59,7 +59,7 @@ class Kubernetes(base.Plane):
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 
         # A manifest and a stage of a whole cluster name images of their own.
-        needs_image = any(stage.works not in (MANIFEST, CLUSTER) for stage in stages)
+        needs_image = any(stage.topology not in (MANIFEST, CLUSTER) for stage in stages)
         own = {} if needs_image else {f"{of_variables.PREFIX}image": "their own"}
         try:
             of_variables.pods({**settings, **own})
@@ -79,8 +79,8 @@ class Kubernetes(base.Plane):
 
     def why_not_detachable(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
         for stage in stages:
-            if stage.works != ALONE:
-                what = "is a manifest" if stage.works == MANIFEST else "runs between nodes"
+            if stage.topology != ALONE:
+                what = "is a manifest" if stage.topology == MANIFEST else "runs between nodes"
                 return f"stage {stage.name} {what} and needs its controller; leave it out, by --skip-tags for example"
         launcher = settings["acceptance_kube_launcher"]
         if launcher != "pods":
@@ -102,7 +102,7 @@ class Kubernetes(base.Plane):
     def preflight(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> list[str]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import sharing
 
-        return [line for stage in stages if stage.works == CLUSTER for line in sharing.foreseen(host, settings)]
+        return [line for stage in stages if stage.topology == CLUSTER for line in sharing.foreseen(host, settings)]
 
     def on(self, action: t.Any, planned: base.Record, task_vars: base.Record) -> base.StageOnTarget:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import (
@@ -120,8 +120,8 @@ class Kubernetes(base.Plane):
             MANIFEST: manifest.ManifestOnCluster,
             CLUSTER: sharing.SharingOnCluster,
         }
-        works = registry.of(task_vars["acceptance_stage"]).works
-        return how[works](action, planned, task_vars, self.name)
+        topology = registry.of(task_vars["acceptance_stage"]).topology
+        return how[topology](action, planned, task_vars, self.name)
 
 
 PLANE = Kubernetes()

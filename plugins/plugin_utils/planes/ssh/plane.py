@@ -74,7 +74,7 @@ class StageOnHost(base.StageOnTarget):
         """Besides, which attempt each check is: what the node had finished of it when a controller died is part of the answer. The options
         of a module between nodes are made anew each time; the settings of the plan, from which they are made, are not."""
         asked = super().asked()
-        if self.description.works != ALONE:
+        if self.description.topology != ALONE:
             if not self.description.saves_checkpoints:
                 return asked
             text = json.dumps([collection.version(), self.settings, self.given], sort_keys=True, default=str)
@@ -130,7 +130,7 @@ class Ssh(base.Plane):
         return [host], []
 
     def refuses(self, stage: Stage) -> str | None:
-        return {MANIFEST: "a manifest is for nodes of clusters only", CLUSTER: "it is for clusters only"}.get(stage.works)
+        return {MANIFEST: "a manifest is for nodes of clusters only", CLUSTER: "it is for clusters only"}.get(stage.topology)
 
     def why_not_detachable(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
         return (

@@ -21,7 +21,7 @@ ANSWER = {"state": "done", "end": "done", "observations": []}
 
 class Reach(Stage):
     name = "reach"
-    works = ROUNDS
+    topology = ROUNDS
 
     def __init__(self, works: dict[str, t.Any]) -> None:
         self.returned, self.calls = works, 0
@@ -93,5 +93,5 @@ def test_a_stage_that_returns_plain_dicts_works_with_a_warning(run: Run, monkeyp
 
 def test_a_stage_of_single_nodes_is_not_asked(run: Run) -> None:
     stage = Reach({"a": StageWork({"pairs": [1]})})
-    stage.works = ALONE
+    stage.topology = ALONE
     assert target(run, stage, "a").work == StageWork() and stage.calls == 0

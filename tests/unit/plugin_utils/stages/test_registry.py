@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ROUNDS, Stage
 
 STAGE = """
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
@@ -51,3 +52,16 @@ def test_what_cannot_be_checked_is_left_to_the_node(tmp_path: pathlib.Path, prob
 def test_an_unknown_reason_code_does_not_hide_the_reason() -> None:
     with pytest.raises(ValueError, match="dd: writing error: No space left on device"):
         observation.failed("copy", "disk_is_full", "dd: writing error: No space left on device")
+
+
+def test_the_old_name_of_an_attribute_is_taken_with_one_warning(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(registry.Display, "warning", lambda _self, text: said.append(text))
+    (tmp_path / "files").mkdir()
+    own = "from {} import ROUNDS, Stage\n\nclass Own(Stage):\n    {} = ROUNDS\n\nSTAGE = Own()\n"
+    for name, warnings in (("topology", 0), ("works", 1)):
+        (tmp_path / registry.IN_A_ROLE).write_text(own.format(Stage.__module__, name))
+        stage, file = registry.described("own", "own", str(tmp_path))
+        assert stage.topology == ROUNDS and stage.between and len(said) == warnings, name
+        assert registry.load("own", "own", str(file)).topology == ROUNDS and len(said) == warnings, "workers do not warn again"
+    assert "stage.py: found the attribute works, expected topology" in said[0]
