@@ -34,20 +34,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 observations:
-  description: What was measured, or why it was not; one entry per check of the group, one per finding of the search, one per member.
+  description: What was measured, or why it was not; one entry per check, and one per GPU where a check has parts.
   returned: always
   type: list
   elements: dict
   contains:
     check:
-      description: The collective, V(localise) for a finding, V(member) for the node's own part.
+      description: Name of the check.
       type: str
     variant:
       description: Settings of the check.
       type: str
-    subject:
-      description: What it is about, as C(kind), C(id) and C(members).
-      type: dict
+    part:
+      description: Empty for the node itself, else for example C(gpu/UUID).
+      type: str
     outcome:
       description: V(measured), V(error), V(timeout), V(missing) or V(not_applicable).
       type: str
@@ -65,17 +65,17 @@ observations:
       type: list
       elements: dict
     context:
-      description: The hardware and the settings that the numbers depend on; of a finding, the tests that speak for it.
+      description: The hardware and the settings that the numbers depend on.
       type: dict
     evidence:
-      description: What else changed on the node while the group ran.
+      description: What else changed on the node while the test ran.
       type: dict
     command:
       description: The command line.
       type: list
       elements: str
     raw_z:
-      description: The output, zlib and base64.
+      description: The output of the tool, zlib and base64.
       type: str
 state:
   description: V(done), V(running), V(refused) or V(check_mode).

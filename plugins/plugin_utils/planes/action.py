@@ -75,7 +75,12 @@ class StageAction(ActionBase):
 
 
 def action_of(module: str) -> type[StageAction]:
-    """The action plugin of a probe module."""
+    """Return the action plugin of a probe module, with everything loaded that a task needs, before Ansible forks.
+
+    Each probe module has a file of its own in plugins/action/. One file for all, by redirects in meta/runtime.yml, would be loaded without
+    the name of the module: each worker would then load the probe for its host, some tenths of a second each time, or the first would load
+    the probes of all stages.
+    """
     with compiled.cached():
         payload.unpacking(payload.door(module).PROBE)
         stages.shipped()

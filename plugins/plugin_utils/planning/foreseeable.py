@@ -12,11 +12,12 @@ import ipaddress
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 Record = t.Dict[str, t.Any]
-# Variables with one network, and with a list of them.
-NETWORK, NETWORKS = "acceptance_fabric_network", "rdma_ports_network"
+# The variable with one network; stages have some with a list of them (Stage.networks).
+NETWORK = "acceptance_fabric_network"
 ADDRESS = "acceptance_fabric_address"
 # What makes a machine another one behind the same address, each by its names from the strongest to the weakest: another port, another
 # way there, another kind of connection.
@@ -51,8 +52,9 @@ def problem(
 def _of_networks(settings: t.Mapping[str, Record]) -> str | None:
     """Return which network of a host is none. Hosts mostly share their values: each is read once."""
     seen: set[tuple[str, str]] = set()
+    lists = [f"{stage.name}_{name}" for stage in registry.shipped().values() for name in stage.networks]
     for host, values in settings.items():
-        given = [(NETWORK, values.get(NETWORK)), *((NETWORKS, one) for one in values.get(NETWORKS) or ())]
+        given = [(NETWORK, values.get(NETWORK)), *((name, one) for name in lists for one in values.get(name) or ())]
         for name, value in given:
             if value in (None, "") or (name, str(value)) in seen:
                 continue

@@ -8,42 +8,21 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import typing as t
 
-# A value above a year is a misplaced unit (milliseconds, for example). It also keeps sums of deadlines within what clocks and the
-# Kubernetes API (int64 seconds, int32 in some fields) take.
-YEAR_S = 366 * 86400.0
-# The largest int of C, which nccl-tests, perftest and HCCL Test read their options into.
-INT_MAX = 2**31 - 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """The numbers from `least` (itself excluded if `above`) to `most`. `unit` stands behind them in a message."""
-
-    least: float
-    most: float
-    unit: str = ""
-    above: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        """Return True if a number lies in the range. NaN lies in none."""
-        return (self.least < value if self.above else self.least <= value) and value <= self.most
-
-    def __str__(self) -> str:
-        begin = f"more than {_plain(self.least)}" if self.above else f"at least {_plain(self.least)}"
-        end = f" and at most {_plain(self.most)}" if self.most < INT_MAX else ""
-        return f"{begin}{end}{f' {self.unit}' if self.unit else ''}"
-
-
-TIMEOUT = Range(0, YEAR_S, "seconds", above=True)
-SECONDS = Range(0, YEAR_S, "seconds")
-PORT = Range(1, 65535)
-COUNT = Range(1, INT_MAX)
-NONE_OR_MORE = Range(0, INT_MAX)
-ANY = Range(-(2.0**63), 2.0**63)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import (
+    ANY,
+    COUNT,
+    INT_MAX,
+    NONE_OR_MORE,
+    PORT,
+    SECONDS,
+    TIMEOUT,
+    YEAR_S,
+    Range,
+)
 
 # The range of a variable by the end of its name, the longest end that fits. Zero has a meaning of its own where it is allowed
 # (no limit, all, off): the argument spec says which.
@@ -72,24 +51,7 @@ BY_END = {
     "acceptance_detach_keep": SECONDS,
     "acceptance_waiver_days": Range(1, 3660, "days"),
     "acceptance_kube_metrics_port": Range(0, 65535),
-    "rdma_partners": COUNT,
-    "rdma_size": Range(1, INT_MAX, "bytes"),
-    "rdma_latency_size": Range(1, INT_MAX, "bytes"),
-    "rdma_iterations": COUNT,
-    "rdma_latency_iterations": COUNT,
-    "rdma_qps": Range(1, 16384),  # MAX_QP_NUM_TO_TEST of perftest
-    "rdma_duration": SECONDS,
-    "rdma_patience": SECONDS,
-    "rdma_start_window": SECONDS,
-    "rdma_confirm_above": SECONDS,
-    "rdma_again_limit": NONE_OR_MORE,
-    "rdma_ports_port": Range(1, 255),  # a port number of an RDMA device is one byte
-    "rdma_ports_gid_index": Range(0, 65535),
-    "rdma_ports_roce_version": Range(1, 2),
-    "rdma_ports_rails": NONE_OR_MORE,
-    "rdma_ports_gbps": Range(0, 100_000, "Gb/s", above=True),
-    "gpu_sharing_scale": Range(0, 1, above=True),
-    "gpu_sharing_deadline": TIMEOUT,
+    **{f"{stage.name}_{name}": of_stage for stage in registry.shipped().values() for name, of_stage in stage.ranges.items()},
 }
 
 # The ends that hold for the variables of a stage of a user's own.
@@ -117,7 +79,3 @@ def problem(
             if not math.isfinite(value) or (allowed is not None and value not in allowed):
                 return f"{name}: found {value:g}, expected {allowed or 'a finite number'}; see ansible-doc -t role {role}"
     return None
-
-
-def _plain(value: float) -> str:
-    return f"{value:.0f}" if value == int(value) else f"{value:g}"

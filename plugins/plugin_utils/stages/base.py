@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
@@ -111,6 +112,10 @@ class Stage:
     devices: bool = False
     # The variable that lets a pod of its own switch the CPU governor where its tests run in pods.
     guardian_switch: str = ""
+    # The ranges of its numbers, {name of the variable without NAME_: range}, if the end of the name does not say it (planning/ranges.py).
+    ranges: t.Mapping[str, Range] = {}
+    # Variables that hold a list of networks, without NAME_.
+    networks: tuple[str, ...] = ()
     # It measures the facts and the addresses of nodes: rules for facts are its variables, and stages between nodes take the addresses.
     finds_facts: bool = False
     # The context of its measurements tells of all GPUs of the node: the numbers of GPUs that stages saw are compared.

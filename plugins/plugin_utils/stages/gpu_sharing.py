@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import observa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import TIMEOUT, Range
 
 
 class _Every(t.FrozenSet[str]):
@@ -29,6 +30,10 @@ class GpuSharing(base.Stage):
     topology = base.CLUSTER
     conditions = _Every()
     gated = True
+    ranges: t.Mapping[str, Range] = {
+        "scale": Range(0, 1, above=True),
+        "deadline": TIMEOUT,
+    }
     unproven = "gates of GPU sharing:"
     primary = ("runtime", "latency", "ratio")
 

@@ -29,6 +29,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.pairing import pair_rounds
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import COUNT, INT_MAX, SECONDS, Range
 
 Record = t.Dict[str, t.Any]
 SCOPES = ("ring", "sample", "all_pairs", "pairs", "loopback")
@@ -557,6 +558,18 @@ class Rdma(base.Stage):
     primary = ("bandwidth", "latency")
     guardian_switch = "rdma_kube_guardian"
     leaf_rank = 3
+    ranges: t.Mapping[str, Range] = {
+        "partners": COUNT,
+        "size": Range(1, INT_MAX, "bytes"),
+        "latency_size": Range(1, INT_MAX, "bytes"),
+        "iterations": COUNT,
+        "latency_iterations": COUNT,
+        "qps": Range(1, 16384),  # MAX_QP_NUM_TO_TEST of perftest
+        "duration": SECONDS,
+        "patience": SECONDS,
+        "start_window": SECONDS,
+        "confirm_above": SECONDS,
+    }
     requestable = (
         "scope", "partners", "seed", "tests", "rails_together", "crossed", "size", "iterations", "qps", "bidirectional", "latency_size",
         "latency_iterations", "duration",

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma, rdma_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import NONE_OR_MORE, Range
 
 Record = t.Dict[str, t.Any]
 
@@ -91,6 +92,7 @@ def _rounds(asked: list[tuple[int, str, str]], place: dict[str, tuple[str, int]]
 class RdmaAgain(base.Stage):
     name = "rdma_again"
     role = "gpufleet.acceptance.rdma_again"
+    ranges: t.Mapping[str, Range] = {"limit": NONE_OR_MORE}
     topology = base.ROUNDS
     conditions = frozenset({base.TIMETABLE})
     guardian_switch = rdma.STAGE.guardian_switch

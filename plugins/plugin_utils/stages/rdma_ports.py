@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_rails
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import NONE_OR_MORE, Range
 
 Record = t.Dict[str, t.Any]
 DEVICES = "/dev/infiniband"
@@ -27,6 +28,14 @@ class RdmaPorts(base.Stage):
     place = 50
     conditions = frozenset({"ports"})
     requestable = ("devices", "port")
+    networks = ("network",)
+    ranges: t.Mapping[str, Range] = {
+        "port": Range(1, 255),  # a port number of an RDMA device is one byte
+        "gid_index": Range(0, 65535),
+        "roce_version": Range(1, 2),
+        "rails": NONE_OR_MORE,
+        "gbps": Range(0, 100_000, "Gb/s", above=True),
+    }
 
     def pods(self, settings: Record) -> Record:
         return pods(settings)

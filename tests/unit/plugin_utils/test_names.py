@@ -59,15 +59,6 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "plugin_utils/judging/expectations.py": ({"nccl", "npu", "npus", "nvidia"}, "published context keys; an example in a message"),
     "plugin_utils/judging/physics.py": ({"nvidia", "amd"}, "tables by the names of products"),
     "plugin_utils/planes/registry.py": ({"ssh"}, "the registry: the plane of a host that names none"),
-    "plugin_utils/planning/foreseeable.py": ({"rdma_ports_network"}, "a public variable with a network"),
-    "plugin_utils/planning/ranges.py": (
-        {
-            "rdma_partners", "rdma_size", "rdma_latency_size", "rdma_iterations", "rdma_latency_iterations", "rdma_qps", "rdma_duration",
-            "rdma_patience", "rdma_start_window", "rdma_confirm_above", "rdma_again_limit", "rdma_ports_port", "rdma_ports_gid_index",
-            "rdma_ports_roce_version", "rdma_ports_rails", "rdma_ports_gbps", "gpu_sharing_scale", "gpu_sharing_deadline",
-        },
-        "the ranges of public variables",
-    ),
     "plugin_utils/report/curves.py": ({"stack"}, "bars that stand on each other"),
     "plugin_utils/stages/grouping.py": ({"ssh"}, "a public variable of stages over groups"),
 }  # fmt: skip
