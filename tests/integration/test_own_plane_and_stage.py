@@ -38,7 +38,7 @@ class Toy(base.Plane):
     name = "toy"
     def subjects(self, host, settings):
         return [f"{{host}}/a", f"{{host}}/b"], ["the toys were counted"]
-    def realm(self, host):
+    def reachability_domain(self, host):
         return host
     def on(self, action, planned, task_vars):
         return OnToy(action, planned, task_vars, self.name)

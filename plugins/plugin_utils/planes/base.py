@@ -42,13 +42,13 @@ class Plane:
 
     name: str = ""
     # Variables that say how a host is reached: a run that is resumed takes them from today's inventory.
-    ways: t.FrozenSet[str] = frozenset()
+    connection_variables: t.FrozenSet[str] = frozenset()
     # Beginnings of the variables that say something on this plane only. On hosts of other shipped planes they are refused.
     variables: tuple[str, ...] = ()
     # Variables of which no file of a run may hold the value, and those of which it may hold all but the values of an environment.
     hidden: tuple[str, ...] = ()
     partly_hidden: tuple[str, ...] = ()
-    # Whether one inventory host stands for many nodes; None: it does if it has a realm.
+    # Whether one inventory host stands for many nodes; None: it does if it has a reachability domain.
     nodes_behind: bool | None = None
     # Something else than the inventory, such as a device plugin, decides which GPUs of a node a test gets: fewer than before are no fault.
     lends_devices: bool = False
@@ -58,17 +58,17 @@ class Plane:
         none where nobody can say which."""
         raise NotImplementedError
 
-    def realm(self, host: str) -> str:
-        """Nodes of one realm reach one another and are measured in pairs: all machines that stand in the inventory themselves (""), or
-        the nodes behind one host."""
+    def reachability_domain(self, host: str) -> str:
+        """Return the reachability domain of the nodes behind a host. Nodes of one domain reach one another and are measured in pairs: those
+        behind one host, or, with an empty name, all machines that stand in the inventory themselves."""
         return ""
 
     def problem(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> str | None:
         """Return what is wrong with the settings of a host for these stages, None if nothing is. Nothing is asked of the host."""
         return None
 
-    def foreign(self, names: t.Iterable[str]) -> list[str]:
-        """Which of some variables belong to another plane and say nothing on this one."""
+    def unsupported_variables(self, names: t.Iterable[str]) -> list[str]:
+        """Return those of some variables that have no effect on this plane."""
         return []
 
     def chosen(self, nodes: t.Sequence[str]) -> Record:

@@ -13,6 +13,7 @@ import importlib
 import pathlib
 import typing as t
 
+from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import Plane
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
@@ -20,6 +21,11 @@ PACKAGE = __name__.rpartition(".")[0]
 VARIABLE = "acceptance_plane"
 # The plane of a host that names none.
 DEFAULT = "ssh"
+# Attributes of a team's plane under their old names, which this release still takes, with a warning: {old name: name}.
+RENAMED = {
+    "ways": "connection_variables", "realm": "reachability_domain", "foreign": "unsupported_variables", "detains": "why_not_detachable",
+    "foresees": "preflight",
+}  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1)
@@ -34,13 +40,13 @@ def shipped() -> dict[str, Plane]:
     return {name: _named(name, name) for name in names()}
 
 
-def foreign(plane: Plane, variables: t.Iterable[str]) -> list[str]:
-    """Return the variables that say nothing on a plane, sorted: those that it names itself, and if it is a shipped one, those of the other
-    shipped planes. A plane of a team's own may use any."""
+def unsupported_variables(plane: Plane, variables: t.Iterable[str]) -> list[str]:
+    """Return the variables that have no effect on a plane, sorted: those that it names itself and, if it is a shipped one, those of the
+    other shipped planes. A plane of a team's own may use any."""
     variables = list(variables)
     others = tuple(start for other in shipped().values() if other is not plane for start in other.variables)
     of_others = [name for name in variables if plane.name in shipped() and name.startswith(others)] if others else []
-    return sorted({*plane.foreign(variables), *of_others})
+    return sorted({*plane.unsupported_variables(variables), *of_others})
 
 
 def hidden() -> frozenset[str]:
@@ -78,7 +84,15 @@ def _named(name: str, host: str) -> Plane:
         except ImportError as error:
             raise RunError(f"{host}: {VARIABLE} {name!r} cannot be loaded: {error}") from error
         if isinstance(plane, Plane):
+            _take_old_names(plane, module)
             return plane
     raise RunError(
         f"{host}: {VARIABLE}: found {name!r}, expected one of {', '.join(names())}, or the module of a collection that holds a PLANE"
     )
+
+
+def _take_old_names(plane: Plane, module: str) -> None:
+    for old, new in RENAMED.items():
+        if hasattr(plane, old):
+            setattr(plane, new, getattr(plane, old))
+            Display().warning(f"plane {module}: found the attribute {old}, expected {new}; the next release does not know {old}")

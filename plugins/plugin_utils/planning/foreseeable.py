@@ -108,7 +108,7 @@ def _of_twins(
     """Return which two names stand for one machine: it would be measured twice, and its tests would disturb each other."""
     reached: dict[tuple[str, ...], str] = {}
     for host, values in settings.items():
-        if planes.of(values, host).realm(host):
+        if planes.of(values, host).reachability_domain(host):
             continue
         own = variables(host)
 

@@ -74,14 +74,14 @@ def settings(written: Record, planner: t.Any, stages: list[Interface]) -> tuple[
     differs: dict[str, list[str]] = {}
     for host, number in kept["of"].items():
         then, now = kept["sets"][number], today.get(host, {})
-        ways = {*planes.of(then, host).ways, *TODAYS}
-        todays = {name: now[name] for name in now if name not in then or name in TODAYS or (name in ways and now[name])}
+        connection = {*planes.of(then, host).connection_variables, *TODAYS}
+        todays = {name: now[name] for name in now if name not in then or name in TODAYS or (name in connection and now[name])}
         found[host] = {**then, **TODAYS, **todays}
         found[host].update({name: withheld.whole(then[name], now.get(name)) for name in planes.partly_hidden() if name in then})
         now = public(now, ())
         for name in sorted({*then, *now}) if now else ():
             was, is_now = _plain(then.get(name)), _plain(now.get(name))
-            if name in then and was != is_now and name not in ways:
+            if name in then and was != is_now and name not in connection:
                 differs.setdefault(f"{name} is {is_now[:SHOWN]} in today's inventory, this run goes on with {was[:SHOWN]}", []).append(host)
     for text, hosts in differs.items():
         notes.append(f"{', '.join(hosts[:5])}{' ...' if len(hosts) > 5 else ''}: {text}")

@@ -114,12 +114,12 @@ class Planner:
                 shared[key] = self._settle(host, roles, own, variables)
             found[host] = shared[key]
             plane = planes.of(found[host], host)
-            realm = plane.realm(host)
-            if realm:
-                found[host] = {**found[host], "acceptance_realm": realm}
-            if plane.nodes_behind is not None and plane.nodes_behind != bool(realm):
+            domain = plane.reachability_domain(host)
+            if domain:
+                found[host] = {**found[host], "acceptance_realm": domain}
+            if plane.nodes_behind is not None and plane.nodes_behind != bool(domain):
                 found[host] = {**found[host], "acceptance_nodes_behind": plane.nodes_behind}
-            for name in planes.foreign(plane, own):
+            for name in planes.unsupported_variables(plane, own):
                 if any(layer != "run" for layer, _value in self.layers.of(host, name)):  # -e is for all hosts of a mixed fleet
                     raise PlanError(f"{host}: {name} says nothing on plane {plane.name}: set acceptance_plane, or move it to other hosts")
         return found

@@ -30,7 +30,7 @@ OF_AN_IMAGE = (
 
 class Kubernetes(base.Plane):
     name = "kubernetes"
-    ways = frozenset(
+    connection_variables = frozenset(
         f"acceptance_kube_{name}" for name in ("kubeconfig", "context", "server", "token_file", "ca_file", "proxy", "no_proxy")
     )
 
@@ -46,7 +46,7 @@ class Kubernetes(base.Plane):
         nodes, notes = inventory.subjects(host, settings)
         return [f"{host}/{node}" for node in nodes], notes
 
-    def realm(self, host: str) -> str:
+    def reachability_domain(self, host: str) -> str:
         return host
 
     def select(self, host: str, settings: base.Record, entry: t.Mapping[str, t.Any]) -> list[str]:

@@ -113,13 +113,13 @@ def test_what_would_measure_nothing(stage: base.Stage, changes: dict[str, t.Any]
 
 def test_a_cluster_that_is_taken_for_a_machine() -> None:
     own = ["acceptance_nodes", "acceptance_gpu_count", "acceptance_kube_image", "acceptance_node_vars"]
-    assert planes.foreign(planes.of({}, "lab"), own) == ["acceptance_kube_image", "acceptance_node_vars", "acceptance_nodes"]
+    assert planes.unsupported_variables(planes.of({}, "lab"), own) == ["acceptance_kube_image", "acceptance_node_vars", "acceptance_nodes"]
     words = ssh._no_such_host("ssh: Could not resolve hostname lab: Name or service not known")
     assert "acceptance_plane: kubernetes" in words and ssh._no_such_host("Connection refused") == ""
 
 
 def test_a_plane_says_whether_its_hosts_stand_for_many_nodes() -> None:
-    """If a plane does not say it, a host with a realm does."""
+    """If a plane does not say it, a host with a reachability domain does."""
     assert planes.of({}, "lab").nodes_behind is False and planes.of({"acceptance_plane": "kubernetes"}, "lab").nodes_behind is True
     assert not base.stands_for_nodes({}) and base.stands_for_nodes({"acceptance_realm": "lab"})
     assert not base.stands_for_nodes({"acceptance_realm": "rack-1", "acceptance_nodes_behind": False})
