@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 
 
@@ -64,7 +65,8 @@ class ActionModule(ActionBase):
         doubt = _doubt(run, plan)
         if doubt and args.get("unaccepted", "").lower() not in ("true", "yes", "1"):
             raise RunError(f"run {run.id} {doubt}: slow nodes propose slow values; if it is meant, say -e baseline_unaccepted=true")
-        return baseline.propose(evidence.records, run.id, utc()[:10]), run.dir
+        measurements = [record for record in evidence.records if isinstance(record, Measurement)]
+        return baseline.propose(measurements, run.id, utc()[:10]), run.dir
 
 
 def _doubt(run: Run, plan: dict[str, t.Any]) -> str:

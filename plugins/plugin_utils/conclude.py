@@ -40,7 +40,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
@@ -81,7 +81,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
     evidence = integrity.gather(run, written)
     records = evidence.records
-    sound = (r for r in records if well_formed(r))
+    sound = (record for record in records if isinstance(record, Measurement))
     stages = [registry.of(entry) for entry in written["stages"]]
     before = _Before(run, written, references.parse(inputs.get("references") or []), loader, task_vars)
     judgement = verdict.judge(
@@ -135,7 +135,7 @@ def _write_verdicts(judgement: Judgement, folder: pathlib.Path | None) -> str:
 
     def lines() -> t.Iterator[str]:
         for one in judgement.verdicts:
-            line = encode(one) + "\n"
+            line = encode(one.as_dict()) + "\n"
             digest.update(line.encode())
             yield line
 

@@ -25,6 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, searching, store  # noqa: E402
+from harness import records  # noqa: E402
 from harness import report_samples as samples  # noqa: E402
 
 GPUS, CHECKS, METRICS = 8, 6, 4
@@ -56,11 +57,10 @@ def content(number: int, nodes: int) -> importing.Content:
                 fields = {"run_id": run, "subject": of, "metrics": metrics, "context": context}
                 if kind == "node":
                     fields["series"] = [{"size": 8 << n, "busbw": value} for n in range(12)]
-                measurements.append(samples.measurement(name, "gemm", f"check{check}", **fields))
+                measurements.append(records.measurement(samples.measurement(name, "gemm", f"check{check}", **fields)))
                 given = {"value": value, "unit": "GB/s", "floor": 455.0, "layer": "shipped", "metric": "metric0", "source": "vendor"}
-                verdicts.append(
-                    samples.verdict(name, "gemm", f"check{check}", "PASS" if value > 470 else "WARN", **{**given, "subject": of})
-                )
+                word = "PASS" if value > 470 else "WARN"
+                verdicts.append(records.verdict(samples.verdict(name, "gemm", f"check{check}", word, **{**given, "subject": of})))
     names = [f"node{node:04}" for node in range(nodes)]
     plan = samples.plan(names, ["gemm"], run_id=run, created_at=f"{run[:4]}-{run[4:6]}-{run[6:8]}T00:00:00Z")
     coverage = {"planned": len(verdicts), "measured": len(verdicts)}

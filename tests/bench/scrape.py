@@ -28,6 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import exporter, importing, store  # noqa: E402
+from harness import records  # noqa: E402
 from harness import report_samples as samples  # noqa: E402
 
 AT_ONCE = 100
@@ -47,10 +48,11 @@ def content(nodes: int, checks: int, run: str) -> importing.Content:
         for name in names
         for check in range(checks)
     ]
-    found = [samples.measurement(v["subject"]["id"], v["stage"], v["check"], run_id=run) for v in verdicts]
+    found = [records.measurement(samples.measurement(v["subject"]["id"], v["stage"], v["check"], run_id=run)) for v in verdicts]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     count = {"planned": len(verdicts), "measured": len(verdicts)}
-    judging = importing.Judging("", run.encode().hex(), now, True, "ACCEPTED", "fine", {"PASS": len(verdicts)}, count, verdicts)
+    judged = list(map(records.verdict, verdicts))
+    judging = importing.Judging("", run.encode().hex(), now, True, "ACCEPTED", "fine", {"PASS": len(verdicts)}, count, judged)
     return importing.Content(samples.plan(names, ["gemm"], run_id=run, created_at=now), run.encode().hex(), found, [judging])
 
 

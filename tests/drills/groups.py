@@ -18,8 +18,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from harness import records, trained
 from harness import report_samples as samples
-from harness import trained
 
 Record = dict[str, t.Any]
 FINE = {"PASS", "SKIPPED"}
@@ -241,11 +241,10 @@ def reaches(
     _folder: pathlib.Path, stage: str, check: str, metric: str, unit: str, size: int | None, value: float, context: Record
 ) -> set[str]:
     """The verdict of one number by itself."""
-    record = {
-        **observation.measured(check, metrics={metric: {"value": value, "unit": unit}}, context=context),
-        "stage": stage,
-        "series": [] if size is None else [{"size": size, metric: value}],
-    }
+    series = [] if size is None else [{"size": size, metric: value}]
+    record = records.measurement(
+        {"stage": stage, "check": check, "metrics": {metric: {"value": value, "unit": unit}}, "context": context, "series": series}
+    )
     return {alone.measured(Key(stage, check, "", "gpu-01"), record, expectations.shipped())[0].verdict}
 
 

@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import typing as t
 
+import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
@@ -163,7 +164,7 @@ def accepted(accepted_run: pathlib.Path, place: pathlib.Path) -> tuple[int, list
         run = _copy(accepted_run, place / f"honest-{number}")
         run.journal.path.write_text("")
         # Each by itself: records that were read share what they say alike, and an edit is of the one alone.
-        run.journal.append(change([copy.deepcopy(record) for record in records]))
+        run.journal.append(change([msgspec.to_builtins(record) for record in records]))
         if judged(run):
             wrong.append(what)
     for number, (what, tamper) in enumerate(TAMPERED):

@@ -10,6 +10,7 @@ import pathlib
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, url_of
+from harness import records
 from harness import report_samples as samples
 
 
@@ -24,10 +25,12 @@ def content(names: list[str], pairs: list[tuple[str, str]], judged_at: str = "20
         verdicts.append(one)
     for one in verdicts:
         one["regressed"] = one["subject"]["id"] == names[0]
-    found = [samples.measurement(v["subject"]["id"], v["stage"], v["check"], subject=v["subject"]) for v in verdicts]
+    found = [
+        records.measurement(samples.measurement(v["subject"]["id"], v["stage"], v["check"], subject=v["subject"])) for v in verdicts
+    ]
     judging = importing.Judging(
         "", "d" * 64, judged_at, True, "ACCEPTED", "fine", {"PASS": len(verdicts)}, {"planned": len(verdicts), "measured": len(verdicts)},
-        verdicts,
+        [records.verdict(one) for one in verdicts],
     )  # fmt: skip
     return importing.Content(samples.plan(names, ["gemm", "rdma"]), "j" * 64, found, [judging])
 

@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import causes, nodes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
+from harness import records
 
 RUN = "20261121T061718Z-65e3c5"
 PARTS = {"FAIL": 0, "UNKNOWN": 0, "WARN": 0, "KNOWN_FAIL": 0, "SKIPPED": 0, "PASS": 0}
@@ -71,11 +72,14 @@ def plan(nodes: t.Iterable[str], stages: t.Iterable[str], **fields: t.Any) -> di
     }  # fmt: skip
 
 
-def judgement(verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[str, t.Any]] = (), **fields: t.Any) -> types.SimpleNamespace:
+def judgement(
+    given_verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[str, t.Any]] = (), **fields: t.Any
+) -> types.SimpleNamespace:
     """What the verdict engine would hand over, as far as a report reads it."""
-    deciding = {key_of(m): m for m in measurements}
-    simulated = any(of["simulated"] for of in (*verdicts, *deciding.values()))
-    counts = {word: sum(v["verdict"] == word for v in verdicts) for word in PARTS}
+    verdicts = [records.verdict(one) for one in given_verdicts]
+    deciding = {key_of(m): records.measurement(m) for m in measurements}
+    simulated = any(of.simulated for of in (*verdicts, *deciding.values()))
+    counts = {word: sum(v.verdict == word for v in verdicts) for word in PARTS}
     accepted = bool(verdicts) and not counts["FAIL"] and not counts["UNKNOWN"]
     words = {word: count for word, count in counts.items() if count}
     measured = len(verdicts) - counts["UNKNOWN"]

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import exporter, folders, importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, url_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Metric
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from harness.demo_runs import Done, play
 from rigs.otel.otel import Collector
@@ -67,13 +68,12 @@ def earlier(results: pathlib.Path, run: str) -> None:
             day = planned - datetime.timedelta(days=REAL - number)
             name = f"{day:%Y%m%dT%H%M%SZ}-{number:06x}"
             measured = [
-                {
-                    **m,
-                    "metrics": {
-                        of: {**one, "value": one["value"] * noise(number, m["target"]) ** (-1 if one["unit"] == "ms" else 1)}
-                        for of, one in m["metrics"].items()
-                    },
-                }
+                m.replaced(
+                    metrics={
+                        of: Metric(one.value * noise(number, m.target) ** (-1 if one.unit == "ms" else 1), one.unit)
+                        for of, one in m.metrics.items()
+                    }
+                )
                 for m in content.measurements
             ]
             plan = {**content.plan, "run_id": name, "created_at": f"{day:%Y-%m-%dT%H:%M:%SZ}"}

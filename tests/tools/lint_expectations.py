@@ -114,9 +114,8 @@ def unreachable(entries: t.Sequence[expectations.Expectation], of: t.Iterable[ex
     gpus = sorted({str(name) for e in entries for name in options(e, "gpu") if name})
     found = []
     for entry in of:
-        stage = entry.match["stage"]
-        said = ({"stage": stage, "check": check, "context": context} for check, context in contexts(entry, gpus))
-        held = any(one.expectation.id == entry.id for measurement in said for one in everything.choose(measurement))
+        chosen = (one for check, context in contexts(entry, gpus) for one in everything.choose(entry.match["stage"], check, context))
+        held = any(one.expectation.id == entry.id for one in chosen)
         if not held:
             found.append(entry.id)
     return found

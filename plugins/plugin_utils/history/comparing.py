@@ -81,14 +81,14 @@ def of_content(store: Store, content: importing.Content) -> Side:
     for v in judged.verdicts:
         one = who(v)
         whom = (identities[one], one.simulated)
-        reason = "" if v["verdict"] == "PASS" else v["reason"]
-        about = (whom, v["stage"], v["check"], v["variant"])
-        verdicts.setdefault(about, Judged(one.id, v["verdict"], v["value"], v["metric"] or "", v["unit"] or "", reason))
+        reason = "" if v.verdict == "PASS" else v.reason
+        about = (whom, v.stage, v.check, v.variant)
+        verdicts.setdefault(about, Judged(one.id, v.verdict, v.value, v.metric or "", v.unit or "", reason))
         if one.kind in ("node", "gpu", "nic"):
             places[whom] = Place(one.id, one.kind, one.nodes[0])
     for m in content.measurements:
         one = who(m)
-        if one.kind == "node" and isinstance(m["context"].get("facts"), dict):
+        if one.kind == "node" and isinstance(m.context.get("facts"), dict):
             facts[identities[one], one.simulated] = importing.lasting(m)
     return Side(content.plan["run_id"], judged.accepted, frozenset(content.plan["targets"]), verdicts, places, facts)
 

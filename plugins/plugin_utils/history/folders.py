@@ -8,16 +8,16 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import json
 import pathlib
 import typing as t
 
+import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Line, Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
 
@@ -31,9 +31,9 @@ HEAD = ("accepted", "passed", "word", "why", "counts", "coverage", "created_at",
 def of_judged(of: Judged) -> importing.Content:
     """A run that was judged now. HistoryError where its evidence is not what was written."""
     measurements = list(of.judgement.deciding.values())
-    changed = next((m for m in measurements if m["reason_code"] in CHANGED), None)
+    changed = next((m for m in measurements if m.reason_code in CHANGED), None)
     if changed:
-        raise HistoryError(f"run {of.run_id} is not what was written, and is left out of the history: {changed['reason']}")
+        raise HistoryError(f"run {of.run_id} is not what was written, and is left out of the history: {changed.reason}")
     digests = {file["path"]: file["sha256"] for file in of.report["files"]}
     judged = importing.Judging(
         folder="" if of.folder.name == of.run_id else f"judged/{of.folder.name}",
@@ -77,24 +77,26 @@ def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.
     digest = next(file["sha256"] for file in head["files"] if file["path"] == VERDICTS)
     if integrity.digest(folder, VERDICTS) != digest:
         raise HistoryError(f"{where}/{VERDICTS} is not what was written".lstrip("/"))
-    with open(folder / VERDICTS, encoding="utf-8") as lines:
-        verdicts = [json.loads(line) for line in lines]
+    decode = msgspec.json.Decoder(Verdict).decode
+    with open(folder / VERDICTS, "rb") as lines:
+        verdicts = list(map(decode, lines))
     about = (accepted, word, head["why"], head["counts"], head["coverage"])
     return importing.Judging(where, digest, head["created_at"], *about, verdicts)
 
 
-def _deciding(records: t.Iterable[Record], verdicts: t.Iterable[t.Mapping[str, t.Any]]) -> list[Record]:
+def _deciding(records: t.Iterable[Line], verdicts: t.Iterable[Verdict]) -> list[Measurement]:
     """Return the attempt of each check that was judged; of several with its number the one whose value was used."""
-    judged = {key_of(v): v for v in verdicts}
-    found: dict[Key, Record] = {}
+    judged = {v.key: v for v in verdicts}
+    found: dict[Key, Measurement] = {}
     for m in records:
-        if not well_formed(m):
+        if not isinstance(m, Measurement):
             continue
-        key = key_of(m)
+        key = m.key
         v = judged.get(key)
-        if v is not None and v["attempt"] == m["attempt"]:
-            value = (m["metrics"].get(v["metric"]) or {}).get("value")
-            if key not in found or (v["value"] is not None and value == v["value"]):
+        if v is not None and v.attempt == m.attempt:
+            metric = m.metrics.get(v.metric or "")
+            value = metric.value if metric else None
+            if key not in found or (v.value is not None and value == v.value):
                 found[key] = m
     return list(found.values())
 

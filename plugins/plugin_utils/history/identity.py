@@ -16,6 +16,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
 
 Record = t.Mapping[str, t.Any]
 
@@ -38,34 +39,34 @@ class Who(t.NamedTuple):
         return [keys.node_of(self.id)]
 
 
-def who(record: Record) -> Who:
+def who(record: Measurement | Verdict) -> Who:
     """The subject of a measurement or a verdict."""
-    return Who(record["subject"]["kind"], record["subject"]["id"], bool(record["simulated"]))
+    return Who(record.subject.kind, record.subject.id, bool(record.simulated))
 
 
 class Identities:
     """The identities of all subjects of a run, from its measurements."""
 
-    def __init__(self, measurements: t.Iterable[Record]) -> None:
+    def __init__(self, measurements: t.Iterable[Measurement]) -> None:
         machines: dict[str, set[str]] = collections.defaultdict(set)
         owners: dict[str, set[str]] = collections.defaultdict(set)
         self._guids: dict[str, str] = {}
         self.models: dict[str, str] = {}
         for m in measurements:
-            context, subject = m["context"], m["subject"]
+            context, subject = m.context, m.subject
             told = context.get("identities")
             for node, seen in told.items() if isinstance(told, dict) else ():
                 machine = seen.get("machine_id") if isinstance(seen, dict) else None
                 if isinstance(machine, str) and machine.strip():
                     machines[str(node)].add(machine.strip()[:128])
-            node = keys.node_of(subject["id"])
-            if subject["kind"] == "node" and isinstance(context.get("machine_id"), str) and context["machine_id"].strip():
+            node = keys.node_of(subject.id)
+            if subject.kind == "node" and isinstance(context.get("machine_id"), str) and context["machine_id"].strip():
                 machines[node].add(context["machine_id"].strip()[:128])
-            if subject["kind"] in ("node", "gpu") and isinstance(context.get("gpu"), str):
+            if subject.kind in ("node", "gpu") and isinstance(context.get("gpu"), str):
                 self.models.setdefault(node, context["gpu"][:200])
-            if subject["kind"] == "gpu":
-                owners[subject["id"][len(node) + 1 :]].add(node)
-            for device in _devices(context) if subject["kind"] == "node" else ():
+            if subject.kind == "gpu":
+                owners[subject.id[len(node) + 1 :]].add(node)
+            for device in _devices(context) if subject.kind == "node" else ():
                 self._guids[f"{node}/nic/{device['device']}"] = str(device["guid"]).lower()
         count = collections.Counter(machine for of in machines.values() for machine in of)
         self._machines = {node: next(iter(of)) for node, of in machines.items() if len(of) == 1 and count[next(iter(of))] == 1}

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identi
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean, insert
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict, is_number
 
 if t.TYPE_CHECKING:
     import sqlalchemy
@@ -44,7 +44,7 @@ class Judging:
     why: str
     counts: t.Mapping[str, int]
     coverage: t.Mapping[str, t.Any]
-    verdicts: t.Sequence[Record]
+    verdicts: t.Sequence[Verdict]
 
 
 @dataclasses.dataclass
@@ -53,7 +53,7 @@ class Content:
 
     plan: Record
     journal_sha256: str
-    measurements: t.Sequence[Record]
+    measurements: t.Sequence[Measurement]
     judgements: t.Sequence[Judging]
 
 
@@ -75,7 +75,7 @@ class _Import:
     def __init__(self, connection: sqlalchemy.Connection, of: Content) -> None:
         self.connection = connection
         self.of = of
-        self.measurements = [m for m in of.measurements if "started_at" in m]  # what was refused has none
+        self.measurements = [m for m in of.measurements if m.started_at]  # what was refused has none
         self.run = 0
         self.subjects: dict[Who, int] = {}
         self.checks: dict[tuple[str, str, str], int] = {}  # as they were named, before what no database takes is replaced
@@ -104,7 +104,7 @@ class _Import:
             self._write_judgement(one)
         return Written(len(judgements), metrics)
 
-    def _everything(self) -> t.Iterator[Record]:
+    def _everything(self) -> t.Iterator[Measurement | Verdict]:
         yield from self.measurements
         for one in self.of.judgements:
             yield from one.verdicts
@@ -134,7 +134,7 @@ class _Import:
         }
         values = {
             "name": name, "planned_at": str(plan["created_at"]), "mode": str(plan["mode"]), "partial": bool(plan["partial"]),
-            "simulated": any(record["simulated"] for record in self._everything()), "pruned": False,
+            "simulated": any(record.simulated for record in self._everything()), "pruned": False,
             "scope": clean(json.dumps(scope, sort_keys=True)), "collection_version": clean(plan["collection_version"]),
             "ansible_version": clean(plan["ansible_version"]), "python_version": clean(plan["python_version"]),
             "journal_sha256": self.of.journal_sha256, "inventory": clean(plan.get("inventory") or ""),
@@ -191,8 +191,8 @@ class _Import:
     # What was measured ---------------------------------------------------------------------------------------------------------------
 
     def _write_measurements(self) -> int:
-        tools = self._words({m["tool_version"] or "" for m in self.measurements})
-        units = {(_check(m), name, of["unit"]) for m in self.measurements for name, of in m["metrics"].items()}
+        tools = self._words({m.tool_version or "" for m in self.measurements})
+        units = {(_check(m), name, of.unit) for m in self.measurements for name, of in m.metrics.items()}
         wanted = {one: (self.checks[one[0]], clean(one[1]), clean(one[2])) for one in units}
         ids = self._ids(schema.quantity, set(wanted.values()), "check_id")
         quantities = {one: ids[found] for one, found in wanted.items()}
@@ -204,8 +204,8 @@ class _Import:
             schema.measurement,
             (
                 (
-                    *key, m["attempt"], m["outcome"], m["reason_code"], m["started_at"], _float(m["duration_s"]),
-                    tools[m["tool_version"] or ""],
+                    *key, m.attempt, m.outcome, m.reason_code, m.started_at, _float(m.duration_s),
+                    tools[m.tool_version or ""],
                 )
                 for key, m in of
             ),
@@ -215,9 +215,9 @@ class _Import:
             schema.metric,
             ((*key[:2], quantities[_check(m), name, unit], value) for key, m in of for name, unit, value in _numbers(m)),
         )
-        insert(self.connection, schema.sweep, ((*key, _packed(m["series"])) for key, m in of if m["series"]))
+        insert(self.connection, schema.sweep, ((*key, _packed(m.series)) for key, m in of if m.series))
         self._write_facts(
-            (key[1], _sheet(m)) for key, m in of if m["subject"]["kind"] == "node" and isinstance(m["context"].get("facts"), dict)
+            (key[1], _sheet(m)) for key, m in of if m.subject.kind == "node" and isinstance(m.context.get("facts"), dict)
         )
         return metrics
 
@@ -250,9 +250,9 @@ class _Import:
             schema.verdict,
             (
                 (
-                    judgement, *key, v["verdict"], *(_float(v[name]) for name in ("value", "floor", "expected")), bases[_basis(v)],
-                    v["reason_code"],
-                    None if v["verdict"] == "PASS" else clean(v["reason"]), bool(v.get("regressed")),
+                    judgement, *key, v.verdict, *map(_float, (v.value, v.floor, v.expected)), bases[_basis(v)],
+                    v.reason_code,
+                    None if v.verdict == "PASS" else clean(v.reason), v.regressed,
                 )
                 for key, v in sorted(rows.items(), key=lambda item: item[0])
             ),
@@ -294,7 +294,7 @@ class _Import:
         return int(self.connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0))).scalar_one()) + 1
 
 
-def identities_of(connection: sqlalchemy.Connection, told: Identities, records: t.Iterable[Record]) -> dict[Who, str]:
+def identities_of(connection: sqlalchemy.Connection, told: Identities, records: t.Iterable[Measurement | Verdict]) -> dict[Who, str]:
     """Return the identity of every subject of a run's records, and of the nodes of these subjects."""
     seen = dict.fromkeys(who(record) for record in records)
     for one in list(seen):
@@ -330,16 +330,16 @@ def _known(connection: sqlalchemy.Connection, name: str, simulated: bool, taken:
     return str(bearer.identity) if called and called.text == clean(name) else None
 
 
-def _check(record: Record) -> tuple[str, str, str]:
-    return record["stage"], record["check"], record["variant"]
+def _check(record: Measurement | Verdict) -> tuple[str, str, str]:
+    return record.stage, record.check, record.variant
 
 
-def _numbers(m: Record) -> t.Iterator[tuple[str, str, float]]:
+def _numbers(m: Measurement) -> t.Iterator[tuple[str, str, float]]:
     """Yield the numbers that were properly measured: metric, unit, value."""
-    if m["outcome"] == "measured":
-        for name, of in m["metrics"].items():
-            if is_number(of["value"]):
-                yield name, of["unit"], float(of["value"])
+    if m.outcome == "measured":
+        for name, of in m.metrics.items():
+            if is_number(of.value):
+                yield name, of.unit, float(of.value)
 
 
 def _float(value: float | None) -> float | None:
@@ -347,8 +347,8 @@ def _float(value: float | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _basis(v: Record) -> tuple[str | None, ...]:
-    return v["metric"], v["unit"], v["layer"], v["source"], v["confidence"], v["date"], v["expectation"]
+def _basis(v: Verdict) -> tuple[str | None, ...]:
+    return v.metric, v.unit, v.layer, v.source, v.confidence, v.date, v.expectation
 
 
 def _packed(value: t.Any) -> bytes:
@@ -360,10 +360,10 @@ def unpacked(data: bytes) -> t.Any:
     return json.loads(zlib.decompress(data))
 
 
-def lasting(m: Record) -> dict[str, t.Any]:
+def lasting(m: Measurement) -> dict[str, t.Any]:
     """The facts of a node that stay what they are until somebody changes them."""
-    return {name: value for name, value in m["context"]["facts"].items() if drift.lasting(name)}
+    return {name: value for name, value in m.context["facts"].items() if drift.lasting(name)}
 
 
-def _sheet(m: Record) -> bytes:
+def _sheet(m: Measurement) -> bytes:
     return json.dumps(lasting(m), sort_keys=True, separators=(",", ":")).encode()

@@ -30,6 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.others
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Change, Number, Told
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
 if t.TYPE_CHECKING:
     import sqlalchemy
@@ -61,7 +62,7 @@ class Quantity(t.NamedTuple):
 
 
 def told(
-    store: Store, plan: Record, deciding: t.Mapping[keys.Key, Record], numbers: t.Iterable[Number],
+    store: Store, plan: Record, deciding: t.Mapping[keys.Key, Measurement], numbers: t.Iterable[Number],
     begun: t.Sequence[Reference] = (), seconds: float = SECONDS,
 ) -> Told:  # fmt: skip
     """Return the change of each number of a run against its past. `begun` are the references that the inventory declares as new."""
@@ -93,11 +94,11 @@ class _Past:
     """The values of earlier runs for the subjects of one run."""
 
     def __init__(
-        self, connection: sqlalchemy.Connection, plan: Record, deciding: t.Mapping[keys.Key, Record], begun: t.Sequence[Reference]
+        self, connection: sqlalchemy.Connection, plan: Record, deciding: t.Mapping[keys.Key, Measurement], begun: t.Sequence[Reference]
     ) -> None:
         self.connection, self.plan, self.begun = connection, plan, begun
         self.anew: dict[Reference, set[t.Any]] = collections.defaultdict(set)  # numbers of which something was before
-        measurements = [m for m in deciding.values() if "started_at" in m]
+        measurements = [m for m in deciding.values() if m.started_at]
         identities = importing.identities_of(connection, Identities(measurements), measurements)
         subject = schema.subject
         there: dict[tuple[str, bool], int] = {}
@@ -128,7 +129,7 @@ class _Past:
         asked = sa.select(check.c.id, quantity.c.id, check.c.stage, check.c.check, check.c.variant, quantity.c.metric, quantity.c.unit)
         return {tuple(row[2:]): (row[0], row[1]) for row in self.connection.execute(asked.join(check, check.c.id == quantity.c.check_id))}
 
-    def _facts(self, measurements: t.Iterable[Record]) -> Facts:
+    def _facts(self, measurements: t.Iterable[Measurement]) -> Facts:
         """Those that explain something, of each node by the name that it has today."""
         fact, sheet = schema.fact, schema.sheet
         nodes = {self.ids[one]: one.id for one in self.ids if one.kind == "node"}
@@ -144,8 +145,8 @@ class _Past:
         for row in rows:
             found[self.runs[row.run_id][0]][nodes[row.subject_id]] = sheets[row.sheet_id]
         for m in measurements if rows else ():
-            if m["subject"]["kind"] == "node" and isinstance(m["context"].get("facts"), dict):
-                found[str(self.plan["run_id"])][m["subject"]["id"]] = _telling(importing.lasting(t.cast("dict[str, t.Any]", m)))
+            if m.subject.kind == "node" and isinstance(m.context.get("facts"), dict):
+                found[str(self.plan["run_id"])][m.subject.id] = _telling(importing.lasting(m))
         return found
 
     def look(self, quantity: Quantity, numbers: t.Sequence[Number], found: Told) -> None:
@@ -157,7 +158,7 @@ class _Past:
         ids: dict[int, str] = {}
         begun: dict[str, Reference] = {}
         for number in numbers:
-            record = t.cast("dict[str, t.Any]", number.record)
+            record = number.record
             subject, one = number.key.subject, who(record)
             said = quantity.said + ("" if size or primary(record) == metric else f" {metric}")
             today[subject] = Today(
@@ -216,9 +217,8 @@ class _Past:
         asked = sa.select(sweep.c.run_id, sweep.c.subject_id, sweep.c["rows"])
         mine = sweep.c.run_id.in_(self.runs), sweep.c.subject_id.in_(subjects_of), sweep.c.check_id == check
         for run, subject, packed in self.connection.execute(asked.where(*mine)):
-            measured = {"series": importing.unpacked(packed), "context": {"series_units": {of.metric: of.unit}}}
             with contextlib.suppress(bands.Unusable):
-                found = bands.reading(measured, of.metric, of.size)
+                found = bands.of_sweep(importing.unpacked(packed), of.metric, of.size or 0, of.unit)
                 if found:
                     yield run, subject, found.value
 

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 
 
@@ -67,5 +67,6 @@ def _measured(results_dir: str, names: t.Iterable[str], used: list[str], left_ou
             left_out.append(f"run {name}: {error}")
             continue
         used.append(name)
-        identities = Identities([m for m in evidence.records if well_formed(m)])
-        yield baseline.Source(evidence.records, lambda m, of=identities: of.of(who(m)))  # type: ignore[misc]
+        measurements = [record for record in evidence.records if isinstance(record, Measurement)]
+        identities = Identities(measurements)
+        yield baseline.Source(measurements, lambda m, of=identities: of.of(who(m)))  # type: ignore[misc]

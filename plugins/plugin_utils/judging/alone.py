@@ -17,9 +17,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Chosen, Expectation, Expectations, SameWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
 
-Record = dict[str, t.Any]
 # Numbers of a measurement with the expectations that they were held to; None where one of them cannot be.
 Compared = list[tuple[Expectation, bands.Reading]] | None
 
@@ -55,22 +54,23 @@ class Alone:
         self.conditions = conditions
         self.same_work = same_work
 
-    def worth(self, key: Key, record: Record) -> Opinion:
+    def worth(self, key: Key, record: Measurement) -> Opinion:
         """What one record is worth without any other."""
         heard = [self.own(key, record)[0], *self.health(record), *(one for _whom, one in self.fatal(key, record))]
         return self.with_evidence(key, record, bands.worst(heard))
 
-    def own(self, key: Key, record: Record) -> tuple[Opinion, Compared]:
+    def own(self, key: Key, record: Measurement) -> tuple[Opinion, Compared]:
         """What its outcome and its numbers are worth, and what they were held to."""
-        outcome, code, reason = record["outcome"], record["reason_code"], record["reason"]
+        outcome, code, reason = record.outcome, record.reason_code, record.reason
         if outcome == "measured":
-            expected = self.expected(node_of(key[3]), record["target"])
-            if not record["metrics"] and (self._is_condition(record) or not record["series"]):
+            expected = self.expected(node_of(key[3]), record.target)
+            if not record.metrics and (self._is_condition(record) or not record.series):
                 return self._without_number(record, expected if self._is_planned(key) else None), []
             opinion, compared = measured(key, record, expected, self.same_work)
-            if opinion.reason_code == "no_expectation" and self._of_stage(record) and not expected.choose(record, self.same_work):
+            chosen = expected.choose(record.stage, record.check, record.context, self.same_work)
+            if opinion.reason_code == "no_expectation" and self._of_stage(record) and not chosen:
                 # Its numbers are shown, and laid beside those of siblings and neighbours.
-                done = f"{record['check']} was done and is as it should be"
+                done = f"{record.check} was done and is as it should be"
                 opinion = opinion._replace(verdict="PASS", reason_code=None, reason=done)
             return opinion, compared
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
@@ -80,14 +80,14 @@ class Alone:
         return Opinion("UNKNOWN", str(reason), code), []
 
     @staticmethod
-    def _found(record: Record, code: str) -> bool:
+    def _found(record: Measurement, code: str) -> bool:
         """Return True if a check has found the defect that its reason code names, and did not merely fail to look."""
-        findings = record["context"].get("findings")
+        findings = record.context.get("findings")
         return any(coded(finding)[0] == code for finding in (findings if isinstance(findings, list) else ()))
 
-    def _without_number(self, record: Record, expected: Expectations | None) -> Opinion:
+    def _without_number(self, record: Measurement, expected: Expectations | None) -> Opinion:
         """A check that was measured and has no number: a PASS where it is about a condition, and nobody expects a number of it."""
-        stage, check = record["stage"], record["check"]
+        stage, check = record.stage, record.check
         if self._of_stage(record):
             return Opinion("PASS", f"{check} was done and is as it should be")
         mine = [e for e in expected.entries if e.match["stage"] == stage] if expected else []
@@ -100,42 +100,42 @@ class Alone:
             reason = "it has no number, and does not say that it needs none, by {condition: true} in its context"
         return Opinion("UNKNOWN", reason, "no_number")
 
-    def _of_stage(self, record: Record) -> bool:
+    def _of_stage(self, record: Measurement) -> bool:
         """Whether its stage says that its check is about a condition."""
-        return record["check"] in self.conditions.get(record["stage"], ())
+        return record.check in self.conditions.get(record.stage, ())
 
-    def _is_condition(self, record: Record) -> bool:
-        return self._of_stage(record) or record["context"].get("condition") is True
+    def _is_condition(self, record: Measurement) -> bool:
+        return self._of_stage(record) or record.context.get("condition") is True
 
     def _is_planned(self, key: Key) -> bool:
         """Whether it, or the node that it is a part of, is in the plan."""
         return key in self.planned or key._replace(subject=node_of(key.subject)) in self.planned
 
     @staticmethod
-    def quiet(record: Record) -> bool:
+    def quiet(record: Measurement) -> bool:
         """Whether it found nothing beside its numbers, and nothing happened or was hidden while it measured: nearly all."""
-        evidence = record["evidence"]
-        return not (record["context"].get("findings") or evidence.get("changes") or evidence.get("unreadable"))
+        evidence = record.evidence
+        return not (record.context.get("findings") or evidence.get("changes") or evidence.get("unreadable"))
 
-    def health(self, record: Record) -> t.Iterator[Opinion]:
+    def health(self, record: Measurement) -> t.Iterator[Opinion]:
         """What a check found beside its numbers, but for what is fatal, and what after it nobody knew of its machine."""
-        findings = record["context"].get("findings") or []
+        findings = record.context.get("findings") or []
         for finding in findings if isinstance(findings, list) else [{"text": "the findings are not of their form"}]:
             code, text = coded(finding)
-            if code not in reasons.FATAL and (record["outcome"] == "measured" or code in reasons.DEFECTS or code in reasons.MILD):
+            if code not in reasons.FATAL and (record.outcome == "measured" or code in reasons.DEFECTS or code in reasons.MILD):
                 known = code if code in reasons.ALL else "health"
                 mild = "WARN" if code in MILD_FINDINGS or code in reasons.MILD else "FAIL"
                 yield Opinion("UNKNOWN" if code in UNSURE_FINDINGS else mild, text, known)
-        changes = record["evidence"].get("changes")
+        changes = record.evidence.get("changes")
         for change in changes if isinstance(changes, list) else ():
             code, text = meant(change)
             if code in reasons.ERRORS and code not in BROKEN:
                 yield Opinion("UNKNOWN", f"{text} while the test ran", code)
 
-    def fatal(self, key: Key, record: Record) -> t.Iterator[tuple[Key, Opinion]]:
+    def fatal(self, key: Key, record: Measurement) -> t.Iterator[tuple[Key, Opinion]]:
         """What no later attempt takes back of what this one found beside its result, whatever that is: wrong results, lost GPUs and memory
         errors, and any defect that came up while it measured. Each with the key of the part that it is about."""
-        findings, changes = record["context"].get("findings"), record["evidence"].get("changes")
+        findings, changes = record.context.get("findings"), record.evidence.get("changes")
         for items, grave, read, when in ((findings, reasons.FATAL, coded, ""), (changes, BROKEN, meant, " while the test ran")):
             for item in items if isinstance(items, list) else ():
                 code, text = read(item)
@@ -144,9 +144,9 @@ class Alone:
                     whom = f"{key[3]}/{part}" if part and isinstance(part, str) else key[3]
                     yield key._replace(subject=whom), Opinion("FAIL", text + when, code)
 
-    def with_evidence(self, key: Key, record: Record, opinion: Opinion) -> Opinion:
+    def with_evidence(self, key: Key, record: Measurement, opinion: Opinion) -> Opinion:
         """An opinion, with what is known of the time in which it was measured."""
-        if record["context"].get("set_aside") and record["outcome"] == "measured" and key[3] == node_of(key[3]):
+        if record.context.get("set_aside") and record.outcome == "measured" and key[3] == node_of(key[3]):
             opinion = opinion._replace(findings=[*opinion.findings, set_aside(record)])
         if not self.quiet(record):
             opinion = self._beside(record, opinion)
@@ -157,9 +157,9 @@ class Alone:
         return opinion
 
     @staticmethod
-    def _beside(record: Record, opinion: Opinion) -> Opinion:
+    def _beside(record: Measurement, opinion: Opinion) -> Opinion:
         """An opinion, with what happened or could not be seen while it was measured."""
-        evidence = record["evidence"]
+        evidence = record.evidence
         changes = evidence.get("changes") or []
         unreadable = evidence.get("unreadable") or []
         if not isinstance(changes, list) or not isinstance(unreadable, list):
@@ -174,23 +174,23 @@ class Alone:
             opinion = opinion._replace(findings=[*opinion.findings, *texts])
         return opinion
 
-    def _missing(self, key: Key, record: Record) -> list[str]:
+    def _missing(self, key: Key, record: Measurement) -> list[str]:
         """What the stage requires to have been readable on a node, and was not. Its parts were measured in the same window."""
-        codes = self.required.get(record["target"], {}).get(key.stage, ())
-        if not codes or record["outcome"] != "measured" or record["subject"]["kind"] != "node" or key not in self.planned:
+        codes = self.required.get(record.target, {}).get(key.stage, ())
+        if not codes or record.outcome != "measured" or record.subject.kind != "node" or key not in self.planned:
             return []
-        evidence = record["evidence"]
+        evidence = record.evidence
         window, changes, unreadable = (evidence.get(name) for name in ("window", "changes", "unreadable"))
         gathered = isinstance(window, dict) and isinstance(changes, list) and isinstance(unreadable, list)
         return [code for code in codes if not gathered or code in t.cast("list[t.Any]", unreadable)]
 
 
-def measured(key: Key, record: Record, expected: Expectations, same_work: SameWork | None = None) -> tuple[Opinion, Compared]:
+def measured(key: Key, record: Measurement, expected: Expectations, same_work: SameWork | None = None) -> tuple[Opinion, Compared]:
     """A measured check against all expectations of its hardware: the worst decides. And what was compared."""
     wrong = bands.impossible(record)
     opinions: list[Opinion] = [wrong] if wrong else []
     compared = []
-    chosen = expected.choose(record, same_work) or _of_whole_node(record, expected, same_work)
+    chosen = expected.choose(record.stage, record.check, record.context, same_work) or _of_whole_node(record, expected, same_work)
     for one in chosen:
         expectation, size = one
         try:
@@ -199,9 +199,9 @@ def measured(key: Key, record: Record, expected: Expectations, same_work: SameWo
             opinions.append(Opinion("UNKNOWN", str(error), "bad_measurement", metric=expectation.metric))
             continue
         if found is not None:
-            opinions.append(bands.held(found, expectation, record["context"]))
+            opinions.append(bands.held(found, expectation, record.context))
             compared.append((expectation, found))
-            there = expected.displaced(record, one)
+            there = expected.displaced(record.stage, record.check, record.context, one)
             if there and physics.far_softer(expectation, there):
                 opinions.append(_too_soft(expectation, there))
     if opinions:
@@ -213,12 +213,12 @@ def measured(key: Key, record: Record, expected: Expectations, same_work: SameWo
         if found:
             value = {"metric": metric, "value": found.value, "unit": found.unit}
     if chosen:
-        sizes = [row["size"] for row in record["series"] if is_number(row.get("size"))]
+        sizes = [row["size"] for row in record.series if is_number(row.get("size"))]
         ends = f"the run ends at {bands.human(int(max(sizes)))}" if sizes else "the run has no message sizes"
         ids = ", ".join(sorted({c.expectation.id for c in chosen})[:3])
         reason = f"{ends} and has none of the sizes of {ids}: only its correctness was judged, its bandwidth is unknown"
         return Opinion("UNKNOWN", reason, "no_expectation", **value), []
-    context = record["context"]
+    context = record.context
     what = [f"{context['gpus']} x {context['gpu']}" if "gpu" in context and "gpus" in context else context.get("gpu")]
     what += [f"{k} {context[k]}" for k in ("nodes", "nics", "nic_gbps", "nvls", "algorithm", "shape") if k in context]
     on = f" on {', '.join(map(str, filter(None, what)))}" if any(what) else ""
@@ -227,25 +227,25 @@ def measured(key: Key, record: Record, expected: Expectations, same_work: SameWo
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
 
 
-def set_aside(record: Record) -> str:
+def set_aside(record: Measurement) -> str:
     """What a number is not about, where MIG parts some GPUs of a node."""
-    aside = record["context"]["set_aside"]
+    aside = record.context["set_aside"]
     names = ", ".join(map(str, aside.values())) if isinstance(aside, dict) else str(aside)
-    return f"MIG is on for {names[:200]}: measured and judged were the other {record['context'].get('gpus')} GPUs"
+    return f"MIG is on for {names[:200]}: measured and judged were the other {record.context.get('gpus')} GPUs"
 
 
-def _of_whole_node(record: Record, expected: Expectations, same_work: SameWork | None) -> list[Chosen]:
+def _of_whole_node(record: Measurement, expected: Expectations, same_work: SameWork | None) -> list[Chosen]:
     """The expectations for all GPUs of a node, for a measurement without those that MIG parts. Each GPU sends at the rate of its own links
     however many take part, so a ring's bus bandwidth stays; where the switch reduces, busbw counts 2(n-1)/n of what a GPU sends."""
-    context = record["context"]
+    context = record.context
     aside, many = context.get("set_aside"), context.get("gpus")
     if not isinstance(aside, dict) or not aside or not is_number(many) or many < 2:
         return []
     whole = many + len(aside)
-    in_switch = context.get("nvls") and record["check"] == "all_reduce"
+    in_switch = context.get("nvls") and record.check == "all_reduce"
     share = (many - 1) / many * whole / (whole - 1) if in_switch else 1.0
     how = f"of {whole} GPUs, for the {many} that are whole{f' by 2(n-1)/n: x {share:.4f}' if in_switch else ''}"
-    found = expected.choose({**record, "context": {**context, "gpus": whole}}, same_work)
+    found = expected.choose(record.stage, record.check, {**context, "gpus": whole}, same_work)
     return [
         Chosen(dataclasses.replace(e, value=float(f"{e.value * share:.5g}"), confidence="derived", source=f"{e.source}; {how}"), size)
         for e, size in found
@@ -261,9 +261,9 @@ def _too_soft(own: Expectation, shipped: Expectation) -> Opinion:
     return Opinion("UNKNOWN", reason, "soft_expectation", metric=own.metric, expectation=own.id, layer=own.layer)
 
 
-def primary(record: Record) -> str | None:
+def primary(record: Measurement) -> str | None:
     """The metric that stands for a check."""
-    metrics = [name for name, m in record["metrics"].items() if isinstance(m, dict) and is_number(m.get("value"))]
+    metrics = [name for name, m in record.metrics.items() if is_number(m.value)]
     found = [name for name in bands.PRIMARY if name in metrics]
     return found[0] if found else metrics[0] if len(metrics) == 1 else None
 

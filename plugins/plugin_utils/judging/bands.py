@@ -9,7 +9,6 @@ This plugin util is PRIVATE to the collection; the filter `bandwidth_verdict` is
 from __future__ import annotations
 
 import functools
-import operator
 import statistics
 import typing as t
 
@@ -24,8 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching impor
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Subject, Verdict, is_number
 
 # Neighbours: at least this many beside the subject itself; how far out one is by the modified z-score
 # 0.6745 (x - median) / MAD (Iglewicz and Hoaglin), in which no MAD is taken for smaller than 1 % of the median. The MAD of n
@@ -79,18 +77,19 @@ class Opinion(t.NamedTuple):
             short = self.value / self.floor if lower_is_better else -self.value / self.floor
         return self.severity, short
 
-    def write(self, about: dict[str, t.Any]) -> dict[str, t.Any]:
-        """As verdict/v1 about a measurement or an item of a plan: {run_id, stage, check, variant, subject, attempt,
-        simulated}."""
-        return self.written(*_ABOUT(about))
-
     def written(
-        self, run_id: str, stage: str, check: str, variant: str, attempt: int | None, simulated: bool, subject: dict[str, t.Any]
-    ) -> dict[str, t.Any]:
-        """The same of what it is about, told one by one."""
-        if subject.keys() != _SUBJECT:
-            subject = {name: subject[name] for name in ("kind", "id", "members")}
-        return _verdict("verdict/v1", run_id, stage, check, variant, attempt, simulated, subject, *self[:-1], list(self.findings))
+        self, run_id: str, stage: str, check: str, variant: str, attempt: int | None, simulated: bool, subject: Subject
+    ) -> Verdict:
+        """Return it as the verdict on a subject."""
+        (
+            verdict, reason, code, value, unit, floor, layer, source, confidence, metric, expected, date, expectation, ticket, expires, of,
+            regressed, findings,
+        ) = self  # fmt: skip
+        return Verdict(
+            "verdict/v1", run_id, stage, check, variant, subject, t.cast(t.Any, verdict), reason, code, value, unit, floor,
+            t.cast(t.Any, layer), source, t.cast(t.Any, confidence), attempt, simulated, metric, expected, date, expectation, ticket,
+            expires, t.cast(t.Any, of), regressed, list(findings),
+        )  # fmt: skip
 
     def but(self, verdict: str, reason_code: str, reason: str) -> Opinion:
         """The same numbers with another verdict; what it was before stays among the findings."""
@@ -100,10 +99,6 @@ class Opinion(t.NamedTuple):
         """The same in other words; `_replace` takes five times as long, of each of hundreds of thousands."""
         return Opinion(self.verdict, reason, *self[2:])
 
-
-_ABOUT = operator.itemgetter("run_id", "stage", "check", "variant", "attempt", "simulated", "subject")
-_SUBJECT = {"kind", "id", "members"}
-_verdict = compact.form("Verdict", ("schema", "run_id", "stage", "check", "variant", "attempt", "simulated", "subject", *Opinion._fields))
 
 
 def worst(opinions: t.Sequence[Opinion]) -> Opinion:
@@ -128,33 +123,36 @@ class Reading(t.NamedTuple):
     size: int | None = None
 
 
-def reading(measurement: dict[str, t.Any], metric: str, size: int | str | None) -> Reading | None:
+def reading(measurement: Measurement, metric: str, size: int | str | None) -> Reading | None:
     """A metric of a measurement, or of the row of its sweep that has `size` (bytes, or `plateau`).
 
     None where the sweep has no such row; Unusable where the number is missing, or is none.
     """
-    metrics = measurement.get("metrics") or {}
+    metrics = measurement.metrics
     if size is None:
         found = metrics.get(metric)
-        if not isinstance(found, dict) or not is_number(found.get("value")):
-            value = found.get("value") if isinstance(found, dict) else found
-            raise Unusable(f"{metric}: found {value!r}, expected a number")
-        return Reading(float(found["value"]), str(found.get("unit")))
-    rows = [r for r in measurement.get("series") or [] if isinstance(r, dict) and is_number(r.get("size"))]
-    size = row_of(size, [r["size"] for r in rows])
-    if size is None:
-        return None
-    rows = [r for r in rows if r["size"] == size]
-    found_here = [row.get(metric) for row in rows]
-    values = [float(value) for value in found_here if value is not None and is_number(value)]
-    if len(values) != len(rows):
-        raise Unusable(f"{metric} at {human(int(size))}: found {found_here!r}, expected a number")
-    units = (measurement.get("context") or {}).get("series_units")
+        if found is None or not is_number(found.value):
+            raise Unusable(f"{metric}: found {found and found.value!r}, expected a number")
+        return Reading(float(found.value), str(found.unit))
+    units = measurement.context.get("series_units")
     unit = units.get(metric) if isinstance(units, dict) else None
-    if unit is None and isinstance(metrics.get(metric), dict):
-        unit = metrics[metric].get("unit")
-    value = max(values) if physics.UNITS.get(str(unit), ("",))[0] == "time" else min(values)
-    return Reading(value, str(unit), int(size))
+    if unit is None and metric in metrics:
+        unit = metrics[metric].unit
+    return of_sweep(measurement.series, metric, size, str(unit))
+
+
+def of_sweep(series: t.Iterable[dict[str, t.Any]], metric: str, size: int | str, unit: str) -> Reading | None:
+    """Return a metric in the row of a sweep that has `size`, the worst if several rows have it; None and Unusable as for `reading`."""
+    rows = [row for row in series if is_number(row.get("size"))]
+    size_of_row = row_of(size, [row["size"] for row in rows])
+    if size_of_row is None:
+        return None
+    there = [row.get(metric) for row in rows if row["size"] == size_of_row]
+    values = [float(value) for value in there if is_number(value)]
+    if len(values) != len(there):
+        raise Unusable(f"{metric} at {human(int(size_of_row))}: found {there!r}, expected a number")
+    value = max(values) if physics.UNITS.get(unit, ("",))[0] == "time" else min(values)
+    return Reading(value, unit, int(size_of_row))
 
 
 def compare(found: Reading, expected: Expectation) -> Opinion:
@@ -226,14 +224,14 @@ _HARDWARE = (
 )  # fmt: skip
 
 
-def impossible(measurement: dict[str, t.Any], match: dict[str, t.Any] | None = None) -> Opinion | None:
+def impossible(measurement: Measurement, match: dict[str, t.Any] | None = None) -> Opinion | None:
     """UNKNOWN where a measurement has a number that its hardware cannot give; `match` is what is known of that besides."""
-    told = measurement.get("context") or {}
+    told = measurement.context
     if match:
         told = {**match, **told}
     known = list(map(told.get, _HARDWARE))
-    if "check" not in (measurement.get("context") or {}):
-        known[_CHECK] = measurement.get("check")
+    if "check" not in measurement.context:
+        known[_CHECK] = measurement.check
     rails = told.get("rails")
     rails = [rail for rail in rails if isinstance(rail, dict)] if isinstance(rails, list) else []
     ends = [[str(rail.get(end)) for end in ("a", "b")] for rail in rails]
@@ -267,17 +265,18 @@ def _ceilings(known: list[t.Any]) -> dict[str, tuple[float, str, str]]:
     return _KNOWN_CEILINGS[kind]
 
 
-def _all(measurement: dict[str, t.Any], metric: str) -> list[Reading]:
-    """Every number that a measurement has of a metric."""
-    one = (measurement.get("metrics") or {}).get(metric)
-    one = one if isinstance(one, dict) else {}
+def _all(measurement: Measurement, metric: str) -> list[Reading]:
+    """Return every number that a measurement has of a metric."""
+    one = measurement.metrics.get(metric)
     found = []
-    rows = [row for row in measurement.get("series") or [] if isinstance(row, dict) and is_number(row.get(metric))]
+    rows = [row for row in measurement.series if is_number(row.get(metric))]
     if rows:
-        units = (measurement.get("context") or {}).get("series_units")
-        unit = str((units.get(metric) if isinstance(units, dict) else None) or one.get("unit"))
+        units = measurement.context.get("series_units")
+        unit = str((units.get(metric) if isinstance(units, dict) else None) or (one and one.unit))
         found = [Reading(float(row[metric]), unit, int(row["size"]) if is_number(row.get("size")) else None) for row in rows]
-    return found + ([Reading(float(one["value"]), str(one.get("unit")))] if is_number(one.get("value")) else [])
+    if one is not None and is_number(one.value):
+        found.append(Reading(float(one.value), str(one.unit)))
+    return found
 
 
 def _above(metric: str, found: Reading, limit: tuple[float, str, str]) -> Opinion | None:
@@ -367,12 +366,13 @@ def human(size: int) -> str:
     return f"{size} B"
 
 
-def accepts(expected: Expectation, measurement: dict[str, t.Any], whole: t.Mapping[str, t.Any] | None = None) -> str | None:
+def accepts(expected: Expectation, measurement: Measurement, whole: t.Mapping[str, t.Any] | None = None) -> str | None:
     """The first key in which a measurement's hardware contradicts an expectation; what it does not tell is let pass. `whole` is the match
     of which that of `expected` is a part."""
-    known = {**(measurement.get("context") or {})}
-    for key in ("stage", "check"):
-        if measurement.get(key):
-            known[key] = measurement[key]
+    known = dict(measurement.context)
+    if measurement.stage:
+        known["stage"] = measurement.stage
+    if measurement.check:
+        known["check"] = measurement.check
     usable = seen_by(whole or expected.match, known)
     return mismatch({k: v for k, v in expected.match.items() if known.get(k) is not None}, usable)

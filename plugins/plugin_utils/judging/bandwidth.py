@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     parse,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.physics import UNITS
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Metric, Subject, is_number
 
 _OUTCOMES = ("measured", "error", "timeout", "missing", "not_applicable")
 
@@ -41,16 +41,16 @@ def bandwidth_verdict(
     printed names the GPUs and hosts of its ranks. `alone` and `together` are the stages that measure one node, or several together. What a
     measurement does not tell is let pass. Never raises.
     """
-    about, found = _measurement(measurement)
+    given, attempt = _measurement(measurement)
     try:
-        expected = _expectation(expectation, found)
+        opinion = _judge(given, _expectation(expectation, given), alone, together)
     except ExpectationError as error:
-        return Opinion("UNKNOWN", f"no usable expectation: {error}", "no_expectation").write(about)
-    return _judge(found, expected, alone, together).write(about)
+        opinion = Opinion("UNKNOWN", f"no usable expectation: {error}", "no_expectation")
+    return opinion.written(given.run_id, given.stage, given.check, given.variant, attempt, given.simulated, given.subject).as_dict()
 
 
-def _judge(found: dict[str, t.Any], expected: Expectation, alone: t.Collection[str], together: t.Collection[str]) -> Opinion:
-    outcome, code, reason = found["outcome"], found["reason_code"], found["reason"]
+def _judge(found: Measurement, expected: Expectation, alone: t.Collection[str], together: t.Collection[str]) -> Opinion:
+    outcome, code, reason = found.outcome, found.reason_code, str(found.reason)
     if outcome == "not_applicable" and code in reasons.SKIP_RULES:
         return Opinion("SKIPPED", f"rule {code}: {reason}", code)
     if outcome != "measured":
@@ -68,7 +68,7 @@ def _judge(found: dict[str, t.Any], expected: Expectation, alone: t.Collection[s
         except bands.Unusable as error:
             return Opinion("UNKNOWN", str(error), "bad_measurement", metric=expected.metric)
         if value is not None:
-            opinions.append(bands.held(value, expected, found["context"]))
+            opinions.append(bands.held(value, expected, found.context))
     if not opinions:
         sizes = " or ".join(bands.human(s) if isinstance(s, int) else str(s) for s in expected.sizes)
         return Opinion("UNKNOWN", f"the expectation holds at {sizes}, which was not measured", "no_expectation")
@@ -76,15 +76,15 @@ def _judge(found: dict[str, t.Any], expected: Expectation, alone: t.Collection[s
 
 
 def _contradictions(
-    expected: Expectation, found: dict[str, t.Any], alone: t.Collection[str], together: t.Collection[str]
+    expected: Expectation, found: Measurement, alone: t.Collection[str], together: t.Collection[str]
 ) -> dict[str, tuple[t.Any, t.Any]]:
     """What is wanted and what was found, for each key in which the two differ."""
     others = {}
     for key, wanted in expected.match.items():
         if bands.accepts(dataclasses.replace(expected, match={key: wanted}), found, expected.match) is not None:
-            seen = matching.seen_by(expected.match, found["context"])
-            others[key] = (wanted, seen.get(key, found.get(key)))
-    nodes, stage = found["context"].get("nodes"), expected.match.get("stage")
+            seen = matching.seen_by(expected.match, found.context)
+            others[key] = (wanted, seen.get(key, {"stage": found.stage, "check": found.check}.get(key)))
+    nodes, stage = found.context.get("nodes"), expected.match.get("stage")
     elsewhere = is_number(nodes) and (nodes > 1 if stage in alone else nodes == 1 and stage in together)
     if "nodes" not in expected.match and elsewhere:
         others["nodes"] = (1 if stage in alone else "2 or more", nodes)
@@ -124,7 +124,7 @@ def _of_rows(given: dict[str, t.Any]) -> dict[str, t.Any]:
     return {**({"op": op} if isinstance(op, str) else {}), **({"type": types.pop()} if len(types) == 1 else {})}
 
 
-def _expectation(given: t.Any, found: dict[str, t.Any]) -> Expectation:
+def _expectation(given: t.Any, found: Measurement) -> Expectation:
     if not isinstance(given, dict):
         raise ExpectationError(f"found {given!r:.100}, expected a dictionary with at least value and unit")
     given = dict(given)
@@ -134,9 +134,9 @@ def _expectation(given: t.Any, found: dict[str, t.Any]) -> Expectation:
     size = given.pop("size", None)
     match = given.get("match", {})
     if isinstance(match, dict):
-        match = {"stage": found["stage"] or "any", **({} if size is None else {"size": size}), **match}
+        match = {"stage": found.stage or "any", **({} if size is None else {"size": size}), **match}
     kind = UNITS.get(given["unit"], ("",))[0] if isinstance(given.get("unit"), str) else ""
-    alike = [m for m in found["metrics"] if isinstance(m, str) and METRIC_KINDS.get(m) == kind]
+    alike = [m for m in found.metrics if isinstance(m, str) and METRIC_KINDS.get(m) == kind]
     usual = {
         "id": "given",
         "metric": next((m for m in bands.PRIMARY if m in alike), alike[0] if alike else "busbw"),
@@ -148,8 +148,27 @@ def _expectation(given: t.Any, found: dict[str, t.Any]) -> Expectation:
     return parse({**usual, "match": match}, "expectation", layer if layer in LAYERS else "run")
 
 
-def _measurement(given: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
-    """What the verdict is about, and the measurement in the form that the bands read."""
+def _measurement(given: t.Any) -> tuple[Measurement, int | None]:
+    """Return what was given as a measurement, as far as it says what a measurement has to say, and the number of its attempt."""
+    about, fields = _fields(given)
+    subject = about["subject"]
+    measurement = Measurement(
+        schema="measurement/v1", run_id=about["run_id"], stage=about["stage"], check=about["check"], variant=about["variant"],
+        subject=Subject(subject["kind"], subject["id"], subject["members"]), plane="", target="", attempt=about["attempt"] or 1,
+        outcome=fields["outcome"], reason_code=fields["reason_code"], reason=fields["reason"],
+        metrics={name: _metric(metric) for name, metric in fields["metrics"].items()}, series=fields["series"], context=fields["context"],
+        evidence={}, command=[], tool_version=None, started_at="", duration_s=0.0, raw=None, raw_sha256=None, simulated=about["simulated"],
+    )  # fmt: skip
+    return measurement, about["attempt"]
+
+
+def _metric(given: t.Any) -> Metric:
+    """Return a metric; what is no number with a unit is refused when it is read."""
+    return Metric(given.get("value"), str(given.get("unit"))) if isinstance(given, dict) else Metric(given, "")
+
+
+def _fields(given: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Return what a measurement is about, and its numbers with what selects an expectation."""
     about: dict[str, t.Any] = {
         "run_id": "",
         "stage": "",

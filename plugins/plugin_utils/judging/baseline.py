@@ -23,8 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import better_of, primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, ExpectationError, parse, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import well_formed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
 
 # Sizes that people compare, beside the plateau.
 USUAL_SIZE = 1 << 30
@@ -43,22 +42,22 @@ class Proposal(t.NamedTuple):
 class Source(t.NamedTuple):
     """What a run measured. `who` says who a measurement's subject is, whatever it was called in that run."""
 
-    measurements: t.Iterable[t.Any]
-    who: t.Callable[[dict[str, t.Any]], str]
+    measurements: t.Iterable[Measurement]
+    who: t.Callable[[Measurement], str]
 
 
 # {entry as JSON: {kind of subject: {what was measured of whom: values, one of each run}}}
 Values = t.Dict[str, t.Dict[str, t.Dict[t.Tuple[str, str], t.List[float]]]]
 
 
-def propose(measurements: t.Iterable[t.Any], run_id: str, date: str, minimum: int = bands.NEIGHBOURS) -> Proposal:
+def propose(measurements: t.Iterable[Measurement], run_id: str, date: str, minimum: int = bands.NEIGHBOURS) -> Proposal:
     """Expectations, one for each kind of hardware, check, metric and message size.
 
     Each value is the median of what was measured there on at least `minimum` subjects, without outliers, without those whose evidence
     shows errors, and without nodes of which anything in the run is fatal (wrong results, a lost GPU, memory errors). Of groups of nodes
     there are seldom that many: one is enough, and what fewer than `minimum` of them say is `derived`. `date` is YYYY-MM-DD.
     """
-    return propose_of([Source(measurements, lambda m: str(m["subject"]["id"]))], lambda: f"run {run_id}", date, minimum)
+    return propose_of([Source(measurements, lambda m: str(m.subject.id))], lambda: f"run {run_id}", date, minimum)
 
 
 def propose_of(runs: t.Iterable[Source], said: t.Callable[[], str], date: str, minimum: int = bands.NEIGHBOURS) -> Proposal:
@@ -71,22 +70,22 @@ def propose_of(runs: t.Iterable[Source], said: t.Callable[[], str], date: str, m
 
 
 def _add(groups: Values, run: Source) -> None:
-    latest: dict[t.Any, dict[str, t.Any]] = {}
+    latest: dict[t.Any, Measurement] = {}
     bad: set[tuple[str, str]] = set()
-    for m in sorted(filter(well_formed, run.measurements), key=lambda m: (m["attempt"], json.dumps(m, sort_keys=True))):
+    for m in sorted(run.measurements, key=lambda m: (m.attempt, m.as_text())):
         if _is_fatal(m):
-            bad.add(subjects.bearer(m["subject"]))
-        if m["outcome"] == "measured":
-            latest[m["stage"], m["check"], m["variant"], m["subject"]["id"]] = m
+            bad.add(subjects.bearer(m.subject.kind, m.subject.id))
+        if m.outcome == "measured":
+            latest[m.stage, m.check, m.variant, m.subject.id] = m
     # Where a search has found something in a group, what the group gave is no example.
-    suspect = {(m["stage"], m["target"]) for m in latest.values() if m["context"].get("findings") and not m["metrics"]}
+    suspect = {(m.stage, m.target) for m in latest.values() if m.context.get("findings") and not m.metrics}
     for m in latest.values():
         # A node that computes wrong values or loses its GPUs is no yardstick.
-        concerned = {subjects.bearer(m["subject"]), *(("node", node) for node in subjects.nodes_of(m["subject"]))}
-        searched = m["subject"]["kind"] == "group" and (m["stage"], m["target"]) in suspect
-        if not m["evidence"].get("changes") and not concerned & bad and not searched:
+        concerned = {subjects.bearer(m.subject.kind, m.subject.id), *(("node", node) for node in subjects.nodes_of(m.subject))}
+        searched = m.subject.kind == "group" and (m.stage, m.target) in suspect
+        if not m.evidence.get("changes") and not concerned & bad and not searched:
             for entry, value in _numbers(m):
-                groups[json.dumps(entry, sort_keys=True)][m["subject"]["kind"]][run.who(m), m["variant"]].append(value)
+                groups[json.dumps(entry, sort_keys=True)][m.subject.kind][run.who(m), m.variant].append(value)
 
 
 def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
@@ -151,7 +150,7 @@ class Beside(t.NamedTuple):
 def _beside_shipped(entry: dict[str, t.Any]) -> Beside:
     """Hold a proposed entry against the shipped one that the same measurement would be judged by."""
     match, size = entry["match"], entry["match"].get("size")
-    found = shipped().choose({"stage": match["stage"], "check": match["check"], "context": match})
+    found = shipped().choose(match["stage"], match["check"], match)
     there = next((one.expectation for one in found if one.expectation.metric == entry["metric"] and one.size == size), None)
     if there is None:
         return Beside("nothing is shipped for it", False)
@@ -175,23 +174,23 @@ def _as_text(entries: dict[str, dict[str, t.Any]], beside: dict[str, Beside]) ->
     return "\n".join(lines) + "\n"
 
 
-def _is_fatal(m: dict[str, t.Any]) -> bool:
+def _is_fatal(m: Measurement) -> bool:
     """Whether it says of its subject what no other attempt takes back."""
-    found, changed = m["context"].get("findings"), m["evidence"].get("changes")
+    found, changed = m.context.get("findings"), m.evidence.get("changes")
     told = [item for items in (found, changed) for item in (items if isinstance(items, list) else ())]
-    codes = [m["reason_code"], *(item.get("code") for item in told if isinstance(item, dict))]
+    codes = [m.reason_code, *(item.get("code") for item in told if isinstance(item, dict))]
     return any(isinstance(code, str) and code in reasons.FATAL for code in codes)
 
 
-def _numbers(m: dict[str, t.Any]) -> t.Iterator[tuple[dict[str, t.Any], float]]:
+def _numbers(m: Measurement) -> t.Iterator[tuple[dict[str, t.Any], float]]:
     """Entries that a measurement can speak for, with its value."""
     metric = primary(m)
     if metric is None:
         return
-    context = m["context"]
-    match = {"stage": m["stage"], "check": m["check"]}
+    context = m.context
+    match = {"stage": m.stage, "check": m.check}
     match.update({k: context[k] for k in CONTEXT_KEYS if isinstance(context.get(k), (str, int, float, bool))})
-    sizes = [row["size"] for row in m["series"] if is_number(row.get("size")) and is_number(row.get(metric))]
+    sizes = [row["size"] for row in m.series if is_number(row.get("size")) and is_number(row.get(metric))]
     wanted: list[int | str | None] = [None]
     if sizes:
         wanted = [matching.PLATEAU] if max(sizes) >= matching.PLATEAU_FROM else [max(sizes)]
@@ -207,7 +206,7 @@ def _numbers(m: dict[str, t.Any]) -> t.Iterator[tuple[dict[str, t.Any], float]]:
                 "metric": metric,
                 "unit": found.unit,
                 "better": better_of(found.unit),
-                "simulated": m["simulated"],
+                "simulated": m.simulated,
             }
             yield entry, found.value
 

@@ -19,10 +19,9 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, kind_of, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, Verdict
 
-Record = dict[str, t.Any]
 GOOD = ("PASS", "SKIPPED")
 # What a number that is too low, or a link that broke under the test, says; another finding of the same check is one of its own.
 LOW = frozenset({*reasons.LOW, "below_warn", "bad_rail", "localised"})
@@ -41,13 +40,13 @@ class Blame:
     counters: bool = False
 
 
-def found(verdicts: t.Iterable[Record], blames: t.Iterable[Blame], deciding: t.Mapping[Key, Record]) -> list[Cause]:
+def found(verdicts: t.Iterable[Verdict], blames: t.Iterable[Blame], deciding: t.Mapping[Key, Measurement]) -> list[Cause]:
     """The causes of all verdicts that are no PASS: what was convicted first, then the worst."""
-    return _Search({key_of(v): v for v in verdicts if v["verdict"] not in GOOD}, list(blames), deciding).causes()
+    return _Search({v.key: v for v in verdicts if v.verdict not in GOOD}, list(blames), deciding).causes()
 
 
 class _Search:
-    def __init__(self, bad: dict[Key, Record], blames: list[Blame], deciding: t.Mapping[Key, Record]) -> None:
+    def __init__(self, bad: dict[Key, Verdict], blames: list[Blame], deciding: t.Mapping[Key, Measurement]) -> None:
         self.bad = bad
         self.deciding = deciding
         self.kinds: dict[str, str] = {}
@@ -61,7 +60,7 @@ class _Search:
         for blame in blames:
             self._take(blame)
         # Nodes of which a stage knows nothing: what it could not measure of their pairs and groups is theirs.
-        unknown = [key for key, v in bad.items() if v["verdict"] == "UNKNOWN" and subjects.bearer(v["subject"])[0] == "node"]
+        unknown = [key for key, v in bad.items() if v.verdict == "UNKNOWN" and subjects.bearer(v.subject.kind, v.subject.id)[0] == "node"]
         self.silent = {(key.stage, key.subject) for key in unknown}
         for key, v in bad.items():
             if key not in self.behind:
@@ -82,26 +81,26 @@ class _Search:
         self.said[blame.culprit].setdefault(blame.said, []).extend([*mine, *others])
 
     def _counted(self, key: Key) -> bool:
-        return (self.bad[key]["verdict"], self.bad[key]["reason_code"]) == ("WARN", "evidence")
+        return (self.bad[key].verdict, self.bad[key].reason_code) == ("WARN", "evidence")
 
     def _is_of(self, key: Key, blame: Blame) -> bool:
         """Whether what is bad about a check is what the blame is about."""
         if blame.counters:
             return self._counted(key)
         record = self.deciding.get(key)
-        unmeasured = self.bad[key]["verdict"] == "UNKNOWN" and (record is None or record["outcome"] != "measured")
-        return (unmeasured and key not in blame.own) or self.bad[key]["reason_code"] in LOW
+        unmeasured = self.bad[key].verdict == "UNKNOWN" and (record is None or record.outcome != "measured")
+        return (unmeasured and key not in blame.own) or self.bad[key].reason_code in LOW
 
-    def _place(self, key: Key, verdict: Record) -> None:
+    def _place(self, key: Key, verdict: Verdict) -> None:
         """Behind a check that no stage has explained."""
-        kind, bearer = subjects.bearer(verdict["subject"])
-        if kind != "node" and verdict["verdict"] == "UNKNOWN":
-            silent = sorted(node for node in subjects.nodes_of(verdict["subject"]) if (key.stage, node) in self.silent)
+        kind, bearer = subjects.bearer(verdict.subject.kind, verdict.subject.id)
+        if kind != "node" and verdict.verdict == "UNKNOWN":
+            silent = sorted(node for node in subjects.nodes_of(verdict.subject) if (key.stage, node) in self.silent)
             if silent:
                 self.kinds.setdefault(silent[0], "node")
                 self.explains[silent[0]].append(key)
                 return
-        culprits = {key.subject: str(verdict["subject"]["kind"])}
+        culprits = {key.subject: str(verdict.subject.kind)}
         if kind == "node":
             part = self._part_said(bearer, verdict)
             culprits = self._counters(key, bearer) if self._counted(key) else {}
@@ -111,14 +110,14 @@ class _Search:
             self.own[culprit].append(key)
 
     @staticmethod
-    def _part_said(node: str, verdict: Record) -> str:
+    def _part_said(node: str, verdict: Verdict) -> str:
         """The part that a node's reason is about, or the subject itself."""
-        whom = str(verdict["reason"]).split(": ", 1)[0]
-        return whom if whom.startswith(f"{node}/") and node_of(whom) == node else str(verdict["subject"]["id"])
+        whom = verdict.reason.split(": ", 1)[0]
+        return whom if whom.startswith(f"{node}/") and node_of(whom) == node else verdict.subject.id
 
     def _counters(self, key: Key, node: str) -> dict[str, str]:
         """The parts of a node whose counters rose in a test, with their kinds."""
-        changes = (self.deciding[key]["evidence"].get("changes") or []) if key in self.deciding else []
+        changes = (self.deciding[key].evidence.get("changes") or []) if key in self.deciding else []
         found = {}
         for change in changes if isinstance(changes, list) else ():
             part = change.get("part") if isinstance(change, dict) else None
@@ -154,26 +153,26 @@ class _Search:
         said = "; ".join(text for _severity, text in parts) or "not measured"
         return Cause(
             subject=culprit, kind=self.kinds[culprit], convicted=culprit in self.convicted, whole=not reasons_left,
-            verdict=max((self.bad[key]["verdict"] for key in (*own, *explained)), key=SEVERITY.__getitem__),
+            verdict=max((self.bad[key].verdict for key in (*own, *explained)), key=SEVERITY.__getitem__),
             said=f"{subjects.spoken(culprit)}: {said}{self._because(explained)}", own=own, explains=sorted(explained),
         )  # fmt: skip
 
     def _severity(self, key: Key) -> int:
-        return SEVERITY[self.bad[key]["verdict"]]
+        return SEVERITY[self.bad[key].verdict]
 
     def _reason(self, key: Key, culprit: str) -> str:
         """What a check says, without whom it says it of."""
-        text = str(self.bad[key]["reason"])
+        text = self.bad[key].reason
         for name in (culprit, node_of(culprit)):
             text = text.removeprefix(f"{name}: ")
-        stages = {k.stage for k in self.own[culprit] if self.bad[k]["reason"] == self.bad[key]["reason"]}
+        stages = {k.stage for k in self.own[culprit] if self.bad[k].reason == self.bad[key].reason}
         return f"{key.stage} {key.check}: {text}" if len(stages) == 1 else text  # a node that was lost was so in every stage
 
     def _because(self, explained: list[Key]) -> str:
-        whom = {self.bad[key]["subject"]["id"]: self.bad[key]["subject"]["kind"] for key in explained}
+        whom = {self.bad[key].subject.id: self.bad[key].subject.kind for key in explained}
         if not whom:
             return ""
-        words = {self.bad[key]["verdict"] for key in explained}
+        words = {self.bad[key].verdict for key in explained}
         how = "were not measured" if words == {"UNKNOWN"} else "are a WARN" if words == {"WARN"} else "are low"
         if len(whom) == 1:
             how = how.replace("are", "is").replace("were", "was")

@@ -16,29 +16,28 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY, Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
 
-Record = t.Dict[str, t.Any]
 # Keys of a context that are settings and not hardware, and what a machine sets them by.
 SETTINGS = ("nvls", "algorithm", "proto")
 SET_BY = ("NCCL_NVLS_ENABLE", "NCCL_ALGO", "NCCL_PROTO")
 
 
-def opinions(deciding: t.Mapping[Key, Record], judged: t.Callable[[Key, Record], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
+def opinions(deciding: t.Mapping[Key, Measurement], judged: t.Callable[[Key, Measurement], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
     """A WARN for each that differs from most of its neighbours, or for all where nobody is in the majority. One that is set so by the
     machine itself, and not by the run, is `judged` by its neighbours' floors too: nobody has said that it should be softer. Where all are
     set so, it is a WARN where that is what makes them pass."""
     yield from _narrow(deciding, judged)
     groups: dict[str, list[Key]] = collections.defaultdict(list)
     for key, record in deciding.items():
-        context = record["context"]
-        if record["outcome"] == "measured" and record["subject"]["kind"] in ("node", "group") and any(k in context for k in SETTINGS):
+        context = record.context
+        if record.outcome == "measured" and record.subject.kind in ("node", "group") and any(k in context for k in SETTINGS):
             hardware = [context.get(k) for k in CONTEXT_KEYS if k not in SETTINGS]
-            groups[repr([key[:3], record["subject"]["kind"], record["simulated"], hardware])].append(key)
+            groups[repr([key[:3], record.subject.kind, record.simulated, hardware])].append(key)
     for keys in groups.values():
         kinds: dict[str, list[Key]] = collections.defaultdict(list)
         for key in keys:
-            kinds[repr([deciding[key]["context"].get(k) for k in SETTINGS])].append(key)
+            kinds[repr([deciding[key].context.get(k) for k in SETTINGS])].append(key)
         most = max(kinds.values(), key=len)
         clear = 2 * len(most) > len(keys)
         for mine in kinds.values():
@@ -46,15 +45,15 @@ def opinions(deciding: t.Mapping[Key, Record], judged: t.Callable[[Key, Record],
                 for key in mine:
                     yield from _softened(key, deciding[key], judged)
                 continue
-            others = [deciding[of[0]]["context"] for of in ([most] if clear else kinds.values()) if of is not mine]
+            others = [deciding[of[0]].context for of in ([most] if clear else kinds.values()) if of is not mine]
             for key in mine:
                 yield from _differs(key, deciding[key], others, f"{len(most)} of {len(keys)}" if clear else "others", judged)
 
 
 def _differs(
-    key: Key, record: Record, others: list[dict[str, t.Any]], who: str, judged: t.Callable[[Key, Record], Opinion]
+    key: Key, record: Measurement, others: list[dict[str, t.Any]], who: str, judged: t.Callable[[Key, Measurement], Opinion]
 ) -> t.Iterator[tuple[Key, Opinion]]:
-    context = record["context"]
+    context = record.context
     machine = _of_machine(context)
     by = f" ({', '.join(machine)} of the machine itself)" if machine else ""
     for theirs in others:
@@ -62,7 +61,7 @@ def _differs(
         words = f"it is configured in another way than its identical neighbours{by}: {'; '.join(said)}"
         yield key, Opinion("WARN", words, "settings_differ")
         if machine:
-            found = judged(key, {**record, "context": {**context, **{k: theirs[k] for k in SETTINGS if k in theirs}}})
+            found = judged(key, record.replaced(context={**context, **{k: theirs[k] for k in SETTINGS if k in theirs}}))
             if SEVERITY[found.verdict] > SEVERITY["PASS"] and found.reason_code != "no_expectation":
                 yield key, found._replace(reason=f"held to what its neighbours are held to: {found.reason}; {words}")
 
@@ -73,39 +72,40 @@ def _of_machine(context: dict[str, t.Any]) -> list[str]:
     return [f"{name}={own[name]}" for name in SET_BY if name in own] if isinstance(own, dict) else []
 
 
-def _softened(key: Key, record: Record, judged: t.Callable[[Key, Record], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
+def _softened(key: Key, record: Measurement, judged: t.Callable[[Key, Measurement], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
     """A WARN for one that passes by the floor that its machine's own settings select, and would not by that of NCCL without them."""
-    context = record["context"]
+    context = record.context
     machine = _of_machine(context)
     gpu, gpus = context.get("gpu"), context.get("gpus")
     if not machine or not isinstance(gpu, str) or not isinstance(gpus, int):
         return
-    settings = context.get("nccl_env") if isinstance(context.get("nccl_env"), dict) else {}
+    settings = context.get("nccl_env")
+    settings = settings if isinstance(settings, dict) else {}
     given = {name: str(value) for name, value in settings.items() if name not in context["nccl_machine"]}
     nodes = context.get("nodes")
     reach = gpus * (nodes if isinstance(nodes, int) and physics.across(context) else 1)
-    plain: Record = {"nvls": nccl.nvls([gpu], reach, given)}
+    plain: dict[str, t.Any] = {"nvls": nccl.nvls([gpu], reach, given)}
     plain.update({k: given.get(f"NCCL_{name}", "auto").lower() for k, name in (("algorithm", "ALGO"), ("proto", "PROTO")) if k in context})
-    found, mine = judged(key, {**record, "context": {**context, **plain}}), judged(key, record)
+    found, mine = judged(key, record.replaced(context={**context, **plain})), judged(key, record)
     if found.reason_code != "no_expectation" and SEVERITY[found.verdict] > SEVERITY[mine.verdict]:
         words = f"the machine's own settings select its floor ({', '.join(machine)}); without them: {found.verdict}, {found.reason}"
         yield key, Opinion("WARN", words, "settings_differ")
 
 
-def _narrow(deciding: t.Mapping[Key, Record], judged: t.Callable[[Key, Record], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
+def _narrow(deciding: t.Mapping[Key, Measurement], judged: t.Callable[[Key, Measurement], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
     """Groups whose floor is that of the NICs that are left: others are there and not active, or groups with the same GPUs have more or
     faster ones."""
     alike: dict[str, dict[Key, float]] = collections.defaultdict(dict)
     for key, record in deciding.items():
-        context = record["context"]
+        context = record.context
         nics, gbps, down = (context.get(name) for name in ("nics", "nic_gbps", "nics_down"))
-        if record["outcome"] != "measured" or record["subject"]["kind"] != "group" or physics.across(context):
+        if record.outcome != "measured" or record.subject.kind != "group" or physics.across(context):
             continue
         if not is_number(nics) or not is_number(gbps):
             continue
-        alike[repr([key[:3], record["simulated"], context.get("gpu"), context.get("gpus")])][key] = nics * gbps
+        alike[repr([key[:3], record.simulated, context.get("gpu"), context.get("gpus")])][key] = nics * gbps
         if is_number(down) and down > 0:
-            whole = judged(key, {**record, "context": {**context, "nics": nics + down}})
+            whole = judged(key, record.replaced(context={**context, "nics": nics + down}))
             if whole.reason_code != "no_expectation" and SEVERITY[whole.verdict] > SEVERITY[judged(key, record).verdict]:
                 words = f"it passes by the floor for {nics} NICs, and {down} more are there and not active"
                 advice = "bring them up, or leave them out by NCCL_IB_HCA"
@@ -115,7 +115,7 @@ def _narrow(deciding: t.Mapping[Key, Record], judged: t.Callable[[Key, Record], 
         most = max(rates.values())
         for key, rate in rates.items():
             if rate < most:
-                context = deciding[key]["context"]
+                context = deciding[key].context
                 faster = sum(other > rate for other in rates.values())
                 words = f"its nodes have {context['nics']} NICs of {context['nic_gbps']:g} Gb/s"
                 others = f"{faster} of {len(rates)} groups with the same GPUs have up to {most / rate:.3g} times as much"

@@ -131,11 +131,9 @@ class Expectations:
         self._cache: dict[t.Any, list[Chosen]] = {}
         self._shipped: dict[t.Any, dict[tuple[str, t.Any], Expectation]] = {}
 
-    def choose(self, measurement: dict[str, t.Any], same_work: SameWork | None = None) -> list[Chosen]:
-        """Return the expectations that hold for a measurement's hardware, one per metric and message size: those of its own check, else
-        those of the check that does the same work."""
-        stage, check = measurement["stage"], measurement["check"]
-        context = measurement.get("context") or {}
+    def choose(self, stage: str, check: str, context: dict[str, t.Any], same_work: SameWork | None = None) -> list[Chosen]:
+        """Return the expectations that hold for a check on the hardware of `context`, one per metric and message size: those of the check
+        itself, else those of the check that does the same work."""
         found = self._held(stage, check, context)
         if not found and same_work and (stage, check) in same_work:
             other, named_by = same_work[stage, check]
@@ -155,16 +153,14 @@ class Expectations:
         found = matching.choose(self._by_stage.get(stage, ()), {**context, "stage": stage, "check": check})
         return [Chosen(entry, size) for (_metric, size), entry in found.items()]
 
-    def displaced(self, measurement: dict[str, t.Any], chosen: Chosen) -> Expectation | None:
-        """The shipped expectation that a user's one, which was chosen for a measurement, stands in place of; None if there is none."""
+    def displaced(self, stage: str, check: str, context: dict[str, t.Any], chosen: Chosen) -> Expectation | None:
+        """Return the shipped expectation in whose place a user's one was chosen; None if there is none."""
         if chosen.expectation.layer == "shipped":
             return None
-        stage = measurement["stage"]
-        key = (stage, measurement["check"], repr(list(map((measurement.get("context") or {}).get, self._keys[stage]))))
+        key = (stage, check, repr(list(map(context.get, self._keys[stage]))))
         if key not in self._shipped:
             entries = [entry for entry in self._by_stage[stage] if entry.layer == "shipped"]
-            told = {**(measurement.get("context") or {}), "stage": stage, "check": measurement["check"]}
-            self._shipped[key] = matching.choose(entries, told)
+            self._shipped[key] = matching.choose(entries, {**context, "stage": stage, "check": check})
         return self._shipped[key].get((chosen.expectation.metric, chosen.size))
 
     def dump(self) -> list[dict[str, t.Any]]:

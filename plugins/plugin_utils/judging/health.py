@@ -15,8 +15,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import BROKEN, coded
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
-Record = dict[str, t.Any]
 CHECK = "gpu_health"
 # How the reason ends of a defect that came up between the health check of the run and the test.
 SINCE = ", which the health check of the run has not found"
@@ -30,16 +30,16 @@ class Known(t.NamedTuple):
     words: str
 
 
-def opinions(records: t.Mapping[Key, t.Sequence[Record]], deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def opinions(records: t.Mapping[Key, t.Sequence[Measurement]], deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """Yield an opinion for each such test and problem, with the verdict that a health check would have given.
 
     `records` are all attempts, `deciding` those that count. What is fatal in an earlier attempt is taken back by none after it.
     """
-    began = [(key, record) for key, attempts in records.items() for record in attempts if record["evidence"].get("health")]
+    began = [(key, record) for key, attempts in records.items() for record in attempts if record.evidence.get("health")]
     known = _known(deciding) if began else {}
     for key, record in began:
-        counts = record["attempt"] == deciding[key]["attempt"]
-        problems = record["evidence"]["health"]
+        counts = record.attempt == deciding[key].attempt
+        problems = record.evidence["health"]
         for problem in problems if isinstance(problems, list) else [{"text": "the health before the test is not of its form"}]:
             code, text = coded(problem)
             part = problem.get("part") if isinstance(problem, dict) else ""
@@ -50,18 +50,18 @@ def opinions(records: t.Mapping[Key, t.Sequence[Record]], deciding: t.Mapping[Ke
             # A defect of the same kind in other words (a higher counter, another Xid) is another one.
             if found is None or code not in found.codes or _words(text) not in found.words:
                 said = f"as the test began: {text}{SINCE if found else UNCHECKED}"
-                yield key, _opinion(code, said if counts else f"on attempt {record['attempt']}, which no other takes back: {said}")
+                yield key, _opinion(code, said if counts else f"on attempt {record.attempt}, which no other takes back: {said}")
 
 
-def _known(deciding: t.Mapping[Key, Record]) -> dict[str, Known]:
+def _known(deciding: t.Mapping[Key, Measurement]) -> dict[str, Known]:
     """Return the findings of the health check by the id of the node or the device."""
     found: dict[str, Known] = {}
     for key, record in deciding.items():
         if key.check == CHECK:
-            findings = record["context"].get("findings")
+            findings = record.context.get("findings")
             told = [coded(finding) for finding in (findings if isinstance(findings, list) else ())]
-            codes = frozenset((*(code for code, _text in told), str(record["reason_code"])))
-            found[key.subject] = Known(codes, "\n".join((str(record["reason"]), *(text for _code, text in told))))
+            codes = frozenset((*(code for code, _text in told), str(record.reason_code)))
+            found[key.subject] = Known(codes, "\n".join((str(record.reason), *(text for _code, text in told))))
     return found
 
 

@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
-Record = t.Dict[str, t.Any]
 # What the inventory says of the nodes of a target: {"gpu_count", "mig"}.
 Stated = t.Mapping[str, t.Mapping[str, t.Any]]
 
@@ -61,22 +61,22 @@ class Nodes:
     the same words), `facts` those that find facts, `lending` the planes on which a device plugin decides which GPUs a test gets."""
 
     def __init__(
-        self, records: t.Mapping[Key, t.Sequence[Record]], telling: t.Collection[str], facts: t.Collection[str],
+        self, records: t.Mapping[Key, t.Sequence[Measurement]], telling: t.Collection[str], facts: t.Collection[str],
         lending: t.Collection[str] = (),
     ) -> None:  # fmt: skip
         self.telling, self.facts, self.lending = telling, facts, lending
         self.views: dict[str, list[View]] = collections.defaultdict(list)
         self.virtual: set[str] = set()
-        self.parted: dict[str, Record] = {}
+        self.parted: dict[str, Measurement] = {}
         known: dict[int, Told] = {}
         some = {key[0] for key in records if _SOME_GPUS.search(key[2])}
         for key, attempts in records.items():
             for record in attempts:
                 for node, view in _views(key, record, some, known, self.telling):
                     self.views[node].append(view)
-                if key[3] == node_of(key[3]) and record["context"].get("set_aside") and record["outcome"] == "measured":
+                if key[3] == node_of(key[3]) and record.context.get("set_aside") and record.outcome == "measured":
                     self.parted.setdefault(key[3], record)
-                if _is_virtual(record["context"].get("facts")):
+                if _is_virtual(record.context.get("facts")):
                     self.virtual.add(node_of(key[3]))
 
     def doubts(self) -> dict[str, tuple[str, str]]:
@@ -101,7 +101,7 @@ class Nodes:
         return found
 
     def opinions(
-        self, records: t.Mapping[Key, t.Sequence[Record]], stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]
+        self, records: t.Mapping[Key, t.Sequence[Measurement]], stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]
     ) -> t.Iterator[tuple[Key, Opinion]]:
         """What speaks against single checks: fewer GPUs than elsewhere in the run, than the node offers its cluster, or than its
         neighbours have; and skips that the inventory does not allow."""
@@ -113,12 +113,12 @@ class Nodes:
         yield from self._not_a_whole_board(stated, rules)
         yield from self._another_model(stated, rules)
         of_all_gpus = ((key, attempts[-1]) for key, attempts in records.items() if key[0] in self.telling)
-        measured = {node_of(key[3]) for key, record in of_all_gpus if record["outcome"] == "measured"}
+        measured = {node_of(key[3]) for key, record in of_all_gpus if record.outcome == "measured"}
         for key, attempts in records.items():
             last = attempts[-1]
-            said = stated.get(last["target"]) or {}
-            rule = last["reason_code"] if last["outcome"] == "not_applicable" else None
-            aside = last["outcome"] == "measured" and last["context"].get("set_aside")
+            said = stated.get(last.target) or {}
+            rule = last.reason_code if last.outcome == "not_applicable" else None
+            aside = last.outcome == "measured" and last.context.get("set_aside")
             if (rule == "mig_enabled" or aside) and said.get("mig") != "allowed":
                 reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed where it is meant"
                 yield key, Opinion("UNKNOWN", reason, "mig_enabled")
@@ -239,18 +239,18 @@ def _is_virtual(facts: t.Any) -> bool:
     )
 
 
-def not_as_planned(item: t.Mapping[str, t.Any], record: Record) -> str | None:
+def not_as_planned(item: t.Mapping[str, t.Any], record: Measurement) -> str | None:
     """Whether a record is about other nodes than the plan asked for, whatever it says of itself; in words."""
-    planned, told = item["subject"], record["subject"]
-    if planned["kind"] != told["kind"]:
-        return f"it was planned as a {planned['kind']} and measured as a {told['kind']}"
+    planned, told = item["subject"], record.subject
+    if planned["kind"] != told.kind:
+        return f"it was planned as a {planned['kind']} and measured as a {told.kind}"
     if planned["kind"] != "group":
         return None
-    missing = sorted(set(planned["members"]) - set(told["members"]))
-    nodes = record["context"].get("nodes")
-    if not missing and not set(told["members"]) - set(planned["members"]) and nodes in (None, len(planned["members"])):
+    missing = sorted(set(planned["members"]) - set(told.members))
+    nodes = record.context.get("nodes")
+    if not missing and not set(told.members) - set(planned["members"]) and nodes in (None, len(planned["members"])):
         return None
-    took = len(told["members"]) if missing or nodes is None else nodes
+    took = len(told.members) if missing or nodes is None else nodes
     without = f": without {', '.join(missing[:SHOWN])}{' ...' if len(missing) > SHOWN else ''}" if missing else ""
     return f"it was planned with {len(planned['members'])} members and measured with {took}{without}"
 
@@ -266,22 +266,22 @@ class Told(t.NamedTuple):
     devices: t.Mapping[str, t.Any]
 
 
-def _told(who: Record) -> Told:
+def _told(who: dict[str, t.Any]) -> Told:
     uuids, devices = who.get("gpu_uuids"), who.get("devices")
     gpus = frozenset(uuid for uuid in uuids if isinstance(uuid, str)) if isinstance(uuids, list) else frozenset()
     return Told({kind: str(who[kind])[:128] for kind in _IDS if who.get(kind)}, gpus, devices if isinstance(devices, dict) else {})
 
 
 def _views(
-    key: Key, record: Record, some: t.Collection[str], seen: dict[int, Told], telling: t.Collection[str]
+    key: Key, record: Measurement, some: t.Collection[str], seen: dict[int, Told], telling: t.Collection[str]
 ) -> t.Iterator[tuple[str, View]]:
     """`seen` holds what was told by the identities before: most records of a node have the same object (records/lines.py)."""
-    context, subject = record["context"], record["subject"]
+    context, subject = record.context, record.subject
     told = context.get("identities")
     known = {node: who for node, who in told.items() if isinstance(who, dict)} if isinstance(told, dict) else {}
     node = node_of(key[3])
-    own = subject["kind"] == "node" and key[0] in telling
-    if subject["kind"] in ("node", "gpu", "nic"):
+    own = subject.kind == "node" and key[0] in telling
+    if subject.kind in ("node", "gpu", "nic"):
         known.setdefault(node, {})
     for name, who in known.items():
         mine = own and name == node
@@ -294,14 +294,14 @@ def _views(
         else:
             says = seen.get(id(who)) or seen.setdefault(id(who), _told(who))
         count = context.get("gpus") if mine else None
-        if mine and record["reason_code"] == "single_gpu" and not _SOME_GPUS.search(key[2]):
+        if mine and record.reason_code == "single_gpu" and not _SOME_GPUS.search(key[2]):
             count = 1
         # A pod of a group that asks for some GPUs of its node sees no others.
         whole = tells and not _SOME_GPUS.search(key[2]) and not (key[1] == MEMBER and key[0] in some)
-        whole = whole and subject["kind"] not in ("gpu", "nic")
+        whole = whole and subject.kind not in ("gpu", "nic")
         number = isinstance(count, int) and not isinstance(count, bool)
         yield str(name), View(
-            key, record["attempt"], str(record.get("plane") or ""), record["target"], says.ids, says.gpus,
+            key, record.attempt, record.plane, record.target, says.ids, says.gpus,
             len(says.gpus) or (t.cast(int, count) if number else 0), str(context.get("gpu") or "") if mine else "", whole, says.devices,
         )  # fmt: skip
 

@@ -14,10 +14,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, NodeVerdict
-
-Record = dict[str, t.Any]
-Verdict = dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, NodeVerdict, Verdict
 
 
 @dataclasses.dataclass
@@ -39,7 +36,7 @@ class Judgement:
     planned: list[Verdict]
     extras: list[Verdict]
     nodes: list[NodeVerdict]
-    deciding: t.Mapping[Key, Record]
+    deciding: t.Mapping[Key, Measurement]
     coverage: dict[str, t.Any]
     passed: bool
     accepted: bool

@@ -12,19 +12,19 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import NodeVerdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import NodeVerdict, Verdict
 
 # A stage that was skipped takes nothing from one that passed.
 _ORDER = {**SEVERITY, "SKIPPED": -1}
 
 
-def judged(verdicts: t.Iterable[dict[str, t.Any]]) -> list[NodeVerdict]:
+def judged(verdicts: t.Iterable[Verdict]) -> list[NodeVerdict]:
     """Every node, and every pair and group, which is nobody's alone, the worst first. What was found of a node beside the plan is the
     node's all the same."""
     found: dict[str, NodeVerdict] = {}
     for verdict in verdicts:
-        kind, name = subjects.bearer(verdict["subject"])
-        word, stage = verdict["verdict"], verdict["stage"]
+        kind, name = subjects.bearer(verdict.subject.kind, verdict.subject.id)
+        word, stage = verdict.verdict, verdict.stage
         node = found.get(name)
         if node is None:
             node = found[name] = NodeVerdict(name=name, kind=kind, verdict=word, stages={}, simulated=False)
@@ -32,7 +32,7 @@ def judged(verdicts: t.Iterable[dict[str, t.Any]]) -> list[NodeVerdict]:
             node["verdict"] = _worse(node["verdict"], word)
         if node["stages"].setdefault(stage, word) != word:
             node["stages"][stage] = _worse(node["stages"][stage], word)
-        node["simulated"] = node["simulated"] or verdict["simulated"]
+        node["simulated"] = node["simulated"] or verdict.simulated
     return sorted(found.values(), key=lambda node: (-SEVERITY[node["verdict"]], node["name"]))
 
 

@@ -16,18 +16,17 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-
-Record = dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
 
 def opinions(
-    deciding: t.Mapping[Key, Record], chosen: t.Mapping[Key, Compared], leaf: t.Mapping[str, str]
+    deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compared], leaf: t.Mapping[str, str]
 ) -> t.Iterator[tuple[Key, Opinion]]:
     """WARN and FAIL of those that are far worse than identical subjects, or than the other GPUs of their node."""
     alike: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
     nodes: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
     for key, record in deciding.items():
-        if record["outcome"] != "measured" or record["context"].get("comparable") is False:
+        if record.outcome != "measured" or record.context.get("comparable") is False:
             continue
         compared = chosen[key]
         if compared is None:  # what cannot be is no yardstick
@@ -35,8 +34,8 @@ def opinions(
         look = hardware(record)
         for metric, size, unit, better, value in _comparable(record, compared):
             what = (*key[:3], metric, size, unit, better)
-            alike[(what, record["subject"]["kind"], look)].append((key, value))
-            if record["subject"]["kind"] == "gpu":
+            alike[(what, record.subject.kind, look)].append((key, value))
+            if record.subject.kind == "gpu":
                 nodes[(what, node_of(key[3]))].append((key, value))
     for (what, kind, _look), group in alike.items():
         pairs = {hops.nodes_of(key[3]): (key, value) for key, value in group} if kind == "pair" else {}
@@ -61,32 +60,33 @@ def opinions(
                 yield key, _outlier(what, value, found, "below_siblings", "the median of its node's other GPUs")
 
 
-def numbers(deciding: t.Mapping[Key, Record], chosen: t.Mapping[Key, Compared]) -> t.Iterator[past.Number]:
+def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compared]) -> t.Iterator[past.Number]:
     """Numbers to hold against earlier ones: those with an expectation, and the one that stands for the check."""
     for key, record in deciding.items():
         compared = chosen[key]
-        if record["outcome"] != "measured" or record["context"].get("comparable") is False or compared is None:
+        if record.outcome != "measured" or record.context.get("comparable") is False or compared is None:
             continue
         better = {expectation.metric: expectation.better for expectation, found in compared if found.size is None}
         metric = primary(record)
         if metric is not None:
-            better.setdefault(metric, better_of(record["metrics"][metric]["unit"]))
+            better.setdefault(metric, better_of(record.metrics[metric].unit))
         for name, way in better.items():
-            m = record["metrics"][name]
-            yield past.Number(key, record, name, m["unit"], float(m["value"]), way)
+            m = record.metrics[name]
+            yield past.Number(key, record, name, m.unit, float(t.cast(float, m.value)), way)
         for expectation, found in compared:
             # The largest size is what the check has as its own number, too.
-            if found.size is not None and found.value != (record["metrics"].get(expectation.metric) or {}).get("value"):
+            own = record.metrics.get(expectation.metric)
+            if found.size is not None and (own is None or found.value != own.value):
                 yield past.Number(key, record, expectation.metric, found.unit, found.value, expectation.better, found.size)
 
 
-def hardware(record: Record) -> str:
+def hardware(record: Measurement) -> str:
     """What makes subjects identical: everything that can select an expectation."""
-    return repr([record["simulated"], *map(record["context"].get, expectations.CONTEXT_KEYS)])
+    return repr([record.simulated, *map(record.context.get, expectations.CONTEXT_KEYS)])
 
 
 def _comparable(
-    record: Record, compared: list[tuple[Expectation, bands.Reading]]
+    record: Measurement, compared: list[tuple[Expectation, bands.Reading]]
 ) -> t.Iterator[tuple[str, int | None, str, str, float]]:
     """Numbers to lay beside the neighbours': those with an expectation, else the one that stands for the check."""
     if compared:
@@ -99,8 +99,8 @@ def _comparable(
         return
     metric = primary(record)
     if metric is not None:
-        found = record["metrics"][metric]
-        yield metric, None, found["unit"], better_of(found["unit"]), float(found["value"])
+        own = record.metrics[metric]
+        yield metric, None, own.unit, better_of(own.unit), float(t.cast(float, own.value))
 
 
 def _outlier(what: tuple[t.Any, ...], value: float, found: tuple[str, float], code: str, others: str) -> Opinion:

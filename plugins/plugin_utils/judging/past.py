@@ -12,6 +12,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
 # A reason code: it has become worse than its own past, whatever its floor says.
 REGRESSION = "regression"
@@ -21,7 +22,7 @@ class Number(t.NamedTuple):
     """A number of a check that was measured; of a sweep that at a message `size`."""
 
     key: Key
-    record: t.Mapping[str, t.Any]
+    record: Measurement
     metric: str
     unit: str
     value: float

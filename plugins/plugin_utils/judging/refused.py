@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 
 Record = dict[str, t.Any]
 
@@ -27,14 +27,14 @@ def targets(plan: Record, judgement: Judgement, warn: str = "accept", whole: boo
     nodes = [cause for cause in judgement.causes if cause["kind"] in ("node", "gpu", "nic")]
     because = {key: node_of(cause["subject"]) for cause in nodes for key in cause["explains"]}
     target_of = {item["subject"]["id"]: item["target"] for item in plan["items"] if item["subject"]["kind"] == "node"}
-    bad = [v for v in judgement.verdicts if v["verdict"] == "FAIL"] + [v for v in judgement.planned if v["verdict"] == "UNKNOWN"]
+    bad = [v for v in judgement.verdicts if v.verdict == "FAIL"] + [v for v in judgement.planned if v.verdict == "UNKNOWN"]
     if warn != "accept":
-        bad += [v for v in judgement.verdicts if v["verdict"] == "WARN"]
+        bad += [v for v in judgement.verdicts if v.verdict == "WARN"]
     if regression == "refuse":
-        bad += [v for v in judgement.verdicts if v["regressed"]]
+        bad += [v for v in judgement.verdicts if v.regressed]
     blamed: set[str] = set()
     for v in bad:
-        culprit = because.get(key_of(v))
-        blamed |= {culprit} if culprit else subjects.nodes_of(v["subject"])
+        culprit = because.get(v.key)
+        blamed |= {culprit} if culprit else subjects.nodes_of(v.subject)
     found = {target_of.get(node, node.split("/", 1)[0]) for node in blamed}
     return [target for target in every if target in found] if found & set(every) and not whole else every

@@ -17,9 +17,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, others
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
 
-Record = dict[str, t.Any]
 METRIC = "busbw"
 # Smaller messages are a matter of latency, which scatters.
 FROM_BYTES = 4 << 20
@@ -33,15 +32,15 @@ SHARE_OF_NEIGHBOURS = 0.8
 SHOWN = 6
 
 
-def opinions(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """Yield a WARN for each measured sweep that has a dip, naming its sizes."""
     alike: dict[t.Any, list[tuple[Key, dict[int, float]]]] = collections.defaultdict(list)
     for key, record in deciding.items():
-        if not record["series"] or record["outcome"] != "measured" or record["context"].get("comparable") is False:
+        if not record.series or record.outcome != "measured" or record.context.get("comparable") is False:
             continue
-        sweep = bandwidths(record["series"])
+        sweep = bandwidths(record.series)
         if sweep:
-            alike[(*key[:3], record["subject"]["kind"], others.hardware(record))].append((key, sweep))
+            alike[(*key[:3], record.subject.kind, others.hardware(record))].append((key, sweep))
     for group in alike.values():
         centres = _centres([sweep for _key, sweep in group])
         for key, sweep in group:

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
 
 Record = t.Dict[str, t.Any]
 # So alike are two names of which one is taken for a misspelling of the other.
@@ -44,7 +44,7 @@ class Seen(t.NamedTuple):
         return [key for key, wanted in entry.match.items() if mismatch({key: wanted}, told) is not None]
 
 
-def warnings(plan: Record, records: t.Iterable[Record], inputs: Record) -> list[str]:
+def warnings(plan: Record, records: t.Iterable[Measurement], inputs: Record) -> list[str]:
     """A line for each; `inputs` are those of the judgement (planning.judging_inputs), `records` well-formed measurements."""
     of = inputs["of"]
     sets = [Expectations.load(dumped) for dumped in inputs["sets"]]
@@ -69,15 +69,15 @@ def warnings(plan: Record, records: t.Iterable[Record], inputs: Record) -> list[
     return found
 
 
-def _seen(records: t.Iterable[Record], of: dict[str, int], keys: set[str]) -> list[Seen]:
+def _seen(records: t.Iterable[Measurement], of: dict[str, int], keys: set[str]) -> list[Seen]:
     """Once of each kind: thousands of nodes are a few."""
     found: dict[str, Seen] = {}
     for record in records:
-        index = of.get(node_of(record["subject"]["id"]), of.get(record["target"]))
-        if record["outcome"] == "measured" and index is not None:
-            context = {key: record["context"][key] for key in sorted(keys & set(record["context"]))}
-            sizes = frozenset(int(row["size"]) for row in record["series"] if is_number(row.get("size")))
-            one = Seen(index, record["stage"], record["check"], context, sizes)
+        index = of.get(node_of(record.subject.id), of.get(record.target))
+        if record.outcome == "measured" and index is not None:
+            context = {key: record.context[key] for key in sorted(keys & set(record.context))}
+            sizes = frozenset(int(row["size"]) for row in record.series if is_number(row.get("size")))
+            one = Seen(index, record.stage, record.check, context, sizes)
             found.setdefault(repr((*one[:4], sorted(sizes))), one)
     return list(found.values())
 

@@ -17,6 +17,7 @@ import itertools
 import json
 import typing as t
 
+import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
     alone,
@@ -34,15 +35,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import problem, well_formed
-
-Record = dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Subject, Verdict, subject_of
 
 
 def judge(
@@ -102,12 +102,16 @@ class Stage(t.Protocol):
     sees_all_gpus: bool
     same_work: t.Mapping[str, tuple[str, str]]
 
-    def proof(self, rows: list[tuple[Verdict, Record]]) -> tuple[str, str]: ...
+    def proof(self, rows: list[tuple[Verdict, Measurement]]) -> tuple[str, str]: ...
 
-    def tables(self, records: list[Record], expected: t.Callable[[str, str], Expectations]) -> list[Table]: ...
+    def tables(self, records: list[Measurement], expected: t.Callable[[str, str], Expectations]) -> list[Table]: ...
 
     def opinions(
-        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: t.Callable[[str, str], Expectations], tables: list[Table]
+        self,
+        deciding: t.Mapping[Key, Measurement],
+        records: list[Measurement],
+        expected: t.Callable[[str, str], Expectations],
+        tables: list[Table],
     ) -> t.Iterator[tuple[Key, Opinion] | causes.Blame]: ...
 
 
@@ -124,7 +128,9 @@ class _Court:
     ) -> None:
         self.plan = plan
         self.stages = stages
-        self.planned = {key_of(item) for item in plan["items"]}
+        # Key, subject and item of each planned check.
+        self.items = [(key_of(item), subject_of(item["subject"]), item) for item in plan["items"]]
+        self.planned = {key for key, _subject, _item in self.items}
         self.expected = expected
         self.stack = stack
         quick = plan.get("mode") == "quick"
@@ -150,14 +156,14 @@ class _Court:
         self.notes: list[str] = list(plan.get("notes") or [])
         self.drift: dict[str, list[dict[str, t.Any]]] = {}
         self.tables: dict[str, list[Table]] = {}
-        self.records: dict[Key, list[Record]] = collections.defaultdict(list)
-        self.deciding: dict[Key, Record] = {}
+        self.records: dict[Key, list[Measurement]] = collections.defaultdict(list)
+        self.deciding: dict[Key, Measurement] = {}
         self.parts: dict[Key, list[Key]] = collections.defaultdict(list)
         self.doubts: dict[str, tuple[str, str]] = {}
         self.blames: list[causes.Blame] = []
-        self.asked: dict[Key, list[dict[str, t.Any]]] = collections.defaultdict(list)
-        for item in plan["items"]:
-            self.asked[key_of(item)].append(item["subject"])
+        self.asked: dict[Key, list[Subject]] = collections.defaultdict(list)
+        for key, subject, _item in self.items:
+            self.asked[key].append(subject)
 
     def hear(self, measurements: t.Iterable[t.Any]) -> None:
         """Take the measurements in, by what they are about."""
@@ -167,57 +173,36 @@ class _Court:
         self.records = dict(sorted(self.records.items()))
         for key, attempts in self.records.items():
             if len(attempts) > 1:
-                attempts.sort(key=lambda m: (m["attempt"], json.dumps(m, sort_keys=True, default=str)))
+                attempts.sort(key=lambda m: (m.attempt, m.as_text()))
             self.deciding[key] = self._counting(key, attempts)
             node = node_of(key[3])
             if node != key[3]:
                 self.parts[Key(key.stage, key.check, key.variant, node)].append(key)
 
-    def _counting(self, key: Key, attempts: list[Record]) -> Record:
+    def _counting(self, key: Key, attempts: list[Measurement]) -> Measurement:
         """Return the attempt that counts: the last that measured; if none did, the last. Of several with its number the worst, which may
         be an error that is a FAIL."""
         if len(attempts) == 1:
             return attempts[0]
-        done = [m for m in attempts if m["outcome"] == "measured"] or attempts
-        last = [m for m in attempts if m["attempt"] == done[-1]["attempt"]]
+        done = [m for m in attempts if m.outcome == "measured"] or attempts
+        last = [m for m in attempts if m.attempt == done[-1].attempt]
         if len(last) == 1:
             return last[0]
         worths = [(self.alone.worth(key, m), m) for m in last]
-        counting = [(worth, m) for worth, m in worths if m["outcome"] == done[-1]["outcome"] or worth.verdict == "FAIL"]
+        counting = [(worth, m) for worth, m in worths if m.outcome == done[-1].outcome or worth.verdict == "FAIL"]
         return max(counting, key=lambda one: one[0].badness)[1]
 
     def _take(self, record: t.Any) -> None:
-        wrong = None if well_formed(record) else problem(record) or "it has a number that is none"
-        if wrong is None and record["run_id"] != self.plan["run_id"]:
-            wrong = f"it is of run {record['run_id']}"
-        if wrong is None:
-            self.records[key_of(record)].append(record)
+        measurement = record if isinstance(record, Measurement) else parsed(record)
+        if isinstance(measurement, Measurement) and measurement.run_id == self.plan["run_id"]:
+            self.records[measurement.key].append(measurement)
             return
-        bad = _key_of_bad(record)
-        if bad is None:
+        wrong = f"it is of run {measurement.run_id}" if isinstance(measurement, Measurement) else measurement
+        refused = _refused(record, wrong)
+        if refused is None:
             self.notes.append(f"a record without stage, check and subject was left out: {wrong}")
             return
-        attempt = record.get("attempt")
-        self.records[bad].append(
-            {
-                **dict(zip(("stage", "check", "variant"), bad, strict=False)),
-                "target": str(record.get("target") or node_of(bad.subject)),
-                "subject": {"kind": kind_of(bad.subject), "id": bad.subject, "members": []},
-                "attempt": attempt if isinstance(attempt, int) and not isinstance(attempt, bool) and attempt > 0 else 1,
-                "outcome": "error",
-                "reason_code": "bad_measurement",
-                "reason": f"the measurement is refused: {wrong}"[:2000],
-                "metrics": {},
-                "series": [],
-                "context": {},
-                "evidence": {},
-                "command": [],
-                "tool_version": None,
-                "duration_s": None,
-                "raw": None,
-                "simulated": record.get("simulated") is True,
-            }
-        )
+        self.records[refused.key].append(refused)
 
     # Opinions ----------------------------------------------------------------------------------------------------
 
@@ -280,8 +265,8 @@ class _Court:
         """
         pools: dict[str, dict[str, dict[str, Key]]] = collections.defaultdict(lambda: collections.defaultdict(dict))
         for key, record in self.deciding.items():
-            if record["outcome"] == "measured" and isinstance(record["context"].get("facts"), dict):
-                model, under = (json.dumps(one, sort_keys=True, default=str) for one in (record["context"].get("gpu"), self._rules(key)))
+            if record.outcome == "measured" and isinstance(record.context.get("facts"), dict):
+                model, under = (json.dumps(one, sort_keys=True, default=str) for one in (record.context.get("gpu"), self._rules(key)))
                 pools[model][under][key[3]] = key
         for pool in pools.values():
             lone = [key for group in pool.values() if len(group) == 1 for key in group.values()]
@@ -300,17 +285,17 @@ class _Court:
 
     def _rules(self, key: Key) -> t.Mapping[str, t.Any]:
         """Return what the inventory says of the facts of a node: {"golden", "ignore", "drift"}."""
-        return self.stack.get(self.deciding[key]["target"]) or {}
+        return self.stack.get(self.deciding[key].target) or {}
 
     def _deviating(self, keys: list[Key], rules: t.Mapping[str, t.Any]) -> dict[str, list[dict[str, t.Any]]]:
         """Return the deviating facts of nodes under some rules, also of those that have none."""
-        facts = {key[3]: self.deciding[key]["context"]["facts"] for key in keys}
+        facts = {key[3]: self.deciding[key].context["facts"] for key in keys}
         kinds = {key[3]: self._kind(self.deciding[key]) for key in keys}
         return drift.drift(facts, rules.get("golden"), rules.get("ignore") or (), kinds)
 
-    def _kind(self, record: Record) -> drift.Kind:
+    def _kind(self, record: Measurement) -> drift.Kind:
         """Return the key of the nodes with which the facts of a node are compared."""
-        return drift.kind_of(record["context"]["facts"], str(record.get("plane") or ""), self.own_facts.get(record["target"]) or ())
+        return drift.kind_of(record.context["facts"], record.plane, self.own_facts.get(record.target) or ())
 
     def _earlier(self, key: Key) -> t.Iterator[tuple[Key, Opinion]]:
         """What is fatal in the attempts that do not count: none after it takes it back."""
@@ -319,10 +304,10 @@ class _Court:
             if record is self.deciding[key]:
                 continue
             found = list(self.alone.fatal(key, record))
-            if record["outcome"] == "error" and record["reason_code"] in reasons.FATAL:
-                found.append((key, Opinion("FAIL", str(record["reason"]), record["reason_code"])))
+            if record.outcome == "error" and record.reason_code in reasons.FATAL:
+                found.append((key, Opinion("FAIL", str(record.reason), record.reason_code)))
             for whom, one in found:
-                yield whom, one._replace(reason=f"on attempt {record['attempt']}, which no other takes back: {one.reason}")
+                yield whom, one._replace(reason=f"on attempt {record.attempt}, which no other takes back: {one.reason}")
 
     def _settle(self, key: Key, opinions: list[Opinion], settled: dict[Key, Opinion]) -> Opinion:
         """One opinion of a check, with its attempts, its waivers and its evidence; `settled` has those of its parts."""
@@ -333,10 +318,10 @@ class _Court:
         beside = () if quiet else self.alone.fatal(key, record)
         fatal = [self.waiving.waive(whom, one) for whom, one in (*beside, *self._earlier(key))]
         opinion = bands.worst([*own, *fatal] if fatal else own)
-        if opinion.verdict == "PASS" and (len(attempts) > 1 or record["attempt"] > 1):
+        if opinion.verdict == "PASS" and (len(attempts) > 1 or record.attempt > 1):
             others = [m for m in attempts if m is not record]
-            said = "; ".join(f"attempt {m['attempt']}: {m['reason'] or m['outcome']}" for m in others) or "not recorded"
-            reason = f"it passed on attempt {record['attempt']} only ({said}): {opinion.reason}"
+            said = "; ".join(f"attempt {m.attempt}: {m.reason or m.outcome}" for m in others) or "not recorded"
+            reason = f"it passed on attempt {record.attempt} only ({said}): {opinion.reason}"
             opinion = opinion.but("WARN", "later_attempt", reason)
         opinion = self._with_past(key, self.alone.with_evidence(key, record, opinion))
         # A part's verdict can become its node's: say whose it is.
@@ -346,7 +331,7 @@ class _Court:
         """A failure under its waiver, or under those of the parts of a node."""
         parts = {part: (self.deciding[part], settled[part]) for part in self.parts.get(key, ())}
         waived = self.waiving.waive(key, opinion, self.drift.get(key[3], ()))
-        return self.waiving.by_parts(key, waived, self.deciding[key]["subject"]["members"], parts)
+        return self.waiving.by_parts(key, waived, self.deciding[key].subject.members, parts)
 
     def _with_past(self, key: Key, opinion: Opinion) -> Opinion:
         """What has become worse than its own past is at best a WARN; its floor, and all else that was said of it, stays."""
@@ -368,47 +353,46 @@ class _Court:
                 parts = [final[part] for part in self.parts[key]]
                 final[key] = self._final(key, bands.worst([settled[key], *parts]))
         planned: dict[Key, Verdict] = {}
-        for item in self.plan["items"]:
-            key = key_of(item)
+        for key, asked, item in self.items:
             record = self.deciding.get(key)
             opinion = final.get(key)
             if opinion is None:
                 reason = f"{key[3]}: it is in the plan and was never measured; resume the run"
                 parts = [final[part] for part in self.parts.get(key, ())]
                 opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]))
-            missing = self._missing(item["subject"], record, self.parts.get(key, ()))
-            if missing and record is not None and record["outcome"] == "measured":
+            missing = self._missing(asked, record, self.parts.get(key, ()))
+            if missing and record is not None and record.outcome == "measured":
                 some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
                 reason = f"{key[3]}: it was not measured whole: nothing came from {some}"
                 opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, "incomplete")])
-            other = identity.not_as_planned(item, record) if record is not None and record["outcome"] == "measured" else None
+            other = identity.not_as_planned(item, record) if record is not None and record.outcome == "measured" else None
             if other:
                 opinion = bands.worst([opinion, Opinion("UNKNOWN", f"{key[3]}: {other}", "incomplete")])
             # What was planned says whom a group consists of, not what was measured.
-            subject = item["subject"] if record is None or item["subject"]["kind"] != "node" else record["subject"]
+            subject = asked if record is None or asked.kind != "node" else record.subject
             planned[key] = self._write(key, subject, opinion)
         covered = {*planned, *(part for key in planned for part in self.parts.get(key, ()))}
         others, extras = [], []
         for key, opinion in final.items():
             if key in planned:
                 continue
-            others.append(self._write(key, self.deciding[key]["subject"], opinion))
+            others.append(self._write(key, self.deciding[key].subject, opinion))
             if key not in covered:
-                others[-1]["findings"].append("it was not planned and cannot make the run accepted")
+                others[-1].findings.append("it was not planned and cannot make the run accepted")
                 extras.append(others[-1])
         return self._judgement(list(planned.values()), others, extras)
 
     @staticmethod
-    def _missing(planned: dict[str, t.Any], record: Record | None, parts: t.Sequence[Key]) -> list[str]:
+    def _missing(planned: Subject, record: Measurement | None, parts: t.Sequence[Key]) -> list[str]:
         """Parts that a node was to have, by the plan or by its own word, of which nothing came."""
-        promised = {*planned["members"], *(record["subject"]["members"] if record else ())}
-        if not promised or planned["kind"] == "group":  # its members are who took part, not parts with numbers of their own
+        promised = {*planned.members, *(record.subject.members if record else ())}
+        if not promised or planned.kind == "group":  # its members are who took part, not parts with numbers of their own
             return []
         return sorted(promised.difference(part[3] for part in parts))
 
     def _final(self, key: Key, opinion: Opinion) -> Opinion:
         """An opinion, unless nobody knows which machine it is about."""
-        about = [*self.asked.get(key, ()), *(record["subject"] for record in self.records.get(key, ()))] if self.doubts else ()
+        about = [*self.asked.get(key, ()), *(record.subject for record in self.records.get(key, ()))] if self.doubts else ()
         for node in sorted({node for subject in about for node in subjects.nodes_of(subject)} & set(self.doubts)):
             code, words = self.doubts[node]
             opinion = opinion.but("UNKNOWN", code, f"{node}: {words}")
@@ -416,30 +400,30 @@ class _Court:
             return opinion
         return opinion._replace(findings=list(dict.fromkeys(opinion.findings)))
 
-    def _write(self, key: Key, subject: dict[str, t.Any], opinion: Opinion) -> Verdict:
+    def _write(self, key: Key, subject: Subject, opinion: Opinion) -> Verdict:
         record = self.deciding.get(key)
-        attempt, simulated = (record["attempt"], record["simulated"]) if record else (None, False)
+        attempt, simulated = (record.attempt, record.simulated) if record else (None, False)
         for part in self.parts.get(key, ()):
-            simulated = simulated or self.deciding[part]["simulated"]
+            simulated = simulated or self.deciding[part].simulated
         return opinion.written(self.plan["run_id"], *key[:3], attempt, simulated, subject)
 
     def _judgement(self, planned: list[Verdict], others: list[Verdict], extras: list[Verdict]) -> Judgement:
         everything = sorted(
             [*planned, *others],
-            key=lambda v: (-bands.SEVERITY[v["verdict"]], v["stage"], v["subject"]["id"], v["check"], v["variant"]),
+            key=lambda v: (-bands.SEVERITY[v.verdict], v.stage, v.subject.id, v.check, v.variant),
         )
-        counts = dict.fromkeys(bands.SEVERITY, 0) | collections.Counter(v["verdict"] for v in everything)
-        mine = collections.Counter(v["verdict"] for v in planned)
+        counts = dict.fromkeys(bands.SEVERITY, 0) | collections.Counter(v.verdict for v in everything)
+        mine: collections.Counter[str] = collections.Counter(v.verdict for v in planned)
         # Who is to blame stands first, whoever found it: a plan has no check of the node that a slow group turns out to have. What is bad
         # because of somebody else is not named beside it.
         behind = causes.found(everything, self.blames, self.deciding)
-        because = {key: subjects.bearer({"kind": c["kind"], "id": c["subject"]}) for c in behind for key in c["explains"]}
-        failed = {because.get(key_of(v)) or subjects.bearer(v["subject"]) for v in everything if v["verdict"] == "FAIL"}
-        unknown = {because.get(key_of(v)) or subjects.bearer(v["subject"]) for v in planned if v["verdict"] == "UNKNOWN"} - failed
+        because = {key: subjects.bearer(c["kind"], c["subject"]) for c in behind for key in c["explains"]}
+        failed = {because.get(v.key) or subjects.bearer(v.subject.kind, v.subject.id) for v in everything if v.verdict == "FAIL"}
+        unknown = {because.get(v.key) or subjects.bearer(v.subject.kind, v.subject.id) for v in planned if v.verdict == "UNKNOWN"} - failed
         bad = mine["FAIL"] + mine["UNKNOWN"]
-        bad_extras = sum(v["verdict"] == "FAIL" for v in extras)
+        bad_extras = sum(v.verdict == "FAIL" for v in extras)
         warned = counts["WARN"] + len(self.warnings)
-        worse = {subjects.bearer(v["subject"]) for v in everything if v["regressed"]} if self.regression == "refuse" else set()
+        worse = {subjects.bearer(v.subject.kind, v.subject.id) for v in everything if v.regressed} if self.regression == "refuse" else set()
         refusals = [
             (self.changed, "; ".join(self.changed)),
             (not planned, "the plan is empty: nothing was to be measured"),
@@ -457,7 +441,7 @@ class _Court:
         partial = bool(self.plan.get("partial"))
         why = "; ".join(refused)
         if not refused:
-            about = {subjects.bearer(v["subject"]) for v in planned}
+            about = {subjects.bearer(v.subject.kind, v.subject.id) for v in planned}
             why = f"all {len(planned)} planned checks on {subjects.counted(kind for kind, _name in about)} are acceptable"
             why += f", {mine['WARN']} with a WARN to read" if mine["WARN"] else ""
             why += f", {len(self.warnings)} WARN of the run as a whole" if self.warnings else ""
@@ -482,7 +466,7 @@ class _Court:
                 "verdicts": {word: mine[word] for word in bands.SEVERITY if mine[word]},
                 "ratio": done / len(planned) if planned else 0.0,
                 "unknown": [
-                    f"{v['subject']['id']} {v['stage']} {v['check']}" for v in everything if v["verdict"] == "UNKNOWN"
+                    f"{v.subject.id} {v.stage} {v.check}" for v in everything if v.verdict == "UNKNOWN"
                 ],
             },
             passed=not refused,
@@ -490,7 +474,7 @@ class _Court:
             why=why,
             counts=counts,
             partial=partial,
-            simulated=any(record["simulated"] for attempts in self.records.values() for record in attempts),
+            simulated=any(record.simulated for attempts in self.records.values() for record in attempts),
             notes=self.notes,
             drift=self.drift,
             causes=behind,
@@ -503,9 +487,9 @@ class _Court:
 
     def _shown_to_work(self, planned: list[Verdict]) -> bool:
         """Return True if a planned check is a PASS, or was measured and is a WARN in a run that accepts WARN."""
-        passed = any(v["verdict"] == "PASS" for v in planned)
-        warned = (v for v in planned if v["verdict"] == "WARN" and self.warn == "accept")
-        return passed or any(self.deciding[key_of(v)]["outcome"] == "measured" for v in warned)
+        passed = any(v.verdict == "PASS" for v in planned)
+        warned = (v for v in planned if v.verdict == "WARN" and self.warn == "accept")
+        return passed or any(self.deciding[v.key].outcome == "measured" for v in warned)
 
     @property
     def _nothing_shown(self) -> str:
@@ -516,29 +500,29 @@ class _Court:
         """Return one text for each stage and GPU model whose speed a quick test did not judge, because no expectation exists."""
         found: set[tuple[str, str, str]] = set()
         for one in planned if self.plan.get("mode") == "quick" else ():
-            stage, record = self.stages.get(one["stage"]), self.deciding.get(key_of(one))
-            if not stage or record is None or record["outcome"] != "measured":
+            stage, record = self.stages.get(one.stage), self.deciding.get(one.key)
+            if not stage or record is None or record.outcome != "measured":
                 continue
-            if one["expectation"] is None and one["check"] in stage.quick_conditions:
-                found.add((one["stage"], one["check"], str(record["context"].get("gpu") or "this hardware")))
+            if one.expectation is None and one.check in stage.quick_conditions:
+                found.add((one.stage, one.check, str(record.context.get("gpu") or "this hardware")))
         return [f"the speed of {stage} {check} on {gpu} (no expectation is known)" for stage, check, gpu in sorted(found)]
 
     def _unproven(self, planned: list[Verdict]) -> list[tuple[str, str]]:
         """Of each stage whose checks prove something together: why the run is refused for it, and what is not proven."""
         gated = {name: stage for name, stage in self.stages.items() if stage.gated}
-        rows: dict[str, list[tuple[Verdict, Record]]] = {name: [] for name in gated}
+        rows: dict[str, list[tuple[Verdict, Measurement]]] = {name: [] for name in gated}
         for one in planned if gated else ():
-            record = self.deciding.get(key_of(one))
-            if record is not None and one["stage"] in gated:
-                rows[one["stage"]].append((one, record))
+            record = self.deciding.get(one.key)
+            if record is not None and one.stage in gated:
+                rows[one.stage].append((one, record))
         return [stage.proof(rows[name]) for name, stage in gated.items() if rows[name]]
 
     def _left_out(self) -> bool:
         return bool(self.plan.get("left_out") or self.plan.get("skipped_stages"))
 
     def _done(self, verdict: Verdict) -> bool:
-        record = self.deciding.get(key_of(verdict))
-        return record is not None and record["outcome"] in ("measured", "not_applicable")
+        record = self.deciding.get(verdict.key)
+        return record is not None and record.outcome in ("measured", "not_applicable")
 
 
 def deviations(items: list[dict[str, t.Any]]) -> Opinion:
@@ -553,7 +537,25 @@ def deviations(items: list[dict[str, t.Any]]) -> Opinion:
     return Opinion(verdict, shown, "drift", findings=said[4:])
 
 
+def _refused(record: t.Any, wrong: str) -> Measurement | None:
+    """Return an error in place of a record that is not a measurement of this run; None if nobody knows what it is about."""
+    record = msgspec.to_builtins(record) if isinstance(record, Measurement) else record
+    key = _key_of_bad(record)
+    if key is None:
+        return None
+    attempt, simulated = record.get("attempt"), record.get("simulated") is True
+    attempt = attempt if isinstance(attempt, int) and not isinstance(attempt, bool) and attempt > 0 else 1
+    subject = Subject(t.cast(t.Any, kind_of(key.subject)), key.subject, [])
+    return Measurement(
+        schema="measurement/v1", run_id="", stage=key.stage, check=key.check, variant=key.variant, subject=subject, plane="",
+        target=str(record.get("target") or node_of(key.subject)), attempt=attempt, outcome="error", reason_code="bad_measurement",
+        reason=f"the measurement is refused: {wrong}"[:2000], metrics={}, series=[], context={}, evidence={}, command=[], tool_version=None,
+        started_at="", duration_s=0.0, raw=None, raw_sha256=None, simulated=simulated,
+    )  # fmt: skip
+
+
 def _key_of_bad(record: t.Any) -> Key | None:
+    """Return the key of a record whose other fields may be anything; None if it has none."""
     if not isinstance(record, dict) or not isinstance(record.get("subject"), dict):
         return None
     key = [record.get("stage"), record.get("check"), record.get("variant"), record["subject"].get("id")]

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
 Record = dict[str, t.Any]
 # How a failure begins that an earlier attempt told, and how one ends that came up while a test ran (alone.py).
@@ -102,7 +103,7 @@ class Waiving:
         return max(naming, key=lambda w: (w.expires, w.ticket), default=None)
 
     def by_parts(
-        self, key: Key, opinion: Opinion, members: t.Iterable[str], parts: t.Mapping[Key, tuple[Record, Opinion]]
+        self, key: Key, opinion: Opinion, members: t.Iterable[str], parts: t.Mapping[Key, tuple[Measurement, Opinion]]
     ) -> Opinion:
         """A node's number is that of its slowest part: where that part is waived and the others alone would not be too slow, the node
         is a known failure too."""
@@ -168,7 +169,7 @@ def _exceeded(waiver: Waiver, opinion: Opinion, state: str) -> str:
     return f"waiver {waiver.ticket} was written for {', '.join(map(str, waiver.state))}, this is{value} {state}: a new failure"
 
 
-def _number(part: Record, opinion: Opinion) -> float | None:
+def _number(part: Measurement, opinion: Opinion) -> float | None:
     """A part's number of the metric that an opinion is about, in its unit."""
     try:
         found = bands.reading(part, str(opinion.metric), None)

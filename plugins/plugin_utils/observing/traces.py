@@ -22,6 +22,7 @@ import typing as t
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
 
 SERVICE = "gpufleet-acceptance"
@@ -75,12 +76,12 @@ SINK = Traces()
 
 def spans(of: Judged) -> t.Iterator[Span]:
     """The run, its stages, in each its nodes, pairs and groups, and there the waiting for the pod and each tool."""
-    verdicts = {Key(v["stage"], v["check"], v["variant"], v["subject"]["id"]): v for v in of.judgement.verdicts}
+    verdicts = {verdict.key: verdict for verdict in of.judgement.verdicts}
     whole = len(of.judgement.deciding) <= TOOLS
     of_stage = {(node["name"], stage): word for node in of.report["nodes"] for stage, word in node["stages"].items()}
-    tools: dict[tuple[str, str], list[tuple[Key, t.Mapping[str, t.Any]]]] = {}
+    tools: dict[tuple[str, str], list[tuple[Key, Measurement]]] = {}
     for key, one in of.judgement.deciding.items():
-        if one.get("started_at") and one.get("duration_s") is not None:
+        if one.started_at:
             tools.setdefault((key.stage, node_of(key.subject)), []).append((key, one))
     stages: dict[str, list[Span]] = {}
     left_out = 0
@@ -89,7 +90,7 @@ def spans(of: Judged) -> t.Iterator[Span]:
         about = {"gpufleet.run": of.run_id, "gpufleet.stage": stage, "gpufleet.node": node}
         own = [_tool(here, about, key, one, verdicts.get(key)) for key, one in measured]
         began, ended = min(span.began for span in own), max(span.ended for span in own)
-        waited = max(float(one["context"].get("pod_waited_s") or 0) for _key, one in measured)
+        waited = max(float(one.context.get("pod_waited_s") or 0) for _key, one in measured)
         if waited:
             yield Span(f"{here}/wait", here, "waiting for the pod", began - waited, began, about)
         word = str(of_stage.get((node, stage), ""))
@@ -118,29 +119,29 @@ def spans(of: Judged) -> t.Iterator[Span]:
     )  # fmt: skip
 
 
-def _tool(here: str, about: t.Mapping[str, t.Any], key: Key, one: t.Mapping[str, t.Any], verdict: t.Mapping[str, t.Any] | None) -> Span:
-    began = _epoch(one["started_at"])
+def _tool(here: str, about: t.Mapping[str, t.Any], key: Key, one: Measurement, verdict: Verdict | None) -> Span:
+    began = _epoch(one.started_at)
     attributes = {
         **about, "gpufleet.subject": key.subject, "gpufleet.check": key.check, "gpufleet.variant": key.variant,
-        "gpufleet.outcome": one["outcome"], "gpufleet.attempt": one["attempt"], "gpufleet.simulated": one["simulated"],
+        "gpufleet.outcome": one.outcome, "gpufleet.attempt": one.attempt, "gpufleet.simulated": one.simulated,
     }  # fmt: skip
-    if one["command"]:
-        attributes["process.executable.name"] = os.path.basename(str(one["command"][0]))
-        attributes["process.command_args"] = [str(word)[:200] for word in one["command"][:50]]
-    error = str(one["reason"] or one["outcome"]) if one["outcome"] not in ("measured", "not_applicable") else ""
+    if one.command:
+        attributes["process.executable.name"] = os.path.basename(str(one.command[0]))
+        attributes["process.command_args"] = [str(word)[:200] for word in one.command[:50]]
+    error = str(one.reason or one.outcome) if one.outcome not in ("measured", "not_applicable") else ""
     if verdict is not None:
-        attributes["gpufleet.verdict"] = verdict["verdict"]
-        if verdict["value"] is not None:
-            attributes |= {"gpufleet.value": float(verdict["value"]), "gpufleet.unit": str(verdict["unit"] or "")}
-        if verdict["floor"] is not None:
-            attributes["gpufleet.floor"] = float(verdict["floor"])
-        if verdict["regressed"]:
-            attributes |= {"gpufleet.regressed": True, "gpufleet.reason": str(verdict["reason"])[:1000]}
-        if verdict["verdict"] in BAD:
-            error = str(verdict["reason"])
+        attributes["gpufleet.verdict"] = verdict.verdict
+        if verdict.value is not None:
+            attributes |= {"gpufleet.value": float(verdict.value), "gpufleet.unit": str(verdict.unit or "")}
+        if verdict.floor is not None:
+            attributes["gpufleet.floor"] = float(verdict.floor)
+        if verdict.regressed:
+            attributes |= {"gpufleet.regressed": True, "gpufleet.reason": str(verdict.reason)[:1000]}
+        if verdict.verdict in BAD:
+            error = str(verdict.reason)
     name = f"{key.check} {key.variant}".strip()
     path = f"{here}/{key.check}/{key.variant}/{key.subject}"
-    return Span(path, here, name, began, began + float(one["duration_s"]), attributes, error[:1000])
+    return Span(path, here, name, began, began + float(one.duration_s), attributes, error[:1000])
 
 
 def trace_id(run_id: str) -> int:

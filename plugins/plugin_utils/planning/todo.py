@@ -13,13 +13,14 @@ import typing as t
 
 from ansible import context
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 Record = dict[str, t.Any]
 PATIENCE_S = 8.0
 
 
-def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage]) -> dict[str, dict[str, list[Record]]]:
+def remaining(plan: Record, measurements: list[Measurement], stages: t.Sequence[Stage]) -> dict[str, dict[str, list[Record]]]:
     """What is left to do, by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}; with "refused"
     where the plan says why it cannot be measured.
 
@@ -33,7 +34,7 @@ def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage
         left |= stage.complete(mine, frozenset(left))
     attempts: dict[Key, int] = {}
     for m in measurements:
-        attempts[key_of(m)] = max(attempts.get(key_of(m), 0), m["attempt"])
+        attempts[m.key] = max(attempts.get(m.key, 0), m.attempt)
     todo: dict[str, dict[str, list[Record]]] = {}
     for item in plan["items"]:
         key = key_of(item)
@@ -43,29 +44,29 @@ def remaining(plan: Record, measurements: list[Record], stages: t.Sequence[Stage
     return todo
 
 
-def _unsettled(planned: t.AbstractSet[Key], measurements: list[Record], stages: t.Sequence[Stage]) -> set[Key]:
+def _unsettled(planned: t.AbstractSet[Key], measurements: list[Measurement], stages: t.Sequence[Stage]) -> set[Key]:
     """What was measured and is to be measured again: its stage says so."""
     found: set[Key] = set()
     for stage in stages:
-        mine = [m for m in measurements if m["stage"] == stage.name]
-        done = {key_of(m): m for m in mine if m["outcome"] in ("measured", "not_applicable")}
+        mine = [m for m in measurements if m.stage == stage.name]
+        done = {m.key: m for m in mine if m.outcome in ("measured", "not_applicable")}
         found |= stage.again({key: m for key, m in done.items() if key in planned}, mine)
     return found
 
 
-def _finished(planned: t.AbstractSet[Key], measurements: list[Record]) -> set[Key]:
+def _finished(planned: t.AbstractSet[Key], measurements: list[Measurement]) -> set[Key]:
     finished: set[Key] = set()
     parts: dict[Key, bool] = {}
     for m in measurements:
-        key = key_of(m)
-        good = m["outcome"] in ("measured", "not_applicable")
+        key = m.key
+        good = m.outcome in ("measured", "not_applicable")
         if key in planned:
             (finished.add if good else finished.discard)(key)
         else:
             parts[key] = good
     for m in measurements:
-        key = key_of(m)
-        if key in planned and any(not parts.get(key._replace(subject=member), True) for member in m["subject"]["members"]):
+        key = m.key
+        if key in planned and any(not parts.get(key._replace(subject=member), True) for member in m.subject.members):
             finished.discard(key)
     return finished
 

@@ -21,9 +21,11 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
     NOT_OF_THIS_PLAN,
     Chain,
+    Line,
     Run,
     RunError,
     facts_of,
@@ -43,7 +45,7 @@ class Evidence:
     """The measurements of a run, each refused that is not what was written. `changed` say what is not, in words; `files` are
     {path, bytes, sha256} of what lies there now."""
 
-    records: list[Record]
+    records: list[Line]
     notes: list[str]
     changed: list[str]
     files: list[Record]
@@ -69,11 +71,11 @@ def gather(run: Run, plan: Record) -> Evidence:
         ]
     elif records and not chain.chained:
         notes.append("the lines of the journal are not chained, as older versions wrote it: nobody can say whether one was changed")
-    digests = _digests(run.dir, sorted({str(r["raw"]) for r in records if r.get("raw")}))
+    digests = _digests(run.dir, sorted({name for name, _sha256 in map(_raw, records) if name}))
     lost = []
     for place, record in enumerate(records):
-        name = str(record.get("raw") or "")
-        if name and digests[name] != record.get("raw_sha256"):
+        name, sha256 = _raw(record)
+        if name and digests[name] != sha256:
             what = f"{name} is {'missing' if digests[name] == MISSING else 'not what the journal says by its SHA-256'}"
             lost.append(what)
             records[place] = _without_raw(record, what)
@@ -98,7 +100,7 @@ def _digests(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
         return dict(zip(names, [*of(names[:half]), *next(other.parts())], strict=True))
 
 
-def broken_chain(plan: Record, records: t.Sequence[Record], chain: Chain) -> str:
+def broken_chain(plan: Record, records: t.Sequence[Line], chain: Chain) -> str:
     """Where the journal was changed, in words; nothing where it was not, or is of a version that could not know."""
     if plan.get("chained") and records and not chain.chained:
         return f"journal.jsonl line 1 {NOT_OF_THIS_PLAN}"
@@ -109,24 +111,39 @@ def broken_chain(plan: Record, records: t.Sequence[Record], chain: Chain) -> str
 NOT_JUDGED = "this line and all later ones are not judged; measure again in a new run"
 
 
-def _about(record: Record) -> str:
+def _about(record: Line) -> t.Any:
+    """Return the key of a measurement; of any other object what stands in place of one."""
+    if isinstance(record, Measurement):
+        return record.key
     return json.dumps([record.get(name) for name in ("stage", "check", "variant", "subject")], sort_keys=True)
 
 
-def _done(record: Record) -> bool:
-    return record.get("outcome") in ("measured", "not_applicable")
+def _raw(record: Line) -> tuple[str, t.Any]:
+    """Return the file with the raw output of a record, empty if it has none, and its digest as the journal says it."""
+    if isinstance(record, Measurement):
+        return record.raw or "", record.raw_sha256
+    return str(record.get("raw") or ""), record.get("raw_sha256")
 
 
-def _distrusted(record: Record, broken: str) -> Record:
-    refused = {"outcome": "error", "reason_code": "tampered", "reason": f"{broken}: {NOT_JUDGED}"}
-    return {**record, **refused, "metrics": {}, "series": [], "context": {}, "evidence": {}, "raw": None, "raw_sha256": None}
+def _done(record: Line) -> bool:
+    outcome = record.outcome if isinstance(record, Measurement) else record.get("outcome")
+    return outcome in ("measured", "not_applicable")
 
 
-def _without_raw(record: Record, what: str) -> Record:
+def _distrusted(record: Line, broken: str) -> Line:
+    if not isinstance(record, Measurement):
+        return record  # the verdict engine refuses it
+    return record.replaced(
+        outcome="error", reason_code="tampered", reason=f"{broken}: {NOT_JUDGED}", metrics={}, series=[], context={}, evidence={}, raw=None,
+        raw_sha256=None,
+    )  # fmt: skip
+
+
+def _without_raw(record: Line, what: str) -> Line:
     """An error stays what it is: a lost file makes nothing better."""
-    if not _done(record):
+    if not isinstance(record, Measurement) or not _done(record):
         return record
-    return {**record, "outcome": "error", "reason_code": "raw_changed", "reason": what[:2000], "metrics": {}, "series": []}
+    return record.replaced(outcome="error", reason_code="raw_changed", reason=what[:2000], metrics={}, series=[])
 
 
 def digest(folder: pathlib.Path, name: str, size: int | None = None) -> str:

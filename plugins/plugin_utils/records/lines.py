@@ -1,160 +1,164 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lines of a journal as records: of each what is judged and shown of it, in as little room as that takes.
+"""Lines of a journal as measurements, with what is judged and shown of them, in little memory.
 
 This plugin util is PRIVATE to the collection.
 """
 
-# What a reader of JSON makes is of these very types, and a million records are asked.
+# The types here are those that a reader of JSON makes, and this code runs for each of hundreds of thousands of records.
 # pylint: disable=unidiomatic-typecheck
 
 from __future__ import annotations
 
 import json
-import operator
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Metric, Subject, measurement_of
 
 try:
     import msgspec
-except ImportError:  # several times as slow, and the same records
-    msgspec = None  # type: ignore[assignment]
+except ImportError:
+    msgspec = None  # type: ignore[assignment]  # measurement.require() says so
 
-Record = t.Dict[str, t.Any]
-# measurement/v1 in the order of its schema.
-FIELDS = (
-    "schema", "run_id", "stage", "check", "variant", "subject", "plane", "target", "attempt", "outcome", "reason_code",
-    "reason", "metrics", "series", "context", "evidence", "command", "tool_version", "started_at", "duration_s", "raw",
-    "raw_sha256", "simulated",
-)  # fmt: skip
-values = operator.itemgetter(*FIELDS)
-whole = compact.form("Measurement", FIELDS)
-_TEXT = frozenset({str, type(None)})
-# A text that is longer is one record's own.
+# A measurement as plain data, which `marshal` takes: its fields in their order.
+Packed = tuple[t.Any, ...]
+# A longer text occurs in one record only.
 _SHORT = 100
 # Keys of contexts that only people read, in the journal.
 _FOR_PEOPLE = ("gpu_table",)
-# What most records say: nothing.
+# The empty values that most records have.
 _NO_MEMBERS: list[str] = []
-_NO_METRICS: Record = {}
-_NO_SERIES: list[Record] = []
-_NO_EVIDENCE: Record = {}
-_NO_CHANGES: Record = {"changes": [], "unreadable": [], "window": {}}
+_NO_METRICS: dict[str, Metric] = {}
+_NO_SERIES: list[dict[str, t.Any]] = []
+_NO_EVIDENCE: dict[str, t.Any] = {}
+_NO_CHANGES: dict[str, t.Any] = {"changes": [], "unreadable": [], "window": {}}
 
 
 class Reader:
-    """Reads lines, one after the other. Equal parts of its records are one object: nobody may change what a record holds."""
+    """Reads lines, one after the other. Equal parts of its records are one object, so nobody may change what a record holds."""
 
     def __init__(self) -> None:
-        self._decode: t.Callable[[bytes], t.Any] = msgspec.json.Decoder().decode if msgspec else json.loads
+        self._decode = msgspec.json.Decoder(Measurement).decode
         known: dict[t.Any, t.Any] = {}
-        self._once = known.setdefault  # of equal texts the first
+        self._intern = known.setdefault  # returns the first of equal texts
         self._commands: dict[tuple[str, ...], list[str]] = {}
-        self._identities: dict[str, Record] = {}
-        self._subjects: dict[str, Record] = {}
+        self._identities: dict[str, dict[str, t.Any]] = {}
+        self._subjects: dict[str, Subject] = {}
         self._single: dict[str, list[str]] = {}
 
-    def record(self, line: bytes) -> Record | None:
-        """The record of a line; None where it is none."""
+    def record(self, line: bytes) -> Measurement | dict[str, t.Any] | None:
+        """Return the measurement in a line, the object in it if that is no measurement, or None if there is none."""
         try:
             found = self._decode(line)
+            found.raise_if_wrong()
         except ValueError:
+            # The chain may stand in the line, and Python's reader of JSON accepts more, as numbers of any length.
             try:
-                found = json.loads(line)  # it takes more than JSON allows, and has the last word
+                record = json.loads(line)
             except ValueError:
                 return None
-        return self._lean(found) if isinstance(found, dict) else None
+            if not isinstance(record, dict):
+                return None
+            record.pop("chain", None)
+            try:
+                found = measurement_of(record)
+            except (ValueError, RecursionError):
+                return record
+        self._intern_and_trim(found)
+        return found
 
-    def _lean(self, record: Record) -> Record:
-        """Without its digest, and without the samples that were taken beside the test: what they changed stands beside them, they are most
-        of a journal, and people read them there."""
-        record.pop("chain", None)
-        if len(record) != len(FIELDS):
-            return record  # what is no measurement is told so elsewhere
-        try:
-            (
-                schema, run_id, stage, check, variant, subject, plane, target, attempt, outcome, reason_code, reason, metrics, series,
-                context, evidence, command, tool_version, started_at, duration_s, raw, raw_sha256, simulated,
-            ) = values(record)  # fmt: skip
-        except KeyError:
-            return record
-        once = self._once
-        if _TEXT.issuperset(map(type, (schema, run_id, stage, check, variant, plane, target, outcome, tool_version, started_at))):
-            schema, run_id, stage, check = once(schema, schema), once(run_id, run_id), once(stage, stage), once(check, check)
-            variant, plane, target, outcome = once(variant, variant), once(plane, plane), once(target, target), once(outcome, outcome)
-            tool_version, started_at = once(tool_version, tool_version), once(started_at, started_at)
-        if type(command) is list and _TEXT.issuperset(map(type, command)):
-            command = self._commands.setdefault(tuple(command), command)
-        if type(subject) is dict:
-            subject = self._subject(subject)
-        if metrics == _NO_METRICS:
-            metrics = _NO_METRICS
-        elif type(metrics) is dict:
-            for metric in metrics.values():
-                if type(metric) is dict and type(metric.get("unit")) is str:
-                    metric["unit"] = once(metric["unit"], metric["unit"])
-        if series == _NO_SERIES:
-            series = _NO_SERIES
-        elif type(series) is list:
-            for row in series:
-                if type(row) is dict:
-                    self._share(row)
-        if type(context) is dict:
-            self._make_lean(context, _FOR_PEOPLE)
-        if type(evidence) is dict:
-            if type(evidence.get("window")) is dict:
-                evidence["window"] = {}
-            evidence = _NO_EVIDENCE if evidence == _NO_EVIDENCE else _NO_CHANGES if evidence == _NO_CHANGES else evidence
-        return whole(
-            schema, run_id, stage, check, variant, subject, plane, target, attempt, outcome, reason_code, reason, metrics, series, context,
-            evidence, command, tool_version, started_at, duration_s, raw, raw_sha256, simulated,
-        )  # fmt: skip
+    def _intern_and_trim(self, of: Measurement) -> None:
+        """Replace what is equal in many records by one object. Drop the samples that were taken during the test, which are most of a
+        journal: what changed is beside them, and people read them in the journal."""
+        intern = self._intern
+        of.run_id, of.stage, of.check = intern(of.run_id, of.run_id), intern(of.stage, of.stage), intern(of.check, of.check)
+        of.variant, of.plane, of.target = intern(of.variant, of.variant), intern(of.plane, of.plane), intern(of.target, of.target)
+        of.tool_version, of.started_at = intern(of.tool_version, of.tool_version), intern(of.started_at, of.started_at)
+        of.command = self._commands.setdefault(tuple(of.command), of.command)
+        of.subject = self._shared_subject(of.subject)
+        if of.metrics:
+            for metric in of.metrics.values():
+                metric.unit = intern(metric.unit, metric.unit)
+        else:
+            of.metrics = _NO_METRICS
+        if of.series:
+            for row in of.series:
+                self._intern_values(row)
+        else:
+            of.series = _NO_SERIES
+        self._trim_context(of.context)
+        evidence = of.evidence
+        if type(evidence.get("window")) is dict:
+            evidence["window"] = {}
+        of.evidence = _NO_EVIDENCE if not evidence else _NO_CHANGES if evidence == _NO_CHANGES else evidence
 
-    def _subject(self, subject: Record) -> Record:
+    def _shared_subject(self, subject: Subject) -> Subject:
         """A part of a node is the subject of several records, a pair and a group that of one or two."""
-        kind, name, members = subject.get("kind"), subject.get("id"), subject.get("members")
-        if type(kind) is not str or type(name) is not str or type(members) is not list:
+        if not subject.members:
+            subject.members = _NO_MEMBERS
+        elif subject.kind == "node":
+            subject.members = [self._intern(member, member) for member in subject.members]
+        if "|" in subject.id:
             return subject
-        if members == _NO_MEMBERS:
-            subject["members"] = _NO_MEMBERS
-        elif kind == "node" and _TEXT.issuperset(map(type, members)):
-            subject["members"] = [self._once(member, member) for member in members]
-        subject["kind"] = self._once(kind, kind)
-        if "|" in name:
-            return subject
-        subject["id"] = self._once(name, name)
-        known = self._subjects.setdefault(name, subject)
+        known = self._subjects.setdefault(subject.id, subject)
         return known if known == subject else subject
 
-    def _make_lean(self, context: Record, for_people: t.Iterable[str]) -> None:
-        self._share(context)
+    def _trim_context(self, context: dict[str, t.Any]) -> None:
+        self._intern_values(context)
         if isinstance(context.get("facts"), dict):  # hundreds, most of them the same on all nodes
-            self._share(context["facts"])
-        for name in for_people:
+            self._intern_values(context["facts"])
+        for name in _FOR_PEOPLE:
             if name in context:
                 context[name] = None
-        self._identify(context)
+        self._share_identity(context)
         uuids = context.get("gpu_uuids")
         if type(uuids) is list and len(uuids) == 1 and type(uuids[0]) is str:
             context["gpu_uuids"] = self._single.setdefault(uuids[0], uuids)
 
-    def _share(self, of: Record) -> None:
-        once = self._once
+    def _intern_values(self, of: dict[str, t.Any]) -> None:
+        intern = self._intern
         for name, value in of.items():
             if type(value) is str and len(value) < _SHORT:
-                of[name] = once(value, value)
+                of[name] = intern(value, value)
 
-    def _identify(self, context: Record) -> None:
+    def _share_identity(self, context: dict[str, t.Any]) -> None:
         """A node says with each record which machine it is and which GPUs it has."""
-        told = context.get("identities")
-        if not isinstance(told, dict) or len(told) != 1:
+        identities = context.get("identities")
+        if not isinstance(identities, dict) or len(identities) != 1:
             return
-        ((node, who),) = told.items()
-        known = self._identities.setdefault(node, told)
-        if known == told and isinstance(who, dict):
+        ((node, identity),) = identities.items()
+        known = self._identities.setdefault(node, identities)
+        if known == identities and isinstance(identity, dict):
             context["identities"] = known
             uuids = known[node].get("gpu_uuids")
             if uuids is not None and context.get("gpu_uuids") == uuids:
                 context["gpu_uuids"] = uuids
+
+
+_SUBJECT, _METRICS = (Measurement.__struct_fields__.index(name) for name in ("subject", "metrics")) if msgspec else (0, 0)
+
+
+def pack(measurements: t.Iterable[Measurement]) -> list[Packed]:
+    """Return measurements as plain data for another process; what they share stays shared."""
+    subjects: dict[int, Packed] = {}
+    packed = []
+    for one in measurements:
+        fields = list(msgspec.structs.astuple(one))
+        subject = one.subject
+        fields[_SUBJECT] = subjects.get(id(subject)) or subjects.setdefault(id(subject), (subject.kind, subject.id, subject.members))
+        fields[_METRICS] = {name: (metric.value, metric.unit) for name, metric in one.metrics.items()}
+        packed.append(tuple(fields))
+    return packed
+
+
+def unpack(packed: t.Iterable[Packed]) -> t.Iterator[Measurement]:
+    """Yield the measurements that `pack` was given."""
+    subjects: dict[int, Subject] = {}
+    for values in packed:
+        fields = list(values)
+        subject = fields[_SUBJECT]
+        fields[_SUBJECT] = subjects.get(id(subject)) or subjects.setdefault(id(subject), Subject(*subject))
+        metrics = fields[_METRICS]
+        fields[_METRICS] = {name: Metric(*metric) for name, metric in metrics.items()} if metrics else _NO_METRICS
+        yield Measurement(*fields)

@@ -11,6 +11,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import typing as t
@@ -52,7 +53,20 @@ _LARGEST = sys.float_info.max  # JSON has whole numbers of any length: a node ca
 _LONGEST_ID = 1024
 
 
-class Subject(Struct, forbid_unknown_fields=True, gc=False):
+class Record(Struct):
+    """A record whose fields can be read by name too, as stages and sinks of a team's own do: `record["stage"]` is `record.stage`."""
+
+    def __getitem__(self, name: str) -> t.Any:
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def get(self, name: str, default: t.Any = None) -> t.Any:
+        """Return the value of a field, or `default` if records of this kind have no such field."""
+        return getattr(self, name) if name in self.__struct_fields__ else default
+
+
+class Subject(Record, forbid_unknown_fields=True, gc=False):
     """The thing that a number is about.
 
     `id` has one of the forms of records/keys.py. `members` are the ids of the parts that were measured, as the GPUs of a node, or the nodes
@@ -64,14 +78,23 @@ class Subject(Struct, forbid_unknown_fields=True, gc=False):
     members: t.Annotated[list[str], Meta(description="ids of the parts that were measured, e.g. a node's GPUs")]
 
 
-class Metric(Struct, forbid_unknown_fields=True, gc=False):
+def subject_of(planned: t.Mapping[str, t.Any]) -> Subject:
+    """Return the subject of an item of a plan, {"kind", "id", "members"}."""
+    return Subject(planned["kind"], planned["id"], planned["members"])
+
+
+class Metric(Record, forbid_unknown_fields=True, gc=False):
     """A number with its unit (docs/architecture.md lists the units). `value` is None if the tool printed no number."""
 
     value: Number | None
     unit: Filled
 
+    def as_dict(self) -> dict[str, t.Any]:
+        """Return it as plain data, as it is written to JSON."""
+        return {"value": self.value, "unit": self.unit}
 
-class Measurement(Struct, forbid_unknown_fields=True, gc=False):
+
+class Measurement(Record, forbid_unknown_fields=True, gc=False):
     """What one check saw on one subject. It holds no opinion.
 
     `stage`, `check`, `variant` and the id of the subject are its key (records/keys.py); `attempt` counts from 1. `plane` is how the node
@@ -110,8 +133,21 @@ class Measurement(Struct, forbid_unknown_fields=True, gc=False):
     raw_sha256: Sha256 | None
     simulated: bool
 
-    def __post_init__(self) -> None:
-        """Check what types cannot say; MEASUREMENT_RULES says the same to a reader of the schema. Raises ValueError."""
+    @property
+    def key(self) -> Key:
+        """The key of what was measured."""
+        return Key(self.stage, self.check, self.variant, self.subject.id)
+
+    def replaced(self, **fields: t.Any) -> Measurement:
+        """Return a copy with other values of some fields."""
+        return msgspec.structs.replace(self, **fields)
+
+    def as_text(self) -> str:
+        """Return it as JSON with sorted keys: what tells two measurements of one key and attempt apart."""
+        return json.dumps(msgspec.to_builtins(self), sort_keys=True, default=str)
+
+    def raise_if_wrong(self) -> None:
+        """Raise ValueError for what types cannot say; MEASUREMENT_RULES says the same to a reader of the schema."""
         if self.outcome == "measured":
             if self.reason_code is not None:
                 raise ValueError(f"reason_code: found {self.reason_code!r} of a measured check, expected None")
@@ -127,6 +163,13 @@ class Measurement(Struct, forbid_unknown_fields=True, gc=False):
                 raise ValueError(f"metrics.{name}.value: found {str(value)[:40]}, expected a finite number")
         if not 0 <= self.duration_s <= _LARGEST:
             raise ValueError(f"duration_s: found {str(self.duration_s)[:40]}, expected a finite number of seconds, 0 or more")
+
+
+def measurement_of(record: t.Any) -> Measurement:
+    """Return a measurement made of plain data. Raises ValueError if that is no measurement/v1."""
+    measurement = msgspec.convert(record, Measurement)
+    measurement.raise_if_wrong()
+    return measurement
 
 
 MEASUREMENT_RULES: dict[str, t.Any] = {
@@ -150,7 +193,7 @@ JOURNAL_FIELDS: dict[str, t.Any] = {
 }
 
 
-class Verdict(Struct, forbid_unknown_fields=True, gc=False):
+class Verdict(Record, forbid_unknown_fields=True, gc=False):
     """An expectation applied to a measurement, or why there is no verdict.
 
     `value`, `floor` and `expected` are in `unit`. `layer`, `source`, `confidence`, `date` and `expectation` (its id) say where the floor is
@@ -191,8 +234,17 @@ class Verdict(Struct, forbid_unknown_fields=True, gc=False):
     regressed: t.Annotated[bool, Meta(description="whether it became worse than its own past, whatever the verdict is")] = False
     findings: list[str] = []
 
+    @property
+    def key(self) -> Key:
+        """The key of what was judged."""
+        return Key(self.stage, self.check, self.variant, self.subject.id)
 
-class PlanItem(Struct, gc=False):
+    def as_dict(self) -> dict[str, t.Any]:
+        """Return it as plain data, as it is written to JSON."""
+        return t.cast("dict[str, t.Any]", msgspec.to_builtins(self))
+
+
+class PlanItem(Record, gc=False):
     """One check that a run intends to measure on one subject, through the inventory host `target`.
 
     `refused` says why it cannot be measured: a reason code and a sentence. `attempt` is the number that the next measurement will have; it
@@ -233,7 +285,7 @@ class NodeVerdict(t.TypedDict):
     simulated: bool
 
 
-def is_number(value: t.Any) -> bool:
+def is_number(value: t.Any) -> t.TypeGuard[float]:
     """Return True if `value` is a finite number; True and False are not numbers."""
     if isinstance(value, float):
         return math.isfinite(value)

@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.lines import Reader
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import Mailbox
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
 __all__ = ["RUN_ID", "Journal", "Run", "RunError", "facts_of", "has_facts", "new_run_id", "node_file", "readable"]
 
@@ -73,6 +74,10 @@ def readable(record: dict[str, t.Any]) -> str:
         return "{" + ",".join(found) + f"\n{indent[1:]}}}"
 
     return lines(record, " ", True) + "\n"
+
+
+# What a line of a journal is read as: a measurement, or any object that is none, which the verdict engine refuses.
+Line = Measurement | dict[str, t.Any]
 
 
 class Run:
@@ -239,9 +244,9 @@ class Chain:
     bytes: int = 0
 
 
-def _whole(found: list[dict[str, t.Any]], notes: list[str], chain: Chain) -> bool:
-    """Whether each line that was read is a record, and follows from the one before."""
-    return not notes and chain.whole == len(found) and all(len(record) == len(lines.FIELDS) for record in found)
+def _whole(found: list[Line], notes: list[str], chain: Chain) -> bool:
+    """Return True if each line that was read is a measurement, and follows from the one before."""
+    return not notes and chain.whole == len(found) and all(isinstance(record, Measurement) for record in found)
 
 
 class Journal:
@@ -296,23 +301,23 @@ class Journal:
             plan = b""
         return hashlib.sha256(plan).hexdigest().encode()
 
-    def read(self) -> tuple[list[dict[str, t.Any]], list[str]]:
-        """All measurements, and what was wrong with lines that are none."""
+    def read(self) -> tuple[list[Measurement], list[str]]:
+        """Return all measurements, and a note for each line that is not a whole record."""
         found, notes, _chain = self.examine()
-        return found, notes
+        return [record for record in found if isinstance(record, Measurement)], notes
 
-    def examine(self) -> tuple[list[dict[str, t.Any]], list[str], Chain]:
-        """All measurements, what was wrong with lines that are none, and what the chain says."""
+    def examine(self) -> tuple[list[Line], list[str], Chain]:
+        """Return all records, a note for each line that is not a whole record, and what the chain says."""
         middle, before = self._middle()
         found = self._in_halves(middle, before) if before else None
         return found or self._read(self._begin())[:3]
 
     def _read(
         self, last: bytes, first: int = 0, end: int | None = None
-    ) -> tuple[list[dict[str, t.Any]], list[str], Chain, hashlib._Hash, bytes]:
+    ) -> tuple[list[Line], list[str], Chain, hashlib._Hash, bytes]:
         """The same of the lines from a byte to another one, of which the first follows a line with the digest `last`; and the digests of
         all of them and of the last one."""
-        found: list[dict[str, t.Any]] = []
+        found: list[Line] = []
         notes: list[str] = []
         reader = Reader()
         chain, digest, at = Chain(last.decode()), hashlib.sha256(), first
@@ -326,7 +331,8 @@ class Journal:
                     if line.endswith(b"\n"):  # a cut one may be taken off yet
                         digest.update(line)
                         chain.bytes += len(line)
-                    record = reader.record(line)
+                    link, rest = _link(line)
+                    record = reader.record(rest)
                     if record is None:
                         if line.strip():
                             size = len(line.rstrip(b"\n"))
@@ -335,7 +341,6 @@ class Journal:
                     found.append(record)
                     if chain.broken or not chain.chained:
                         continue
-                    link, rest = _link(line)
                     if link and link == _linked(last, rest):
                         last, chain.whole = link, chain.whole + 1
                     elif not link and not chain.whole:
@@ -364,15 +369,18 @@ class Journal:
         except OSError:
             return 0, None
 
-    def _in_halves(self, middle: int, before: bytes) -> tuple[list[dict[str, t.Any]], list[str], Chain] | None:
+    def _in_halves(self, middle: int, before: bytes) -> tuple[list[Line], list[str], Chain] | None:
         """All of it; None where anything is not as it was written, for which whoever reads line by line has the words."""
         size = self.path.stat().st_size
 
         def latter() -> t.Iterator[list[t.Any]]:
             records, wrong, its_chain, _digest, _last = self._read(before, middle, size)
-            yield ["whole"] if _whole(records, wrong, its_chain) else []
+            if not _whole(records, wrong, its_chain):
+                yield []
+                return
+            yield ["whole"]
             for number in range(0, len(records), beside.TOGETHER):
-                yield [lines.values(record) for record in records[number : number + beside.TOGETHER]]
+                yield lines.pack(t.cast("list[Measurement]", records[number : number + beside.TOGETHER]))
 
         with beside.Beside(latter) as other:
             found, notes, chain, digest, last = self._read(self._begin(), 0, middle)
@@ -382,7 +390,7 @@ class Journal:
             if not next(parts):
                 return None
             for part in parts:
-                found += [lines.whole(*values) for values in part]
+                found += lines.unpack(part)
         chain.whole = len(found)
         with open(self.path, "rb", buffering=0) as source:
             source.seek(middle)

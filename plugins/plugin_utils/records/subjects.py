@@ -12,22 +12,23 @@ import collections
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Subject
 
 PLURAL = {"node": "nodes", "pair": "pairs", "switch": "switches", "group": "groups"}
 
 
-def bearer(subject: t.Mapping[str, t.Any]) -> tuple[str, str]:
-    """Kind and id of what a subject's verdict is shown at: the node of a part, else itself."""
-    name = node_of(subject["id"])
-    return (subject["kind"] if subject["kind"] in PLURAL and name == subject["id"] else "node"), name
+def bearer(kind: str, subject: str) -> tuple[str, str]:
+    """Return kind and id of what the verdict of a subject is shown at: the node of a part, or the subject itself."""
+    name = node_of(subject)
+    return (kind if kind in PLURAL and name == subject else "node"), name
 
 
-def nodes_of(subject: t.Mapping[str, t.Any]) -> set[str]:
-    """The nodes that it is made of."""
-    kind, name = bearer(subject)
+def nodes_of(subject: Subject) -> set[str]:
+    """Return the nodes that a subject consists of."""
+    kind, name = bearer(subject.kind, subject.id)
     if kind == "node":
         return {name}
-    return {node_of(member) for member in subject["members"] or (name.split("|") if kind == "pair" else ())}
+    return {node_of(member) for member in subject.members or (name.split("|") if kind == "pair" else ())}
 
 
 def spoken(subject: str) -> str:

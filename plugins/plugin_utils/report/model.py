@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, Metric, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
@@ -107,7 +107,7 @@ def build(plan: Record, judgement: Judgement) -> Model:
         "not_measured_by_plan": _without_checks(plan, nodes),
         "stages": [{"name": name, "checks": checks.get(name, []), "matrices": drawn.get(name, [])} for name in stages],
         "warnings": [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings] + _warnings(judgement),
-        "waivers": [_waiver(v) for v in verdicts if v["verdict"] == "KNOWN_FAIL"],
+        "waivers": [_waiver(v) for v in verdicts if v.verdict == "KNOWN_FAIL"],
         "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),
         "sample": plan["sample"],
         "expectations": _expectations(verdicts),
@@ -120,7 +120,7 @@ def build(plan: Record, judgement: Judgement) -> Model:
     }
 
 
-def _rows_of(plan: Record, judgement: Judgement, method: str) -> dict[Stage, list[tuple[Record, Record]]]:
+def _rows_of(plan: Record, judgement: Judgement, method: str) -> dict[Stage, list[tuple[Verdict, Measurement]]]:
     """The verdicts of each stage that has such a method of its own, of what was measured, in the order of the plan, each with the
     measurement that decided. Rows of thousands of nodes are not gathered for nothing."""
     known = {entry["name"]: registry.of(entry) for entry in plan.get("stages") or () if "role" in entry}
@@ -131,8 +131,8 @@ def _rows_of(plan: Record, judgement: Judgement, method: str) -> dict[Stage, lis
     for name, stage in telling.items():
         for shown in (name, *(stage.beside if method == "sections" else ())):
             told.setdefault(shown, []).append(stage)
-    verdicts = {key_of(verdict): verdict for verdict in judgement.verdicts if verdict["stage"] in told}
-    of: dict[Stage, list[tuple[Record, Record]]] = {}
+    verdicts = {verdict.key: verdict for verdict in judgement.verdicts if verdict.stage in told}
+    of: dict[Stage, list[tuple[Verdict, Measurement]]] = {}
     for key in (key_of(item) for item in plan["items"] if item["stage"] in told):
         if key in verdicts and key in judgement.deciding:
             for stage in told[key.stage]:
@@ -170,10 +170,10 @@ def _past(told: past.Told) -> Record:
 
 def _nodes(judgement: Judgement, stages: list[str]) -> list[Record]:
     """Every node (and every pair or group, which is nobody's alone) with its verdict by stage, the worst first."""
-    of: dict[str, list[Record]] = {}
+    of: dict[str, list[Verdict]] = {}
     for v in judgement.verdicts:
-        if v["verdict"] in ABNORMAL:
-            of.setdefault(node_of(v["subject"]["id"]), []).append(v)
+        if v.verdict in ABNORMAL:
+            of.setdefault(node_of(v.subject.id), []).append(v)
     return [
         {
             **node,
@@ -191,21 +191,21 @@ def _without_checks(plan: Record, nodes: list[Record]) -> list[str]:
 
 
 def _bearer(cause: Cause) -> tuple[str, str]:
-    return subjects.bearer({"kind": cause["kind"], "id": cause["subject"]})
+    return subjects.bearer(cause["kind"], cause["subject"])
 
 
 def _causes(judgement: Judgement) -> list[Record]:
     """Return the causes of the verdicts that are no PASS: one sentence, the findings of its own checks, and what is bad because of it."""
     named = {key for cause in judgement.causes for key in (*cause["own"], *cause["explains"])}
-    of = {key: v for v in (judgement.verdicts if named else ()) if (key := key_of(v)) in named}
+    of = {key: v for v in (judgement.verdicts if named else ()) if (key := v.key) in named}
     return [
         {
             **{name: cause[name] for name in ("subject", "kind", "verdict", "convicted", "whole", "said")},
             "name": subjects.spoken(cause["subject"]),
-            "simulated": any(of[key]["simulated"] for key in (*cause["own"], *cause["explains"])),
+            "simulated": any(of[key].simulated for key in (*cause["own"], *cause["explains"])),
             "findings": _findings([of[key] for key in cause["own"]], judgement.deciding),
             "explains": [
-                {**{name: of[key][name] for name in ("stage", "check", "variant", "verdict")}, "subject": key.subject}
+                {**{name: getattr(of[key], name) for name in ("stage", "check", "variant", "verdict")}, "subject": key.subject}
                 for key in cause["explains"]
             ],
         }
@@ -213,20 +213,20 @@ def _causes(judgement: Judgement) -> list[Record]:
     ]
 
 
-def _findings(verdicts: list[Record], judged: t.Mapping[Key, Record]) -> list[Record]:
+def _findings(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> list[Record]:
     """Return the findings about a subject, worst first. A node repeats the reason of its GPU, and every check that the node was lost:
     each is said once, with the other checks that say it."""
     found: dict[str, Record] = {}
     for v in verdicts:
-        if v["verdict"] not in ABNORMAL:
+        if v.verdict not in ABNORMAL:
             continue
-        m = judged.get(key_of(v))
-        one = {k: v[k] for k in ("stage", "check", "variant", "verdict", "reason")}
-        one["subject"] = v["subject"]["id"]
-        one["evidence"] = _texts(v.get("findings") or [])
-        one["raw"] = m["raw"] if m else None
-        one["command"] = shlex.join(m["command"])[:500] if m else ""
-        before = found.get(v["reason"])
+        m = judged.get(v.key)
+        one: Record = {"stage": v.stage, "check": v.check, "variant": v.variant, "verdict": v.verdict, "reason": v.reason}
+        one["subject"] = v.subject.id
+        one["evidence"] = _texts(v.findings)
+        one["raw"] = m.raw if m else None
+        one["command"] = shlex.join(m.command)[:500] if m else ""
+        before = found.get(v.reason)
         one["also"] = [*before["also"]] if before else []
         if before:
             kept, other = (before, one) if before["raw"] or not one["raw"] else (one, before)  # the tool's output says more
@@ -234,7 +234,7 @@ def _findings(verdicts: list[Record], judged: t.Mapping[Key, Record]) -> list[Re
             mine = " ".join(filter(None, (kept["stage"], kept["check"], kept["variant"])))
             kept["also"] = [*one["also"], *([words] if words not in (mine, *one["also"]) else [])]
             one = kept
-        found[v["reason"]] = one
+        found[v.reason] = one
     return sorted(found.values(), key=lambda f: WORST_FIRST.index(f["verdict"]))
 
 
@@ -244,11 +244,11 @@ def _texts(items: t.Any) -> list[str]:
     return [str(i.get("text") or i.get("code") or i) if isinstance(i, dict) else str(i) for i in items]
 
 
-def _checks(verdicts: list[Record], judged: t.Mapping[Key, Record]) -> dict[str, list[Record]]:
+def _checks(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> dict[str, list[Record]]:
     """The checks of each stage with their rows, the worst first."""
     found: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
     for v in verdicts:
-        key = key_of(v)
+        key = v.key
         found[key[:3]].append(_row(v, judged.get(key)))
     of: dict[str, list[Record]] = collections.defaultdict(list)
     for (stage, check, variant), rows in sorted(found.items()):
@@ -263,41 +263,41 @@ _line = compact.form("Row", (
     "ungated", "duration_s", "evidence", "unreadable", "sweep",
 ))  # fmt: skip
 _RANK = {word: rank for rank, word in enumerate(WORST_FIRST)}
-_OF_VERDICT = operator.itemgetter("verdict", "value", "unit", "floor", "layer", "metric", "reason", "simulated", "attempt")
+_OF_VERDICT = operator.attrgetter("verdict", "value", "unit", "floor", "layer", "metric", "reason", "simulated", "attempt")
 # What most rows have; nobody changes what a model holds.
 _NO_METRICS: Record = {}
 _NO_TEXTS: list[str] = []
 
 
-def _row(v: Record, m: Record | None) -> Record:
-    subject, kind = v["subject"]["id"], v["subject"]["kind"]
+def _row(v: Verdict, m: Measurement | None) -> Record:
+    subject, kind = v.subject.id, v.subject.kind
     node = node_of(subject)
-    metrics, evidence = (m["metrics"], m["evidence"]) if m else (_NO_METRICS, _NO_METRICS)
+    metrics: t.Mapping[str, Metric] = m.metrics if m else _NO_METRICS
+    evidence = m.evidence if m else _NO_METRICS
     changes, unreadable = evidence.get("changes"), evidence.get("unreadable")
-    judged = v["metric"]
+    judged = v.metric
     other = ungated = _NO_METRICS
     if len(metrics) > (judged in metrics):
-        other = {**metrics}
-        other.pop(judged, None)
+        other = {name: metric.as_dict() for name, metric in metrics.items() if name != judged}
         if not metrics.keys().isdisjoint(UNGATED):
             ungated = {n: other.pop(n) for n in UNGATED if n in other}
     return _line(
         subject, node, subject[len(node) + 1 :], kind, *_OF_VERDICT(v), other, ungated,
-        m["duration_s"] if m else None,
+        m.duration_s if m else None,
         _texts(changes) if changes else _NO_TEXTS,
         _texts(unreadable) if unreadable else _NO_TEXTS,
         _sweep(m) if m and kind == "group" else None,
     )  # fmt: skip
 
 
-def _sweep(m: Record) -> Record | None:
+def _sweep(m: Measurement) -> Record | None:
     """Return the sweep of a group of nodes: {"world_size", "rows": [SWEEP]}; None if the measurement has none."""
     rows = [
         {name: row[name] for name in SWEEP}
-        for row in m["series"]
-        if isinstance(row, dict) and all(isinstance(row.get(name), (int, float)) for name in SWEEP)
+        for row in m.series
+        if all(isinstance(row.get(name), (int, float)) for name in SWEEP)
     ]
-    world = m["context"].get("world_size")
+    world = m.context.get("world_size")
     return {"world_size": world, "rows": rows} if rows and isinstance(world, int) else None
 
 
@@ -312,22 +312,22 @@ def _summary(rows: list[Record]) -> Record | None:
 
 def _warnings(judgement: Judgement) -> list[Record]:
     """Return the warnings that a signature accepts: one line for each cause of a WARN, such as a port whose counters rose."""
-    of = {key_of(v): v for v in judgement.verdicts if v["verdict"] == "WARN"}
+    of = {v.key: v for v in judgement.verdicts if v.verdict == "WARN"}
     found: dict[str, Record] = {}
     for cause in judgement.causes:
         mine = [of[key] for key in (*cause["own"], *cause["explains"]) if key in of]
         whole = cause["whole"] and cause["verdict"] == "WARN"
-        texts = {cause["said"]: mine} if whole and mine else {f"{v['stage']} {v['check']}: {v['reason']}": [v] for v in mine}
+        texts = {cause["said"]: mine} if whole and mine else {f"{v.stage} {v.check}: {v.reason}": [v] for v in mine}
         for text, behind in texts.items():
-            simulated = any(v["simulated"] for v in behind)
-            found.setdefault(text, {"text": text, "subject": behind[0]["subject"]["id"], "simulated": simulated})
+            simulated = any(v.simulated for v in behind)
+            found.setdefault(text, {"text": text, "subject": behind[0].subject.id, "simulated": simulated})
     return list(found.values())
 
 
-def _waiver(v: Record) -> Record:
+def _waiver(v: Verdict) -> Record:
     return {
-        "subject": v["subject"]["id"],
-        **{k: v[k] for k in ("stage", "check", "variant", "reason", "ticket", "expires", "of", "simulated")},
+        "subject": v.subject.id,
+        **{name: getattr(v, name) for name in ("stage", "check", "variant", "reason", "ticket", "expires", "of", "simulated")},
     }
 
 
@@ -344,26 +344,26 @@ def _drift(found: dict[str, list[Record]], simulated: set[str]) -> list[Record]:
     return sorted(rows, key=lambda r: (r["severity"] != "fail", r["item"], -len(r["differing"]), r["found"]))
 
 
-def _expectations(verdicts: list[Record]) -> list[Record]:
-    of = operator.itemgetter(*EXPECTATION)
-    found = {of(v): v for v in verdicts if v["expectation"]}
-    rows = [{k: v[k] for k in EXPECTATION} for v in found.values()]
+def _expectations(verdicts: list[Verdict]) -> list[Record]:
+    of = operator.attrgetter(*EXPECTATION)
+    found = {of(v): v for v in verdicts if v.expectation}
+    rows = [dict(zip(EXPECTATION, values, strict=True)) for values in found]
     return sorted(rows, key=lambda e: tuple(str(e[k]) for k in EXPECTATION))
 
 
-def _ran(judged: t.Mapping[Key, Record]) -> tuple[list[Record], list[Record]]:
+def _ran(judged: t.Mapping[Key, Measurement]) -> tuple[list[Record], list[Record]]:
     """Each distinct command line, and each version of the tools of each stage, once, with how many nodes had it."""
     words: dict[tuple[str, ...], set[str]] = collections.defaultdict(set)
     versions: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     for m in judged.values():
-        command, version = m["command"], m["tool_version"]
+        command, version = m.command, m.tool_version
         if not command and not version:
             continue
-        nodes = subjects.nodes_of(m["subject"]) or {m["target"]}
+        nodes = subjects.nodes_of(m.subject) or {m.target}
         if command:
-            words[(m["stage"], *command)] |= nodes
+            words[(m.stage, *command)] |= nodes
         if version:
-            versions[m["stage"], version] |= nodes
+            versions[m.stage, version] |= nodes
     ran: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     for (stage, *command), on in words.items():
         ran[stage, shlex.join(command)[:2000]] |= on

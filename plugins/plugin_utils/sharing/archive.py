@@ -14,6 +14,7 @@ import datetime
 import json
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.gates import Gate
 
@@ -22,36 +23,36 @@ Record = t.Mapping[str, t.Any]
 STATUS = {"PASS": "PASS", "FAIL": "FAIL", "SKIPPED": "SKIP", "UNKNOWN": "UNKNOWN", "WARN": "PASS", "KNOWN_FAIL": "FAIL"}
 
 
-def files(run_id: str, rows: t.Sequence[tuple[Record, Record]], gates: t.Sequence[Gate]) -> dict[str, str]:
+def files(run_id: str, rows: t.Sequence[tuple[Verdict, Measurement]], gates: t.Sequence[Gate]) -> dict[str, str]:
     """{path below the archive: text}, of (verdict, measurement) of each case."""
     found: dict[str, str] = {}
     summary = ["cluster\tsuite\tcase_id\tstatus\tsummary\tcase_log_dir"]
     suites: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for verdict, record in rows:
-        case = record["context"].get("case") or {}
-        host, suite = record["target"], case.get("suite", "?")
-        status = STATUS[verdict["verdict"]]
-        where = f"{host}/{suite}/{case.get('id', record['check'])}"
+        case = record.context.get("case") or {}
+        host, suite = record.target, case.get("suite", "?")
+        status = STATUS[verdict.verdict]
+        where = f"{host}/{suite}/{case.get('id', record.check)}"
         suites[host, suite].append(status)
-        reason = " ".join(str(verdict["reason"]).split())
-        logs = record["context"].get("artifacts", "")
+        reason = " ".join(str(verdict.reason).split())
+        logs = record.context.get("artifacts", "")
         ended = _ended(record)
         summary.append("\t".join((host, suite, str(case.get("id")), status, reason, logs)))
         result = {
             "run_id": run_id, "cluster": host, "suite": suite, "case_id": case.get("id"), "status": status, "summary": reason,
-            "start_time": record["started_at"], "end_time": ended, "duration_s": record["duration_s"], "reason": reason,
-            "metrics": {name: one["value"] for name, one in record["metrics"].items()}, "profile": case.get("profile"),
-            "scale": record["context"].get("scale"), "attempt": record["attempt"], "simulated": record["simulated"],
+            "start_time": record.started_at, "end_time": ended, "duration_s": record.duration_s, "reason": reason,
+            "metrics": {name: one.value for name, one in record.metrics.items()}, "profile": case.get("profile"),
+            "scale": record.context.get("scale"), "attempt": record.attempt, "simulated": record.simulated,
             "expressions": case.get("expressions", []), "artifacts": logs,
         }  # fmt: skip
         found[f"{where}/result.json"] = json.dumps(result, indent=1, sort_keys=True) + "\n"
         found[f"{where}/analysis.txt"] = analysis(status, reason, case)
-        found[f"{where}/metrics.env"] = "".join(f"{name}={one['value']}\n" for name, one in record["metrics"].items())
+        found[f"{where}/metrics.env"] = "".join(f"{name}={one.value}\n" for name, one in record.metrics.items())
         found[f"{where}/meta.env"] = (
-            f"RUN_ID={run_id}\nCLUSTER={host}\nSUITE={suite}\nCASE_ID={case.get('id')}\nSTART_TIME={_plain(record['started_at'])}\n"
-            f"START_TIME_RFC3339={record['started_at']}\nEND_TIME={_plain(ended)}\nSTATUS={status}\nSUMMARY={reason}\n"
+            f"RUN_ID={run_id}\nCLUSTER={host}\nSUITE={suite}\nCASE_ID={case.get('id')}\nSTART_TIME={_plain(record.started_at)}\n"
+            f"START_TIME_RFC3339={record.started_at}\nEND_TIME={_plain(ended)}\nSTATUS={status}\nSUMMARY={reason}\n"
         )
-        found[f"{where}/analysis.env"] = f"STATUS={status}\nSUMMARY={reason}\nDURATION_SEC={int(record['duration_s'])}\n"
+        found[f"{where}/analysis.env"] = f"STATUS={status}\nSUMMARY={reason}\nDURATION_SEC={int(record.duration_s)}\n"
     found["case-summary.tsv"] = "\n".join(summary) + "\n"
     lines = ["cluster\tsuite\tselector\tstatus"]
     lines += [f"{host}\t{suite}\tall\t{_worst(statuses)}" for (host, suite), statuses in suites.items()]
@@ -61,9 +62,9 @@ def files(run_id: str, rows: t.Sequence[tuple[Record, Record]], gates: t.Sequenc
     return found
 
 
-def _ended(record: Record) -> str:
-    began = datetime.datetime.fromisoformat(record["started_at"].replace("Z", "+00:00"))
-    return (began + datetime.timedelta(seconds=float(record["duration_s"] or 0))).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _ended(record: Measurement) -> str:
+    began = datetime.datetime.fromisoformat(record.started_at.replace("Z", "+00:00"))
+    return (began + datetime.timedelta(seconds=float(record.duration_s or 0))).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _plain(moment: str) -> str:
@@ -88,15 +89,15 @@ def issues(gates: t.Sequence[Gate]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def snapshot(run_id: str, rows: t.Sequence[tuple[Record, Record]]) -> str:
+def snapshot(run_id: str, rows: t.Sequence[tuple[Verdict, Measurement]]) -> str:
     """The numbers of what passed, for later runs to be held to; where this one was held to some, those stay the yardstick."""
     found: dict[str, dict[str, t.Any]] = {}
     for verdict, record in rows:
-        if verdict["verdict"] == "PASS" and record["metrics"]:
-            case, context = record["context"].get("case") or {}, record["context"]
-            own = {name: {"run_id": run_id, **one} for name, one in record["metrics"].items()}
-            about = baseline.about(context, record["variant"], record["simulated"])
-            found[f"{record['target']} {case.get('id')}"] = {**about, "metrics": {**own, **case.get("baseline", {})}}
+        if verdict.verdict == "PASS" and record.metrics:
+            case, context = record.context.get("case") or {}, record.context
+            own = {name: {"run_id": run_id, **one.as_dict()} for name, one in record.metrics.items()}
+            about = baseline.about(context, record.variant, record.simulated)
+            found[f"{record.target} {case.get('id')}"] = {**about, "metrics": {**own, **case.get("baseline", {})}}
     return json.dumps({"run_id": run_id, "cases": found}, indent=1, sort_keys=True) + "\n"
 
 

@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 if t.TYPE_CHECKING:
@@ -175,7 +176,7 @@ class Stage:
         """Which of its `items` of the plan must be measured again because of what is `left` of the whole plan, besides that."""
         return frozenset()
 
-    def again(self, last: t.Mapping[Key, Record], records: t.Sequence[Record]) -> t.AbstractSet[Key]:
+    def again(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
         """Which of the planned checks that were measured a resume measures again all the same: `last` are the last measurements of them,
         `records` all of this stage. What `work` then finds to count after all it names in `StageWork.keep`."""
         return frozenset()
@@ -219,28 +220,28 @@ class Stage:
         """Of a stage that walks timetables: the options by which a pod finds the ports of its own network."""
         return {}
 
-    def tables(self, records: list[Record], expected: Expected) -> list[Table]:
+    def tables(self, records: list[Measurement], expected: Expected) -> list[Table]:
         """The tables of tests between pairs, made once for the opinions and for the report, which draws them."""
         return []
 
-    def sections(self, rows: list[tuple[Record, Record]]) -> list[Record]:
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Record]:
         """What the report says of it besides its checks, as tables {"title", "said" (lines), "columns", "rows"}; `rows` are its verdicts,
         each with the measurement that decided, and those of the stages `beside` it. "charts", where a table has any: {"of" (whose it is),
         "verdict", "simulated", "title", "x", "y" (what is along the axes), "curves" ({"name", "x", "y"}; "dots" without a line, "bars", or
         "expected", which was not measured), "moments" ([x, words])}."""
         return []
 
-    def files(self, run_id: str, rows: list[tuple[Record, Record]]) -> dict[str, str]:
+    def files(self, run_id: str, rows: list[tuple[Verdict, Measurement]]) -> dict[str, str]:
         """{path below the run's folder of its name: text}, what it writes beside the forms of the report."""
         return {}
 
-    def proof(self, rows: list[tuple[Record, Record]]) -> tuple[str, str]:
+    def proof(self, rows: list[tuple[Verdict, Measurement]]) -> tuple[str, str]:
         """Of a stage that is `gated`: why a run cannot be accepted although each of its checks could be, and what of it is not proven;
         `rows` as for sections()."""
         return "", ""
 
     def opinions(
-        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected, tables: list[Table]
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
         """What its measurements say together, besides what each says of itself, and whom they convict. `deciding` is the attempt that
         counts of each key, `records` are all, those of one key in the order of their attempts, `tables` what it made of them."""

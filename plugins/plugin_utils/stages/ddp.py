@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, nccl_fabric, stack, sweep
 
 Record = t.Dict[str, t.Any]
@@ -59,39 +60,39 @@ class Ddp(grouping.Grouped):
         """The leaf switches of the members, for the search."""
         return {"topology": {node: known[node]["ddp_leaf"] for node in members if known[node].get("ddp_leaf")}}
 
-    def sections(self, rows: list[tuple[Record, Record]]) -> list[Record]:
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Record]:
         """Bandwidth beside what nccl_fabric gave over the same nodes and GPUs: where that is well and this is not, it is not the fabric."""
-        measured = [m for _verdict, m in rows if m["outcome"] == "measured" and m["subject"]["kind"] == "group" and m["series"]]
-        theirs = {_alike(m): m for m in measured if m["stage"] in self.beside}
+        measured = [m for _verdict, m in rows if m.outcome == "measured" and m.subject.kind == "group" and m.series]
+        theirs = {_alike(m): m for m in measured if m.stage in self.beside}
         table = []
         for m in measured:
-            other = theirs.get(_alike(m)) if m["stage"] == self.name else None
+            other = theirs.get(_alike(m)) if m.stage == self.name else None
             if not other:
                 continue
             ours, fabric = _busbw(m), _busbw(other)
             for size in sorted(set(ours) & set(fabric))[-COMPARED:]:
                 numbers = [f"{ours[size]:.1f}", f"{fabric[size]:.1f}", f"{ours[size] / fabric[size]:.2f}"]
-                table.append([m["subject"]["id"], f"{m['check']} {m['variant']}", str(size), *numbers])
+                table.append([m.subject.id, f"{m.check} {m.variant}", str(size), *numbers])
         columns = ["group", "check", "message size (B)", "ddp, busbw (GB/s)", "nccl_fabric, busbw (GB/s)", "share"]
         said = ["Shown, not gated on: each of them is held against its own expectation."]
         return [{"title": "Training beside NCCL between nodes", "said": said, "columns": columns, "rows": table}] if table else []
 
     def opinions(
-        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
         return nccl_fabric.convicted(self.name, deciding)
 
 
-def _alike(m: Record) -> tuple[t.Any, ...]:
+def _alike(m: Measurement) -> tuple[t.Any, ...]:
     """By what a group's bandwidth is that of another stage's: operation, type, GPUs, rail and nodes."""
-    keys = dict(word.split("=", 1) for word in m["variant"].split())
-    about = ddp.OPS.get(m["check"], m["check"]), ddp.TYPES.get(keys.get("type", ""), keys.get("type"))
-    return (*about, keys.get("gpus"), keys.get("rail"), frozenset(m["subject"]["members"]))
+    keys = dict(word.split("=", 1) for word in m.variant.split())
+    about = ddp.OPS.get(m.check, m.check), ddp.TYPES.get(keys.get("type", ""), keys.get("type"))
+    return (*about, keys.get("gpus"), keys.get("rail"), frozenset(m.subject.members))
 
 
-def _busbw(m: Record) -> dict[int, float]:
+def _busbw(m: Measurement) -> dict[int, float]:
     """By the size of the message; no number is no row."""
-    return {row["size"]: row["busbw"] for row in m["series"] if isinstance(row.get("busbw"), (int, float)) and row["busbw"] > 0}
+    return {row["size"]: row["busbw"] for row in m.series if isinstance(row.get("busbw"), (int, float)) and row["busbw"] > 0}
 
 
 STAGE = Ddp()

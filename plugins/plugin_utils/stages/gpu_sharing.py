@@ -12,6 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import TIMEOUT, Range
@@ -62,26 +63,26 @@ class GpuSharing(base.Stage):
             return str(error)
         return None
 
-    def again(self, last: t.Mapping[Key, base.Record], records: t.Sequence[base.Record]) -> t.AbstractSet[Key]:
+    def again(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
         """A PASS is kept; whatever else became of a case is done again by a resume."""
-        return {key for key, m in last.items() if m["outcome"] != "measured" or m["context"].get("findings")}
+        return {key for key, m in last.items() if m.outcome != "measured" or m.context.get("findings")}
 
-    def sections(self, rows: list[tuple[base.Record, base.Record]]) -> list[base.Record]:
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[base.Record]:
         gates = self._gates(rows)
         of_gates = [
             [gate.name, gate.state, ", ".join(gate.proven), _listed(gate.failed), _listed(gate.lacking)] for gate in gates
         ]
         of_cases, charts = [], []
         for verdict, record in rows:
-            case = record["context"].get("case") or {}
+            case = record.context.get("case") or {}
             held = [f"{one['said']}: {_WORDS[one['holds']]}" for one in case.get("expressions", [])]
             texts = ["; ".join(case.get("operation", [])), "; ".join(case.get("sampling", [])), "; ".join(held)]
-            of = {"of": f"{case.get('id')} on {record['target']}", "verdict": verdict["verdict"], "simulated": bool(record["simulated"])}
+            of = {"of": f"{case.get('id')} on {record.target}", "verdict": verdict.verdict, "simulated": bool(record.simulated)}
             charts += [{**of, **chart} for chart in case.get("charts", [])]
-            of_cases.append([str(case.get("id")), record["target"], verdict["verdict"], *texts, str(case.get("cause", verdict["reason"]))])
-        scales = sorted({float(record["context"].get("scale", 1)) for _verdict, record in rows} - {1.0})
+            of_cases.append([str(case.get("id")), record.target, verdict.verdict, *texts, str(case.get("cause", verdict.reason))])
+        scales = sorted({float(record.context.get("scale", 1)) for _verdict, record in rows} - {1.0})
         said = [f"Soaks, loads and waits were shortened to {scale:g} of their time: nothing is proven of P2." for scale in scales]
-        before = {record["target"]: record["context"].get("preflight") or [] for _verdict, record in rows}
+        before = {record.target: record.context.get("preflight") or [] for _verdict, record in rows}
         installed = [[cluster, *map(str, line)] for cluster, table in before.items() for line in table]
         columns = ["case", "cluster", "verdict", "operation", "sampling", "judged by", "conclusion"]
         return [
@@ -96,7 +97,7 @@ class GpuSharing(base.Stage):
             },
         ]  # fmt: skip
 
-    def proof(self, rows: list[tuple[base.Record, base.Record]]) -> tuple[str, str]:
+    def proof(self, rows: list[tuple[Verdict, Measurement]]) -> tuple[str, str]:
         """A run whose cases of P0 were skipped has not shown that the system works, whatever passed beside them. What was not asked for,
         or is for another kind of cluster, is no reason to refuse what was; but it is not proven either."""
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import gates
@@ -105,31 +106,31 @@ class GpuSharing(base.Stage):
         first = found[0]
         skipped: dict[str, str] = {}
         for verdict, record in rows:
-            case = str((record["context"].get("case") or {}).get("id"))
-            if verdict["verdict"] == "SKIPPED" and record["reason_code"] != gates.ELSEWHERE and case in first.lacking:
-                skipped.setdefault(str(record["reason_code"]), "")
-                skipped[str(record["reason_code"])] += f" {case}"
+            case = str((record.context.get("case") or {}).get("id"))
+            if verdict.verdict == "SKIPPED" and record.reason_code != gates.ELSEWHERE and case in first.lacking:
+                skipped.setdefault(str(record.reason_code), "")
+                skipped[str(record.reason_code)] += f" {case}"
         said = "; ".join(f"{rule}:{cases}" for rule, cases in skipped.items())
         refusal = f"gate {first.name} of GPU sharing is not proven, a skipped case is no pass: {said}" if skipped else ""
         states = ", ".join(f"{gate.name} {gate.state}" for gate in found)
         return refusal, "" if first.state == gates.PROVEN else f"{self.unproven} {states}"
 
-    def files(self, run_id: str, rows: list[tuple[base.Record, base.Record]]) -> dict[str, str]:
+    def files(self, run_id: str, rows: list[tuple[Verdict, Measurement]]) -> dict[str, str]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import archive
 
         return archive.files(run_id, rows, self._gates(rows))
 
-    def _gates(self, rows: list[tuple[base.Record, base.Record]]) -> list[t.Any]:
+    def _gates(self, rows: list[tuple[Verdict, Measurement]]) -> list[t.Any]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import cases, gates
 
         results = []
         profiles = set()
         for verdict, record in rows:
-            case = record["context"].get("case") or {}
+            case = record.context.get("case") or {}
             profiles.add(case.get("profile"))
             results.append(gates.Result(
-                str(case.get("id")), record["target"], verdict["verdict"], str(record["reason_code"] or ""), str(verdict["reason"]),
-                float(record["context"].get("scale", 1)), bool(case.get("soak")), case.get("expressions", []),
+                str(case.get("id")), record.target, verdict.verdict, str(record.reason_code or ""), str(verdict.reason),
+                float(record.context.get("scale", 1)), bool(case.get("soak")), case.get("expressions", []),
             ))  # fmt: skip
         profile = cases.STRICT if cases.STRICT in profiles else cases.FAITHFUL
         return gates.gates(cases.shipped(profile), results)

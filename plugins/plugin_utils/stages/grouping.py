@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import observa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, stack
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
@@ -271,12 +272,12 @@ def address(settings: Record, seen: list[str]) -> tuple[str, str | None]:
     return "", f"it has no address in acceptance_fabric_network {network}, only {', '.join(seen)}; {CORRECT}"
 
 
-def addresses(records: t.Iterable[Record]) -> dict[str, list[str]]:
+def addresses(records: t.Iterable[Measurement]) -> dict[str, list[str]]:
     """Return each node's own addresses, that of its default route first, as the stage that finds facts has measured them."""
     return {
-        record["subject"]["id"]: record["context"]["addresses"]
+        record.subject.id: record.context["addresses"]
         for record in records
-        if record.get("stage") == stack.STAGE.name and record.get("outcome") == "measured" and record["context"].get("addresses")
+        if record.stage == stack.STAGE.name and record.outcome == "measured" and record.context.get("addresses")
     }
 
 

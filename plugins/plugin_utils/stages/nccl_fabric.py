@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, stack, sweep
 
 Record = t.Dict[str, t.Any]
@@ -26,23 +27,23 @@ Record = t.Dict[str, t.Any]
 LOCALISE = "localise"
 
 
-def convicted(stage: str, deciding: t.Mapping[Key, Record]) -> t.Iterator[Blame]:
+def convicted(stage: str, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[Blame]:
     """Whom the search behind a slow group convicts, with the group; where it left something open, nobody explains the group."""
     mine = {key: record for key, record in deciding.items() if key.stage == stage}
     searched: dict[tuple[str, str], list[Key]] = {}
     groups: dict[tuple[str, str], list[Key]] = {}
     for key, record in mine.items():
         if key.check == LOCALISE:
-            searched.setdefault((record["target"], key.variant), []).append(key)
-        elif record["subject"]["kind"] == "group":
+            searched.setdefault((record.target, key.variant), []).append(key)
+        elif record.subject.kind == "group":
             words = " ".join(sorted([*key.variant.split(), f"op={key.check}"]))
-            groups.setdefault((record["target"], words), []).append(key)
+            groups.setdefault((record.target, words), []).append(key)
     for search, found in searched.items():
-        sure = [key for key in found if mine[key]["outcome"] == "measured"]
+        sure = [key for key in found if mine[key].outcome == "measured"]
         explained = frozenset(groups.get(search, ())) if len(sure) == len(found) else frozenset()
         for key in sure:
-            kind = mine[key]["subject"]["kind"]
-            findings = mine[key]["context"].get("findings")
+            kind = mine[key].subject.kind
+            findings = mine[key].context.get("findings")
             texts = [str(one.get("text")) for one in findings if isinstance(one, dict)] if isinstance(findings, list) else []
             said = "; ".join(texts).removeprefix(f"{kind} {key.subject}: ") or "convicted"
             yield Blame(key.subject, kind, f"bad between nodes: {said}", own=(key,), explains=explained)
@@ -94,7 +95,7 @@ class NcclFabric(grouping.Grouped):
         return {"topology": {node: known[node][leaf] for node in members if known[node].get(leaf)}}
 
     def opinions(
-        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
         return convicted(self.name, deciding)
 

@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, ends_of, key_of, node_of, pair_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
@@ -262,7 +263,7 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.Sta
     ports = ports_of(records)
     timetables: dict[str, base.StageWork] = {}
     finished = Finished(todos)
-    mine = [m for m in records if m["stage"] == "rdma" and m["outcome"] == "measured"]
+    mine = [m for m in records if m.stage == "rdma" and m.outcome == "measured"]
     kept = _kept(mine, left, nodes, finished)
     left -= kept
     for members in realms(nodes, settings):
@@ -273,7 +274,7 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.Sta
                 asked = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
                 book.add([(number, *_as_planned(kind, a, b, book.nodes, asker[key]), key[2]) for a, b, key in asked if key in left])
         timetables.update(book.write())
-    walked = {m["subject"]["id"] for m in mine if m["check"] == TIMETABLE}
+    walked = {m.subject.id for m in mine if m.check == TIMETABLE}
     return {
         target: _without(timetable, target, sorted(key for key in kept if asker[key] == target), walked)
         for target, timetable in timetables.items()
@@ -281,11 +282,11 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.Sta
 
 
 def _kept(
-    measured: list[Record], left: t.AbstractSet[tuple[str, str, str]], nodes: t.Collection[str], finished: Finished
+    measured: list[Measurement], left: t.AbstractSet[tuple[str, str, str]], nodes: t.Collection[str], finished: Finished
 ) -> set[tuple[str, str, str]]:
     """Return the pairs that are left to do and need no new measurement: their servers' checkpoints say what they saw of the earlier one, or
     their servers are not here to measure again."""
-    last = {(m["check"], m["variant"], m["subject"]["id"]): m for m in measured if m["subject"]["kind"] == "pair"}
+    last = {(m.check, m.variant, m.subject.id): m for m in measured if m.subject.kind == "pair"}
     return {
         key
         for key in left & last.keys()
@@ -324,13 +325,13 @@ def _rounds_again(pairs: list[str], nodes: dict[str, str]) -> list[list[tuple[st
     return rounds
 
 
-def ports_of(records: t.Iterable[Record]) -> dict[str, list[Record]]:
+def ports_of(records: t.Iterable[Measurement]) -> dict[str, list[Record]]:
     """The ports of each node, as the stage `rdma_ports` saw them last: their place in the list is their rail."""
     found = {}
     for record in records:
-        if record.get("stage") == "rdma_ports" and record.get("outcome") == "measured":
-            kinds_of = {d["device"]: d.get("type") or d.get("driver") for d in record["context"]["devices"]}
-            found[record["subject"]["id"]] = [{**p, "nic": kinds_of.get(p["device"])} for p in record["context"]["ports"]]
+        if record.stage == "rdma_ports" and record.outcome == "measured":
+            kinds_of = {d["device"]: d.get("type") or d.get("driver") for d in record.context["devices"]}
+            found[record.subject.id] = [{**p, "nic": kinds_of.get(p["device"])} for p in record.context["ports"]]
     return found
 
 
@@ -589,7 +590,7 @@ class Rdma(base.Stage):
     def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         return complete(items, left)
 
-    def again(self, last: t.Mapping[Key, Record], records: t.Sequence[Record]) -> t.AbstractSet[Key]:
+    def again(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
         return rdma_matrix.unseen(last, records)
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
@@ -613,11 +614,11 @@ class Rdma(base.Stage):
     def own_ports(self, settings: Record) -> Record:
         return rdma_ports.options(settings)
 
-    def tables(self, records: list[Record], expected: base.Expected) -> list[Table]:
+    def tables(self, records: list[Measurement], expected: base.Expected) -> list[Table]:
         return rdma_matrix.tables(records, expected)
 
     def opinions(
-        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: base.Expected, tables: list[Table]
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
         return rdma_matrix.opinions(deciding, records, expected, tables)
 

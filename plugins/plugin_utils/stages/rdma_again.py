@@ -14,6 +14,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma, rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import NONE_OR_MORE, Range
@@ -57,7 +58,7 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.Sta
     return found
 
 
-def _asked(records: list[Record], plan: Record, tests: list[Record]) -> list[tuple[int, str, str]]:
+def _asked(records: list[Measurement], plan: Record, tests: list[Record]) -> list[tuple[int, str, str]]:
     """(kind, port of the server, port of the client) of every test that a diagnosis still needs."""
     number = {(kind["check"], directions.without_direction(kind["variant"]), kind["direction"]): place for place, kind in enumerate(tests)}
     asked = []

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 
@@ -101,7 +102,9 @@ def _said(table: Table, finding: Finding, cells: list[Cell]) -> str:
 
 
 def counted(
-    deciding: t.Mapping[Key, Record], rails_of: t.Callable[[Record], list[Record]], sides: t.Callable[[Record, str], list[Record]]
+    deciding: t.Mapping[Key, Measurement],
+    rails_of: t.Callable[[Measurement], list[Record]],
+    sides: t.Callable[[Measurement, str], list[Record]],
 ) -> t.Iterator[Blame]:
     """The ports whose error counters rose, each with all the tests in which they did."""
     rose: dict[str, dict[Key, list[str]]] = collections.defaultdict(dict)
@@ -114,12 +117,12 @@ def counted(
     for key, record in deciding.items():
         if key.stage != "rdma":
             continue
-        if record["subject"]["kind"] == "pair":
+        if record.subject.kind == "pair":
             rails = rails_of(record)
             if rails:  # its own counters are the client's
-                take(node_of(rails[0]["b"]), key, record["evidence"].get("changes"))
+                take(node_of(rails[0]["b"]), key, record.evidence.get("changes"))
         elif key.check == TIMETABLE:
-            take(key.subject, key, record["evidence"].get("changes"))
+            take(key.subject, key, record.evidence.get("changes"))
             for row in sides(record, "server"):
                 take(key.subject, Key("rdma", row["check"], row["variant"], row["subject"]), row["changes"])
     for port, of in rose.items():

@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Metric, is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_blames, rdma_rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 
@@ -33,14 +33,14 @@ Expected = t.Callable[[str, str], Expectations]
 ENOUGH = 6
 
 
-def tables(records: t.Sequence[Record], expected: Expected) -> list[Table]:
+def tables(records: t.Sequence[Measurement], expected: Expected) -> list[Table]:
     """The matrix of each kind of test over all its attempts, with what `rdma_again` added."""
-    pairs: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
-    again: dict[tuple[str, str, str], list[tuple[Record, Record]]] = collections.defaultdict(list)
+    pairs: dict[tuple[str, str, str], list[Measurement]] = collections.defaultdict(list)
+    again: dict[tuple[str, str, str], list[tuple[Measurement, Record]]] = collections.defaultdict(list)
     for record in records:
-        if record.get("stage") == "rdma" and record["subject"]["kind"] == "pair":
-            pairs[_realm(record), record["check"], directions.without_direction(record["variant"])].append(record)
-        elif record.get("stage") == "rdma_again":
+        if record.stage == "rdma" and record.subject.kind == "pair":
+            pairs[_realm(record), record.check, directions.without_direction(record.variant)].append(record)
+        elif record.stage == "rdma_again":
             for row in sides(record, "client"):
                 again[_realm(record), row["check"], directions.without_direction(row["variant"])].append((record, row))
     ports = _ports_of(records)
@@ -50,34 +50,34 @@ def tables(records: t.Sequence[Record], expected: Expected) -> list[Table]:
     return made
 
 
-def _ports_of(records: t.Iterable[Record]) -> dict[str, Record]:
+def _ports_of(records: t.Iterable[Measurement]) -> dict[str, Record]:
     """By its id what the stage `rdma_ports` saw of each port, at last."""
     found = {}
-    for record in sorted((r for r in records if r.get("stage") == "rdma_ports" and r["outcome"] == "measured"), key=lambda r: r["attempt"]):
+    for record in sorted((r for r in records if r.stage == "rdma_ports" and r.outcome == "measured"), key=lambda r: r.attempt):
         for port in rdma_rails.hardware(record)[1]:
-            found[f"{record['subject']['id']}/nic/{port['device']}/{port.get('port')}"] = port
+            found[f"{record.subject.id}/nic/{port['device']}/{port.get('port')}"] = port
     return found
 
 
-def _realm(record: Record) -> str:
+def _realm(record: Measurement) -> str:
     """Pairs are measured among machines behind SSH, and among the nodes of one cluster."""
-    target = str(record["target"])
-    return target if record["subject"]["id"].startswith(f"{target}/") else ""
+    target = record.target
+    return target if record.subject.id.startswith(f"{target}/") else ""
 
 
-def rails_of(record: Record) -> list[Record]:
+def rails_of(record: Measurement) -> list[Record]:
     """What a pair's measurement says of its rails, as far as it has its form and is about this pair."""
-    rails = record["context"].get("rails")
+    rails = record.context.get("rails")
     found = [r for r in rails if _is_rail(r)] if isinstance(rails, list) else []
-    return [r for r in found if pair_of(node_of(r["a"]), node_of(r["b"])) == record["subject"]["id"]]
+    return [r for r in found if pair_of(node_of(r["a"]), node_of(r["b"])) == record.subject.id]
 
 
-def sides(record: Record, role: str) -> list[Record]:
+def sides(record: Measurement, role: str) -> list[Record]:
     """The rows of a node's timetable in one role, as far as they have their form."""
     words = ("check", "variant", "subject", "started_at")
     return [
         row
-        for row in record["series"]
+        for row in record.series
         if row.get("role") == role
         and _is_rail(row)
         and all(isinstance(row.get(word), str) for word in words)
@@ -100,8 +100,8 @@ def _table(
     realm: str,
     check: str,
     variant: str,
-    pairs: list[Record],
-    again: list[tuple[Record, Record]],
+    pairs: list[Measurement],
+    again: list[tuple[Measurement, Record]],
     ports: dict[str, Record],
     expected: Expected,
 ) -> Table:
@@ -110,31 +110,31 @@ def _table(
     of_ports: dict[frozenset[str], Record] = {}
     for record in pairs:
         for rail in rails_of(record):
-            of_ports[frozenset((rail["a"], rail["b"]))] = record["context"]
+            of_ports[frozenset((rail["a"], rail["b"]))] = record.context
             # A port within its own node, or with itself, is no path between two.
             if node_of(rail["a"]) != node_of(rail["b"]):
-                one_way = record["variant"] != variant
+                one_way = record.variant != variant
                 found.append(_judged(_of_rail(record, rail, ports), rail, ports, expected, metric, unit, one_way))
     # What selects an expectation besides the two ports is the same in all pairs of a table.
-    whole = min(pairs, key=lambda r: (not r["context"], r["subject"]["id"], r["attempt"]))
-    context = {**whole["context"], "nic_gbps": None}
+    whole = min(pairs, key=lambda r: (not r.context, r.subject.id, r.attempt))
+    context = {**whole.context, "nic_gbps": None}
     for record, row in again:
         own = _context(of_ports.get(frozenset((row["a"], row["b"])), context), row, ports)
-        of = {**record, "stage": "rdma", "check": check, "context": own, "series": row["rows"], "metrics": {}}
+        of = record.replaced(stage="rdma", check=check, context=own, series=row["rows"], metrics={})
         cell, alike = _judged(of, row, ports, expected, metric, unit, row["variant"] != variant)
         found.append((dataclasses.replace(cell, again=True), alike))
     # In an order of their own: what is said of them does not depend on the journal's.
     cells = sorted(_with_usual(found, better), key=lambda c: (c.a, c.b, c.rail, c.again, c.outcome, c.value or 0.0, c.reason))
-    simulated = any(record["simulated"] for record in pairs)
+    simulated = any(record.simulated for record in pairs)
     directed = any(cell.directed for cell in cells)
     return Table(realm, check, variant, cells, t.cast("t.Literal['higher', 'lower']", better), unit, simulated, directed)
 
 
-def _of_rail(record: Record, rail: Record, ports: dict[str, Record]) -> Record:
+def _of_rail(record: Measurement, rail: Record, ports: dict[str, Record]) -> Measurement:
     """What a pair's measurement says of one of its rails, as if that were all: what it is held to depends on its own two ports."""
-    rows = [row for row in record["series"] if row.get("rail") == rail["rail"] and row.get("a") == rail["a"]]
-    last = {name: {**of, "value": rows[-1].get(name) if rows else None} for name, of in record["metrics"].items() if isinstance(of, dict)}
-    return {**record, "context": _context(record["context"], rail, ports), "series": rows, "metrics": last}
+    rows = [row for row in record.series if row.get("rail") == rail["rail"] and row.get("a") == rail["a"]]
+    last = {name: Metric(rows[-1].get(name) if rows else None, of.unit) for name, of in record.metrics.items()}
+    return record.replaced(context=_context(record.context, rail, ports), series=rows, metrics=last)
 
 
 def _context(context: Record, rail: Record, ports: dict[str, Record]) -> Record:
@@ -150,15 +150,15 @@ def _rates(rail: Record, ports: dict[str, Record]) -> tuple[float | None, float 
 
 
 def _judged(
-    record: Record, rail: Record, ports: dict[str, Record], expected: Expected, metric: str, unit: str, one_way: bool
+    record: Measurement, rail: Record, ports: dict[str, Record], expected: Expected, metric: str, unit: str, one_way: bool
 ) -> tuple[Cell, str]:
     """A cell with the floor of its own ports, in its direction where it has one, and in words what makes others alike."""
-    cell = _cell(rail, record["series"], metric)
-    floor = _floor(record, expected(record["subject"]["id"], record["target"]), metric, unit)
+    cell = _cell(rail, record.series, metric)
+    floor = _floor(record, expected(record.subject.id, record.target), metric, unit)
     rates = _rates(rail, ports) if metric == "bandwidth" else (None, None)
-    alike = repr([rail["rail"], *(record["context"].get(key) for key in CONTEXT_KEYS)])
+    alike = repr([rail["rail"], *(record.context.get(key) for key in CONTEXT_KEYS)])
     cell = dataclasses.replace(cell, floor=floor, rates=rates, directed=one_way)
-    if one_way and not directions.server_sends(record["check"]):  # the ports of a test are its server's and its client's
+    if one_way and not directions.server_sends(record.check):  # the ports of a test are its server's and its client's
         cell = dataclasses.replace(cell, a=cell.b, b=cell.a, rates=rates[::-1])
     return cell, alike
 
@@ -177,25 +177,25 @@ def _with_usual(found: list[tuple[Cell, str]], better: str) -> t.Iterator[Cell]:
 def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
     """One rail of a pair. A link that broke in its test is bad; a test that failed otherwise says nothing of the link."""
     value = rows[-1].get(metric) if rows and rail["outcome"] == "measured" else None
-    value = float(t.cast(float, value)) if is_number(value) else None
+    value = float(value) if is_number(value) else None
     outcome = "measured" if value is not None else "failed" if rail.get("broke") and rail["outcome"] != "measured" else "unknown"
     return Cell(rail["a"], rail["b"], rail["rail"], value, t.cast(t.Any, outcome), reason=str(rail.get("reason") or ""))
 
 
-def _floor(record: Record, expected: Expectations, metric: str, unit: str) -> float | None:
+def _floor(record: Measurement, expected: Expectations, metric: str, unit: str) -> float | None:
     """The least (of a latency the most) that is no FAIL, for the size that was measured."""
-    sizes = {row["size"] for row in record["series"] if is_number(row.get("size"))}
-    for entry, size in expected.choose(record):
+    sizes = {row["size"] for row in record.series if is_number(row.get("size"))}
+    for entry, size in expected.choose(record.stage, record.check, record.context):
         if entry.metric == metric and (size is None or size in sizes or not sizes):
             return bands.floors(physics.convert(entry.value, entry.unit, unit), entry.better)[1]
     return None
 
 
-def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
+def _rounds(records: t.Iterable[Measurement], table: Table) -> list[Record]:
     """The timetable as it was walked, by the clocks of the nodes."""
     by_round: dict[int, list[Record]] = collections.defaultdict(list)
     for record in records:
-        if record["stage"] == "rdma" and record["check"] == TIMETABLE and _realm(record) == table.realm:
+        if record.stage == "rdma" and record.check == TIMETABLE and _realm(record) == table.realm:
             for row in sides(record, "client"):
                 if (row["check"], directions.without_direction(row["variant"])) == (table.check, table.variant):
                     by_round[row["round"]].append(row)
@@ -215,7 +215,7 @@ def _rounds(records: t.Iterable[Record], table: Table) -> list[Record]:
 
 
 def opinions(
-    deciding: t.Mapping[Key, Record], records: t.Sequence[Record], expected: Expected, made: t.Iterable[Table]
+    deciding: t.Mapping[Key, Measurement], records: t.Sequence[Measurement], expected: Expected, made: t.Iterable[Table]
 ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
     """What the verdict engine adds to what each measurement says of itself. `deciding` is the attempt that counts of each key,
     `records` are all, those of one key in the order of their attempts, `made` the tables of them."""
@@ -232,7 +232,7 @@ def opinions(
     yield from rdma_blames.counted(deciding, rails_of, sides)
 
 
-def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     convicted = finding.confidence == "convicted"
     said = f"{finding.id}: {finding.reason} ({table.check}, {finding.confidence})"
     if finding.confidence == "suspected":
@@ -254,7 +254,7 @@ def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Record]) -> 
                 yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
 
 
-def _both_sides(deciding: t.Mapping[Key, Record], records: t.Iterable[Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def _both_sides(deciding: t.Mapping[Key, Measurement], records: t.Iterable[Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """A number counts where the server saw the same test: it stands in the timetable of its node."""
     served = _served(records)
     for key, record in deciding.items():
@@ -263,36 +263,39 @@ def _both_sides(deciding: t.Mapping[Key, Record], records: t.Iterable[Record]) -
                 yield from ((key, opinion) for opinion in _compare(record, rail, served.get(test_of(record, rail))))
 
 
-def unseen(last: t.Mapping[Key, Record], records: t.Iterable[Record]) -> set[Key]:
+def unseen(last: t.Mapping[Key, Measurement], records: t.Iterable[Measurement]) -> set[Key]:
     """The pairs of which a client has a number that counts for nothing, as no timetable has what its server saw."""
     served = _served(records)
     tests = {key: [served.get(test_of(record, rail)) for rail in rails_of(record)] for key, record in last.items() if _is_pair(record)}
     return {key for key, rows in tests.items() if any(row is None or row["outcome"] != "measured" for row in rows)}
 
 
-def _served(records: t.Iterable[Record]) -> dict[tuple[str, ...], Record]:
+def _served(records: t.Iterable[Measurement]) -> dict[tuple[str, ...], Record]:
     """What servers saw of which test, as their timetables say: a resumed one holds what was left, each attempt tells of its own tests."""
     served = {}
     for record in records:
-        if record.get("stage") == "rdma" and record["check"] == TIMETABLE:
+        if record.stage == "rdma" and record.check == TIMETABLE:
             for row in sides(record, "server"):
-                if node_of(row["a"]) == record["subject"]["id"]:
+                if node_of(row["a"]) == record.subject.id:
                     served[test_of(row, row)] = row
     return served
 
 
-def _is_pair(record: Record) -> bool:
-    return (record["stage"], record["subject"]["kind"], record["outcome"]) == ("rdma", "pair", "measured")
+def _is_pair(record: Measurement) -> bool:
+    return (record.stage, record.subject.kind, record.outcome) == ("rdma", "pair", "measured")
 
 
-def test_of(about: Record, rail: Record) -> tuple[str, ...]:
-    """By what both sides know one test: the walk, then check, variant, pair, rail and ports. `about` is a pair's measurement or a row."""
-    subject = about["subject"]
-    pair = subject["id"] if isinstance(subject, dict) else subject
-    return str(rail.get("walk") or ""), about["check"], about["variant"], pair, rail["rail"], rail["a"], rail["b"]
+def test_of(about: Measurement | Record, rail: Record) -> tuple[str, ...]:
+    """Return by what both sides know one test: the walk, then check, variant, pair, rail and ports. `about` is the measurement of a pair,
+    or a row of a timetable."""
+    if isinstance(about, Measurement):
+        check, variant, pair = about.check, about.variant, about.subject.id
+    else:
+        check, variant, pair = about["check"], about["variant"], about["subject"]
+    return str(rail.get("walk") or ""), check, variant, pair, rail["rail"], rail["a"], rail["b"]
 
 
-def _compare(record: Record, rail: Record, row: Record | None) -> t.Iterator[Opinion]:
+def _compare(record: Measurement, rail: Record, row: Record | None) -> t.Iterator[Opinion]:
     server = node_of(rail["a"])
     where = f"rail {rail['rail']}"
     if row is None or row["outcome"] != "measured":
@@ -307,36 +310,36 @@ def _compare(record: Record, rail: Record, row: Record | None) -> t.Iterator[Opi
     ]
     crossed = (("local_gid", "remote_gid"), ("remote_gid", "local_gid"))
     differ += [f"GIDs {mine.get(a)} and {theirs.get(b)}" for a, b in crossed if mine.get(a) != theirs.get(b)]
-    rows = [r for r in record["series"] if r.get("rail") == rail["rail"] and r.get("a") == rail["a"]]
+    rows = [r for r in record.series if r.get("rail") == rail["rail"] and r.get("a") == rail["a"]]
     counts = [[(r.get("size"), r.get("iterations")) for r in side] for side in (rows[-1:], row["rows"][-1:])]
     if counts[0] != counts[1]:
         differ.append(f"sizes and iterations {counts[0]} and {counts[1]}")
     if differ:
         yield Opinion("UNKNOWN", f"{where}: the two sides speak of different tests: {'; '.join(differ)}", "sides_differ")
-    if row.get("tool_version") != record["tool_version"]:
-        text = f"{where}: perftest is {record['tool_version']} here and {row.get('tool_version')} on {server}"
+    if row.get("tool_version") != record.tool_version:
+        text = f"{where}: perftest is {record.tool_version} here and {row.get('tool_version')} on {server}"
         yield Opinion("WARN", text, "sides_differ")
     if row["changes"]:
         told = "; ".join(str(change.get("text")) for change in row["changes"][:4])
         yield Opinion("WARN", f"{where}: during the test, on {server}: {told}", "evidence")
 
 
-def _unlike_rails(deciding: t.Mapping[Key, Record], ports: dict[str, Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
+def _unlike_rails(deciding: t.Mapping[Key, Measurement], ports: dict[str, Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
     """A pair is held to its slowest rail as a whole; each rail that is faster to its own expectation besides, and each to its own wire."""
     for key, record in deciding.items():
-        if key[0] != "rdma" or record["subject"]["kind"] != "pair" or record["outcome"] != "measured":
+        if key[0] != "rdma" or record.subject.kind != "pair" or record.outcome != "measured":
             continue
         rails = rails_of(record)
         for rail in rails:
             own = _of_rail(record, rail, ports)
             where, found = f"rail {rail['rail']}", []
             if len(rails) > 1 and all(_rates(rail, ports)):
-                wrong = bands.impossible({**own, "context": {**own["context"], "rails": [rail]}})
+                wrong = bands.impossible(own.replaced(context={**own.context, "rails": [rail]}))
                 if wrong:
                     yield key, wrong._replace(reason=f"{where}: {wrong.reason}")
-            if own["context"].get("nic_gbps") == record["context"].get("nic_gbps"):
+            if own.context.get("nic_gbps") == record.context.get("nic_gbps"):
                 continue
-            for entry, size in expected(key[3], record["target"]).choose(own):
+            for entry, size in expected(key[3], record.target).choose(own.stage, own.check, own.context):
                 try:
                     value = bands.reading(own, entry.metric, size)
                 except bands.Unusable as error:
@@ -346,16 +349,16 @@ def _unlike_rails(deciding: t.Mapping[Key, Record], ports: dict[str, Record], ex
                     opinion = bands.compare(value, entry)
                     found.append(opinion._replace(reason=f"{where}: {opinion.reason}"))
             if not found:
-                text = f"{where}: no expectation for a rail of {own['context'].get('nic_gbps')} Gb/s"
+                text = f"{where}: no expectation for a rail of {own.context.get('nic_gbps')} Gb/s"
                 found.append(Opinion("UNKNOWN", text, "no_expectation"))
             yield from ((key, opinion) for opinion in found if opinion.verdict != "PASS")
 
 
 def _unmeasured_ports(
-    deciding: t.Mapping[Key, Record], records: t.Iterable[Record], ports: dict[str, Record]
+    deciding: t.Mapping[Key, Measurement], records: t.Iterable[Measurement], ports: dict[str, Record]
 ) -> t.Iterator[tuple[Key, Opinion]]:
     """Ports that could have been measured and met nobody, as no partner has such a rail, of nodes that were measured at all."""
-    pairs = (r for r in records if r.get("stage") == "rdma" and r["subject"]["kind"] == "pair")
+    pairs = (r for r in records if r.stage == "rdma" and r.subject.kind == "pair")
     met = {rail[end] for record in pairs for rail in rails_of(record) for end in ("a", "b")}
     alone: dict[str, list[str]] = collections.defaultdict(list)
     for name, port in ports.items():

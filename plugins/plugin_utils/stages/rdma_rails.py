@@ -15,7 +15,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
 
 Record = t.Dict[str, t.Any]
 
@@ -28,9 +28,9 @@ _PART = re.compile(r"MCX[67]\d{4,5}[A-Z]*-([A-Z])")
 PART_GBPS = {"N": 400, "W": 400, "H": 200, "V": 200, "E": 100, "C": 100}
 
 
-def opinions(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """What only shows beside other nodes: an identity that stands twice, and rails, MTU and firmware unlike most."""
-    nodes = {k: r for k, r in deciding.items() if k[0] == "rdma_ports" and r["outcome"] == "measured"}
+    nodes = {k: r for k, r in deciding.items() if k[0] == "rdma_ports" and r.outcome == "measured"}
     owners: dict[str, list[tuple[Key, str]]] = collections.defaultdict(list)
     for key, record in nodes.items():
         devices, ports = hardware(record)
@@ -53,7 +53,7 @@ def opinions(deciding: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]
     yield from _counts(nodes)
 
 
-def _slow(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """Ports slower than the same rail elsewhere, unless the inventory says how fast they should be, which the probe has looked at.
 
     Slower than most is a FAIL. Where most are as slow, or there is no most, a port whose very board runs faster elsewhere is UNKNOWN:
@@ -100,7 +100,7 @@ def _part_gbps(part: str) -> int:
     return PART_GBPS.get(found.group(1), 0) if found else 0
 
 
-def _counts(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
+def _counts(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """Numbers of rails that differ, of nodes of which the inventory does not say how many they should have."""
     counts = {key: len(hardware(record)[1]) for key, record in nodes.items()}
     if len(set(counts.values())) < 2:
@@ -117,9 +117,9 @@ def _counts(nodes: t.Mapping[Key, Record]) -> t.Iterator[tuple[Key, Opinion]]:
             yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(counts)} nodes have {usual}", "rail_order")
 
 
-def _wanted(record: Record, name: str) -> t.Any:
+def _wanted(record: Measurement, name: str) -> t.Any:
     """What the inventory says that a node should have."""
-    wanted = record["context"].get("wanted")
+    wanted = record.context.get("wanted")
     return wanted.get(name) if isinstance(wanted, dict) else None
 
 
@@ -148,14 +148,14 @@ def _dicts(value: t.Any) -> list[Record]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def hardware(record: Record) -> tuple[dict[str, Record], list[Record]]:
+def hardware(record: Measurement) -> tuple[dict[str, Record], list[Record]]:
     """Devices by name, and the ports of those in the order of the rails."""
-    devices = {str(d.get("device")): d for d in _dicts(record["context"].get("devices"))}
-    return devices, [p for p in _dicts(record["context"].get("ports")) if str(p.get("device")) in devices]
+    devices = {str(d.get("device")): d for d in _dicts(record.context.get("devices"))}
+    return devices, [p for p in _dicts(record.context.get("ports")) if str(p.get("device")) in devices]
 
 
 def _unlike(
-    nodes: t.Mapping[Key, Record], code: str, verdict: str, of: t.Callable[[Record, Record], str | None]
+    nodes: t.Mapping[Key, Measurement], code: str, verdict: str, of: t.Callable[[Record, Record], str | None]
 ) -> t.Iterator[tuple[Key, Opinion]]:
     """Rails that differ from the same rail of most nodes."""
     by_rail: dict[int, dict[Key, tuple[str, str]]] = collections.defaultdict(dict)

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Record, Stage
 
@@ -58,14 +59,14 @@ class Train(Stage):
         return None
 
     def opinions(
-        self, deciding: t.Mapping[Key, Record], records: list[Record], expected: Expected, tables: list[Table]
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
         """Compare the fingerprints of all GPUs of the run that did the same work under the same driver and library, on all nodes."""
         alike: dict[tuple[t.Any, ...], dict[str, list[tuple[Key, str]]]] = collections.defaultdict(lambda: collections.defaultdict(list))
         for key, record in deciding.items():
-            context = record["context"]
-            if key.stage == self.name and record["outcome"] == "measured" and isinstance(context.get("fingerprint"), str):
-                work = (key.check, record["simulated"], *map(str, map(context.get, SAME_BITS)))
+            context = record.context
+            if key.stage == self.name and record.outcome == "measured" and isinstance(context.get("fingerprint"), str):
+                work = (key.check, record.simulated, *map(str, map(context.get, SAME_BITS)))
                 alike[work][key.subject].append((key, context["fingerprint"]))
         for gpus in alike.values():
             ruling = majority.ruling({subject: [bits for _key, bits in results] for subject, results in gpus.items()})

@@ -59,6 +59,6 @@ def test_head_and_judge_choose_the_same_of_any_entries() -> None:
             value, rank = float(rng.randint(1, 5)), rng.randint(0, 2)
             entries.append(Expectation(f"e{number}", match, "busbw", value, "GB/s", "s", "2026", "measured", rank=rank))
         context = {"gpus": rng.choice([4, 8]), "nvls": rng.choice([True, False]), "gpu": rng.choice("ab"), "nodes": 2, "op": "all_reduce"}
-        chosen = Expectations(entries).choose({"stage": "nccl_fabric", "check": "all_reduce", "context": context})
+        chosen = Expectations(entries).choose("nccl_fabric", "all_reduce", context)
         told = [{"match": {k: v for k, v in e.match.items() if k != "stage"}, "value": e.value, "rank": e.rank} for e in entries]
         assert fabric.Floors(told, "all_reduce", context).expected(2) == {c.size: c.expectation.value for c in chosen}

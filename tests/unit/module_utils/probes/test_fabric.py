@@ -266,7 +266,7 @@ def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
                             "nic_gbps": rate, "nvls": "GB200" in gpu, "op": op, "type": "float", "mnnvl": "GB200" in gpu,
                             "nvlink_domains": 1,
                         }  # fmt: skip
-                        chosen = shipped.choose({"stage": "nccl_fabric", "check": op, "context": context})
+                        chosen = shipped.choose("nccl_fabric", op, context)
                         usable = slots.usable(context)
                         doubtful = usable is not None and usable.least < usable.most
                         known = [c for c in chosen if not (doubtful and matching.about_usable_nics(c.expectation.match))]
@@ -310,13 +310,13 @@ def test_a_rack_is_held_to_its_nvlink_and_not_to_its_nics(
     tmp_path: pathlib.Path, gpu: str, nodes: int, domains: int, value: float, verdict: str | None
 ) -> None:
     context = rack(tmp_path, gpu, nodes, domains)
-    chosen = expectations.shipped().choose({"stage": "nccl_fabric", "check": "all_reduce", "context": context})
+    chosen = expectations.shipped().choose("nccl_fabric", "all_reduce", context)
     found = [bands.compare(bands.Reading(value, "GB/s", 16 << 30), one.expectation).verdict for one in chosen]
     assert found == ([verdict] if verdict else [])
     assert context["nvls"] is ("GB" in gpu) and context["mnnvl"] is ("GB" in gpu)
     if "GB" in gpu:
         off = rack(tmp_path, gpu, nodes, domains, NCCL_NVLS_ENABLE="0")
-        assert not expectations.shipped().choose({"stage": "nccl_fabric", "check": "all_reduce", "context": off})
+        assert not expectations.shipped().choose("nccl_fabric", "all_reduce", off)
 
 
 def test_nothing_is_known_of_parts_of_several_racks(tmp_path: pathlib.Path) -> None:

@@ -145,7 +145,7 @@ def test_a_pair_is_as_the_last_run_with_it_found_it(tmp_path: pathlib.Path, made
     later = content(["a", "b"], [("a", "b")])
     plan = {**later.plan, "run_id": "20261122T061718Z-0a1b2c", "created_at": "2026-11-22T06:17:18Z", "partial": True, "left_out": ["c"]}
     for verdict in later.judgements[0].verdicts[2:]:
-        verdict.update(verdict="PASS", value=395.0)
+        verdict.verdict, verdict.value = "PASS", 395.0
     put(tmp_path, dataclasses.replace(later, plan=plan, journal_sha256="k" * 64))
     found = shown(made)
     assert {(labels["a"], labels["b"]): value for labels, value in found["pair_value"]} == {("a", "b"): 395.0, ("a", "c"): 389.0}

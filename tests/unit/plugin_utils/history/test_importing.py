@@ -143,8 +143,8 @@ def test_a_node_that_says_who_it_is_takes_nothing_of_one_that_is_written_in_capi
 
 def test_a_number_of_more_than_64_bits_comes_in_too(store: Store) -> None:
     huge = content(["a"], [])
-    t.cast("dict[str, t.Any]", huge.measurements[0])["duration_s"] = 10**30
-    t.cast("dict[str, t.Any]", huge.judgements[0].verdicts[0])["value"] = 10**30
+    huge.measurements[0].duration_s = 10**30
+    huge.judgements[0].verdicts[0].value = 10**30
     importing.write(store, huge)
     assert [row[3] for row in rows(store)["verdict"]] == [1e30]
 

@@ -12,6 +12,8 @@ import yaml
 from ansible_collections.gpufleet.acceptance.plugins.action import baseline as action
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import resolve
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 RUN = "20261121T000000Z-0a1b2c"
@@ -31,8 +33,13 @@ def nccl(subject: str, busbw: float, **fields: t.Any) -> dict[str, t.Any]:
     }  # fmt: skip
 
 
+def proposal(records: t.Iterable[t.Any], *args: t.Any, **options: t.Any) -> baseline.Proposal:
+    found = [measurement for measurement in map(parsed, records) if isinstance(measurement, Measurement)]
+    return baseline.propose(found, *args, **options)
+
+
 def propose(*args: t.Any, **options: t.Any) -> str:
-    return baseline.propose(*args, **options).text
+    return proposal(*args, **options).text
 
 
 def entries(text: str) -> list[dict[str, t.Any]]:
@@ -111,27 +118,27 @@ def fabric(busbw: float, name: str = "nccl_fabric", **fields: t.Any) -> dict[str
 
 
 def test_one_group_is_enough_and_says_what_it_is_worth() -> None:
-    found = baseline.propose([fabric(380.0)], RUN, "2026-11-21")
+    found = proposal([fabric(380.0)], RUN, "2026-11-21")
     assert {e["match"]["size"] for e in found.entries} == {GIB, "plateau"} and not found.left_out
     for entry in found.entries:
         assert entry["value"] == 380 and entry["confidence"] == "derived" and entry["match"]["nodes"] == 4
         assert entry["source"] == f"run {RUN}: what one group gave, which nothing was compared with"
     lines = action.said(found, "/x.yml")
     assert "too few groups were measured" in lines[0] and "/x.yml: 2 expectations" in lines[-1]
-    six = baseline.propose([fabric(380.0 + n, f"nccl_fabric/{n}") for n in range(6)], RUN, "2026-11-21")
+    six = proposal([fabric(380.0 + n, f"nccl_fabric/{n}") for n in range(6)], RUN, "2026-11-21")
     assert {e["confidence"] for e in six.entries} == {"measured"} and "median of 6 groups" in six.entries[0]["source"]
 
 
 def test_a_group_in_which_a_search_found_something_is_no_example() -> None:
     finding = fabric(1.0, check="localise", metrics={}, series=[])
     finding["context"] = {"findings": [{"code": "localised", "text": "n3 is slow"}]}
-    assert baseline.propose([fabric(300.0), finding], RUN, "2026-11-21").entries == []
+    assert proposal([fabric(300.0), finding], RUN, "2026-11-21").entries == []
     finding["target"] = "head of another"
-    assert baseline.propose([fabric(300.0), finding], RUN, "2026-11-21").entries
+    assert proposal([fabric(300.0), finding], RUN, "2026-11-21").entries
 
 
 def test_what_is_left_out_is_said_on_the_terminal() -> None:
-    lines = action.said(baseline.propose([nccl("n1", 300.0)], RUN, "2026-11-21"), "/x.yml")
+    lines = action.said(proposal([nccl("n1", 300.0)], RUN, "2026-11-21"), "/x.yml")
     assert len(lines) == 3 and all("measured on 1, expected at least 5" in line for line in lines[:2])
     assert lines[-1] == "/x.yml: nothing can be proposed"
 
@@ -145,7 +152,7 @@ def of_h200(busbw: float) -> list[dict[str, t.Any]]:
 
 
 def test_the_shipped_value_stands_beside_each_proposal() -> None:
-    found = baseline.propose(of_h200(470.0), RUN, "2026-11-21")
+    found = proposal(of_h200(470.0), RUN, "2026-11-21")
     assert "# shipped: 480 GB/s (h200-8-all_reduce-nvls-plateau), of which this is 0.98" in found.text
     assert [e["match"]["size"] for e in found.entries] == [e["match"]["size"] for e in entries(found.text)] and not found.under
     assert "# nothing is shipped for it" in propose([nccl(f"n{i}", 300.0) for i in range(6)], RUN, "2026-11-21")
@@ -153,13 +160,13 @@ def test_the_shipped_value_stands_beside_each_proposal() -> None:
 
 def test_what_is_under_the_shipped_floor_is_commented_out() -> None:
     """Six machines at half speed agree with each other, and are no yardstick."""
-    found = baseline.propose(of_h200(440.0), RUN, "2026-11-21")
+    found = proposal(of_h200(440.0), RUN, "2026-11-21")
     assert "plateau" not in {e["match"]["size"] for e in entries(found.text)} and found.entries == entries(found.text)
     assert "#   size: plateau" in found.text.replace("#     size", "#   size") and "# - id: nccl_node-nvidia-h200-8" in found.text
     (line,) = [line for line in found.under if "plateau" in line]
     assert "480 GB/s" in line and "the least that passes is 456" in line
     assert any(line.startswith("commented out: ") for line in action.said(found, "/x.yml"))
-    slow = baseline.propose(of_h200(250.0), RUN, "2026-11-21")
+    slow = proposal(of_h200(250.0), RUN, "2026-11-21")
     text = slow.text.replace("proposed: true\n", "")
     assert all(e["match"]["size"] != "plateau" for e in yaml.safe_load(text)["expectations"] or [])
 

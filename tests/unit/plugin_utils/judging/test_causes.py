@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause
 from harness import report_samples as samples
+from harness.records import measurement, verdict
 
 Record = dict[str, t.Any]
 PORT = "b/nic/mlx5_0/1"
@@ -28,7 +29,8 @@ def node(name: str, word: str, code: str | None = None, reason: str = "", stage:
 
 
 def found(verdicts: list[Record], *blames: Blame, records: t.Iterable[Record] = ()) -> list[Cause]:
-    return causes.found(verdicts, blames, {key_of(record): record for record in records})
+    deciding = {key_of(record): measurement(record) for record in records}
+    return causes.found(list(map(verdict, verdicts)), blames, deciding)
 
 
 def blame(*explained: Record, **fields: t.Any) -> Blame:

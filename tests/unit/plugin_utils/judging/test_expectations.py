@@ -44,7 +44,7 @@ def entry(**changes: t.Any) -> dict[str, t.Any]:
 def chosen(
     found: Expectations, context: dict[str, t.Any], stage: str = "nccl_node", check: str = "all_reduce"
 ) -> dict[t.Any, expectations.Expectation]:
-    return {c.size: c.expectation for c in found.choose({"stage": stage, "check": check, "context": context})}
+    return {c.size: c.expectation for c in found.choose(stage, check, context)}
 
 
 def test_shipped_tables_pass_the_lint_and_say_where_they_come_from(root: t.Any) -> None:

@@ -9,6 +9,7 @@ import os
 import pathlib
 import typing as t
 
+import msgspec
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
@@ -24,7 +25,7 @@ NODES = 7
 def _run(tmp_path: pathlib.Path) -> tuple[Record, list[Record]]:
     """A run in which nodes differ in what is no number: their facts, their machine, their GPUs, how NCCL was set there."""
     made = large_run.make(tmp_path, NODES).run
-    records = [dict(record) for record in made.journal.read()[0]]
+    records = [msgspec.to_builtins(record) for record in made.journal.read()[0]]
     for record in records:
         node, context = record["target"], dict(record["context"])
         if node == "node00001" and "facts" in context:

@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bandwidth import bandwidth_verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, parse, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from harness import records
 
 GIB = 1 << 30
 H200 = {"gpu": "NVIDIA H200", "algorithm": "auto", "nodes": 1}
@@ -37,7 +38,8 @@ def code(seen: dict[str, t.Any]) -> str | None:
     lower = metric == "latency"
     given = {"value": found["value"] or 1, "unit": found["unit"], "metric": metric, "better": "lower" if lower else "higher"}
     one = {**given, "id": "mine", "match": {"stage": seen["stage"]}, "source": "x", "date": "2026-11", "confidence": "measured"}
-    opinion, _compared = alone.measured((seen["stage"], seen["check"], "", "n1"), seen, Expectations([parse(one, "here")]))
+    key = Key(seen["stage"], seen["check"], "", "n1")
+    opinion, _compared = alone.measured(key, records.measurement(seen), Expectations([parse(one, "here")]))
     by_filter = bandwidth_verdict(seen, given)
     assert by_filter["reason_code"] == opinion.reason_code, (by_filter["reason"], opinion.reason)
     assert opinion.verdict == ("UNKNOWN" if opinion.reason_code else "PASS")
@@ -73,7 +75,7 @@ def code(seen: dict[str, t.Any]) -> str | None:
 def test_more_than_the_hardware_can_give_is_unknown(stage: str, check: str, context: dict[str, t.Any], value: float) -> None:
     seen = measured(stage, check, context, value)
     assert code(seen) == "above_physics"
-    reason = str(bands.impossible(seen))
+    reason = str(bands.impossible(records.measurement(seen)))
     assert "a wrong unit, a run of something else" in reason
 
 
@@ -92,7 +94,7 @@ def test_a_latency_that_no_message_can_have(value: float, unit: str) -> None:
 def test_one_row_above_the_limit_spoils_the_table() -> None:
     seen = measured("nccl_node", "all_reduce", {**H200, "gpus": 4, "nvls": False, "series_units": {"busbw": "GB/s"}}, 367.0)
     seen["series"] = [{"size": GIB, "busbw": 354.0}, {"size": 2 * GIB, "busbw": 3540.0}]
-    wrong = bands.impossible(seen)
+    wrong = bands.impossible(records.measurement(seen))
     assert wrong and wrong.value == 3540.0 and "at 2 GiB" in wrong.reason
 
 
@@ -191,7 +193,7 @@ def test_what_cannot_be_is_no_yardstick_for_neighbours() -> None:
     deciding = {}
     for name, one in seen.items():
         one.update(subject={"kind": "node", "id": name, "members": []}, target=name, simulated=False)
-        deciding[Key("nccl_node", "all_reduce", "", name)] = one
+        deciding[Key("nccl_node", "all_reduce", "", name)] = records.measurement(one)
     assert not list(others.opinions(deciding, {key: by_itself.own(key, one)[1] for key, one in deciding.items()}, {}))
 
 

@@ -11,18 +11,20 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import shipped
+from harness import records
 
 
 def judged(check: str, metric: str, unit: str, size: int, rails: list[float], **context: t.Any) -> str:
-    record: dict[str, t.Any] = {
+    record = records.measurement({
         "stage": "rdma",
         "check": check,
         "context": {"op": "send", "nic_gbps": 400, "bidirectional": False, **context},
         "series": [{"size": size, metric: value} for value in rails],
         "metrics": {metric: {"value": rails[0], "unit": unit}},
-    }
-    chosen = [(one.expectation, bands.reading(record, one.expectation.metric, one.size)) for one in shipped().choose(record)]
-    (opinion,) = [bands.compare(found, expectation) for expectation, found in chosen if found]
+    })
+    chosen = shipped().choose("rdma", check, record.context)
+    numbers = [(one.expectation, bands.reading(record, one.expectation.metric, one.size)) for one in chosen]
+    (opinion,) = [bands.compare(found, expectation) for expectation, found in numbers if found]
     return opinion.verdict
 
 

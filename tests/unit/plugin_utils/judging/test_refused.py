@@ -10,7 +10,9 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import refused
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Verdict
+from harness import records
+from harness import report_samples as samples
 
 Record = dict[str, t.Any]
 PLAN = {
@@ -22,12 +24,12 @@ PLAN = {
 }
 
 
-def verdict(subject: str, word: str, kind: str = "node", members: t.Sequence[str] = ()) -> Record:
+def verdict(subject: str, word: str, kind: str = "node", members: t.Sequence[str] = ()) -> Verdict:
     about = {"kind": kind, "id": subject, "members": list(members)}
-    return {"stage": "s", "check": "c", "variant": "", "subject": about, "verdict": word}
+    return records.verdict(samples.verdict("a", "s", "c", word, subject=about))
 
 
-def of(*planned: Record, extras: t.Sequence[Record] = (), passed: bool = False, causes: t.Sequence[Record] = ()) -> t.Any:
+def of(*planned: Verdict, extras: t.Sequence[Verdict] = (), passed: bool = False, causes: t.Sequence[Record] = ()) -> t.Any:
     return types.SimpleNamespace(verdicts=[*planned, *extras], planned=list(planned), passed=passed, causes=list(causes))
 
 
@@ -44,7 +46,7 @@ def of(*planned: Record, extras: t.Sequence[Record] = (), passed: bool = False, 
         ([], ["a", "b", "c", "lab"]),
     ],
 )
-def test_who_is_to_blame(verdicts: list[Record], failed: list[str]) -> None:
+def test_who_is_to_blame(verdicts: list[Verdict], failed: list[str]) -> None:
     assert refused.targets(PLAN, of(*verdicts)) == failed
     assert refused.targets(PLAN, of(*verdicts, passed=True)) == []
 
@@ -65,5 +67,5 @@ def test_a_run_that_is_refused_as_a_whole_accepts_nobody() -> None:
 @pytest.mark.parametrize(("kind", "culprit", "failed"), [("nic", "c/nic/mlx5_0/1", ["c"]), ("switch", "leaf-1", ["a", "c"])])
 def test_of_a_pair_that_is_low_because_of_a_port_only_the_ports_node_fails(kind: str, culprit: str, failed: list[str]) -> None:
     pair = verdict("a|c", "FAIL", "pair", ["a", "c"])
-    cause = {"kind": kind, "subject": culprit, "explains": [key_of(pair)]}
+    cause = {"kind": kind, "subject": culprit, "explains": [pair.key]}
     assert refused.targets(PLAN, of(pair, causes=[cause])) == failed

@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import sweeps
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from harness.records import measurement
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures"
 MIB, GIB = 1 << 20, 1 << 30
@@ -28,10 +29,9 @@ def found(changes: t.Mapping[int, float], others: int = 0) -> list[str]:
     sweep = {size: changes.get(size, healthy(size)) for size in SIZES}
     records = [sweep, *({size: healthy(size) * (1 + node / 1000) for size in SIZES} for node in range(others))]
     deciding = {
-        Key("nccl_node", "all_reduce", "", f"n{number}"): {
-            "outcome": "measured", "context": {}, "simulated": False, "subject": {"kind": "node"},
-            "series": [{"size": size, "busbw": value} for size, value in one.items()],
-        }
+        Key("nccl_node", "all_reduce", "", f"n{number}"): measurement(
+            {"series": [{"size": size, "busbw": value} for size, value in one.items()]}
+        )
         for number, one in enumerate(records)
     }  # fmt: skip
     said = list(sweeps.opinions(deciding))

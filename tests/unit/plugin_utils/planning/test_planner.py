@@ -25,6 +25,7 @@ from ansible.plugins.loader import init_plugin_loader
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
+from harness.records import measurement
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning"
@@ -282,7 +283,7 @@ def test_what_is_left_is_done_as_the_next_attempt(site: Site) -> None:
         {**{k: i[k] for k in ("stage", "check", "variant", "subject")}, "outcome": outcome, "attempt": 1}
         for i, outcome in zip(plan["items"], ["measured", "error", "measured", "measured", "timeout"], strict=False)
     ]
-    left = site.of.todo.remaining(plan, done, [stage.stage for stage in stages])
+    left = site.of.todo.remaining(plan, list(map(measurement, done)), [stage.stage for stage in stages])
     assert {host: [(i["check"], i["attempt"]) for i in of["disk"]] for host, of in left.items()} == {
         "gpu-01": [("write", 2)],
         "gpu-03": [("read", 2), ("write", 1)],

@@ -19,7 +19,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, facts_of, node_file, readable
 
 NODES = ("gpu-01", "gpu-02", "gpu-03")
@@ -248,7 +248,7 @@ def test_a_raw_file_never_takes_the_place_of_another(run: Run) -> None:
 
 def test_a_line_of_a_chained_journal_is_still_a_measurement(run: Run) -> None:
     record = json.loads(run.journal.path.read_text().splitlines()[0])
-    assert set(record) == measurement._FIELDS | {"chain"} and measurement.problem(record) is None
+    assert set(record) == {*model.Measurement.__struct_fields__, "chain"} and measurement.problem(record) is None
 
 
 def test_a_journal_that_lost_its_end_after_it_was_judged_is_not_accepted_again(run: Run) -> None:

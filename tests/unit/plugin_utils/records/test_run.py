@@ -16,9 +16,11 @@ import subprocess
 import threading
 import typing as t
 
+import msgspec
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal, Run, RunError, readable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,11 +37,11 @@ def test_a_half_written_last_line_is_cut_off_and_reported(run: Run) -> None:
     run.journal.append([{"n": 1}, {"n": 2}])
     with open(run.journal.path, "a", encoding="utf-8") as target:
         target.write('{"n": 3, "cut')
-    assert [m["n"] for m in run.journal.read()[0]] == [1, 2]
+    assert [m["n"] for m in run.journal.examine()[0]] == [1, 2]
     assert "half-written" in run.journal.repair()[0]
     assert run.journal.repair() == []
     run.journal.append([{"n": 4}])
-    assert run.journal.read() == ([{"n": 1}, {"n": 2}, {"n": 4}], [])
+    assert run.journal.examine()[:2] == ([{"n": 1}, {"n": 2}, {"n": 4}], []) and run.journal.read() == ([], [])
 
 
 RECORDS = st.lists(st.dictionaries(st.text().filter(lambda name: name != "chain"), st.text(), min_size=1), min_size=1, max_size=5)
@@ -239,7 +241,8 @@ def test_records_are_read_as_json_says_but_for_the_samples_beside_a_test(run: Ru
         "identities": {"a": {"machine_id": "m", "gpu_uuids": ["GPU-1"]}}, "gpu_uuids": ["GPU-1"],
     }  # fmt: skip
     whole = {
-        **dict.fromkeys(("schema", "run_id", "stage", "check", "variant", "plane", "target", "outcome", "started_at"), "x"),
+        **dict.fromkeys(("stage", "check", "variant", "plane", "target"), "x"), "schema": "measurement/v1", "run_id": run.id,
+        "outcome": "measured", "started_at": "2026-01-01T00:00:00Z",
         **dict.fromkeys(("reason_code", "reason", "raw", "raw_sha256", "tool_version")), "attempt": 1, "duration_s": 2, "simulated": False,
         "series": [{"size": 8, "type": "float"}], "command": ["tool", "-n"], "subject": {"kind": "node", "id": "a", "members": []},
         "context": text,
@@ -249,7 +252,9 @@ def test_records_are_read_as_json_says_but_for_the_samples_beside_a_test(run: Ru
     run.journal.append([whole, strange, whole])
     found, notes, chain = run.journal.examine()
     lean = {**whole, "evidence": {"changes": [{"code": "xid"}], "window": {}}}
-    assert [json.dumps(one, sort_keys=True) for one in found] == [json.dumps(one, sort_keys=True) for one in (lean, strange, lean)]
+    told = [json.dumps(msgspec.to_builtins(one), sort_keys=True) for one in found]
+    assert told == [json.dumps(one, sort_keys=True) for one in (lean, strange, lean)]
+    assert [isinstance(one, Measurement) for one in found] == [True, False, True]
     assert not notes and chain.whole == 3 and not chain.broken
 
 

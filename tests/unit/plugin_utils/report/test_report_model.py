@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, formats, page, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
+from harness import records
 from harness import report_samples as samples
 
 
@@ -71,7 +72,7 @@ def test_a_pair_and_a_group_convict_no_node() -> None:
 
 def test_a_group_shows_what_it_measured_at_each_size(tmp_path: pathlib.Path) -> None:
     row = {"size": 8388608, "time_us": 98.53, "algbw": 85.14, "busbw": 159.64, "redop": "sum"}
-    measured = samples.measurement("nccl_fabric", "nccl_fabric", "all_reduce", series=[row, {**row, "algbw": None}, "cut"])
+    measured = samples.measurement("nccl_fabric", "nccl_fabric", "all_reduce", series=[row, {**row, "algbw": None}])
     measured["context"]["world_size"] = 16
     verdict = samples.verdict("nccl_fabric", "nccl_fabric", "all_reduce")
     verdict["subject"]["kind"] = "group"
@@ -209,7 +210,7 @@ def test_causes_stand_first_and_pairs_are_no_nodes() -> None:
         samples.verdict("b", "rdma", "timetable", "FAIL", reason="b: b/nic/mlx5_0/1: bad row", reason_code="bad_rail"),
     ]
     blame = causes.Blame("b/nic/mlx5_0/1", "nic", "slow", own=(Key("rdma", "timetable", "", "b"),), explains=frozenset({Key(*key)}))
-    judged = samples.judgement(verdicts, causes=causes.found(verdicts, [blame], {}))
+    judged = samples.judgement(verdicts, causes=causes.found(list(map(records.verdict, verdicts)), [blame], {}))
     made = report.build(samples.plan(["a", "b", "c"], ["stack", "rdma"]), judged)
     sentence = "b mlx5_0 port 1: slow; 1 pair is low because of it"
     assert [c["said"] for c in made["causes"]] == [sentence, "c: stack facts: another driver"]

@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import typing as t
 
+import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import archive, cases, gates
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.gpu_sharing import STAGE
+from harness import records
+from harness import report_samples as samples
 
 STRICT = {case.id: case for case in cases.shipped(cases.STRICT)}
 
@@ -81,7 +84,8 @@ def row(name: str, verdict: str, expressions: list[dict[str, t.Any]]) -> tuple[d
         "started_at": "2026-02-17T10:00:00Z", "duration_s": 3.0, "metrics": {"runtime": {"value": 41.5, "unit": "s"}},
         "context": {"case": about, "scale": 0.5, "artifacts": "raw/x"},
     }  # fmt: skip
-    return {"verdict": verdict, "reason": "all is\twell"}, record
+    judged = samples.verdict("lab", "gpu_sharing", case.check, verdict, reason="all is\twell")
+    return records.verdict(judged), records.measurement(record)
 
 
 def test_the_archive_has_the_names_and_fields_of_the_public_code() -> None:
@@ -107,7 +111,7 @@ def test_the_archive_has_the_names_and_fields_of_the_public_code() -> None:
 def test_the_report_has_gates_and_every_case_in_its_four_parts() -> None:
     held = [{"said": "latency(up)=20 <= 15", "holds": False, "gates": ["P1"], "cause": "too late", "that": "", "lacking": []}]
     failed = row("FUNC-010", "FAIL", held)
-    failed[1]["context"]["preflight"] = [["hostPID", "set", "set", "ok"]]
+    failed[1].context["preflight"] = [["hostPID", "set", "set", "ok"]]
     of_gates, of_cases, installed = STAGE.sections([failed])
     assert installed["rows"] == [["lab", "hostPID", "set", "set", "ok"]] and len(installed["columns"]) == 5
     assert [one[:2] for one in of_gates["rows"]] == [["P0", "not proven"], ["P1", "failed"], ["P2", "not proven"]]
@@ -121,14 +125,14 @@ def test_the_report_has_gates_and_every_case_in_its_four_parts() -> None:
 
 def judged(*rows: tuple[str, str, str]) -> verdict.Judgement:
     """A run of cases (name, verdict, reason code of a skip) on a cluster, as the verdict engine has it."""
-    records, items = [], []
+    measured, items = [], []
     for name, word, code in rows:
         expressions = [
             {"that": one.that, "said": one.that, "holds": True, "gates": list(one.gates), "cause": "", "lacking": []}
             for one in STRICT[name].assertions
         ]  # fmt: skip
         _verdict, record = row(name, word, expressions if word == "PASS" else [])
-        record["context"].update(condition=True, scale=1)
+        record.context.update(condition=True, scale=1)
         subject = {"kind": "group", "id": "gpu_sharing/lab", "members": ["lab/a"]}
         outcome = {"PASS": "measured", "SKIPPED": "not_applicable", "UNKNOWN": "error"}[word]
         more = {
@@ -137,10 +141,10 @@ def judged(*rows: tuple[str, str, str]) -> verdict.Judgement:
             "series": [], "evidence": {}, "command": [],
             "tool_version": None, "raw": None, "raw_sha256": None,
         }  # fmt: skip
-        records.append({**record, **more})
-        items.append({"stage": "gpu_sharing", "check": record["check"], "variant": record["variant"], "subject": subject, "target": "lab"})
+        measured.append({**msgspec.to_builtins(record), **more})
+        items.append({"stage": "gpu_sharing", "check": record.check, "variant": record.variant, "subject": subject, "target": "lab"})
     plan = {"run_id": "20260101T000000Z-0a1b2c", "items": items, "partial": False, "notes": []}
-    return verdict.judge(plan, records, lambda _node, _target: expectations.Expectations([]), stages=[STAGE])
+    return verdict.judge(plan, measured, lambda _node, _target: expectations.Expectations([]), stages=[STAGE])
 
 
 def word(of: verdict.Judgement) -> str:

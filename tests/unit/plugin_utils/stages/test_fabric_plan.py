@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import grouping, nccl_fabric
+from harness import records
 
 ROLE = collection.ROOT / "roles" / "nccl_fabric"
 DEFAULTS = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
@@ -298,7 +299,7 @@ def test_a_slow_group_stands_under_whom_the_search_convicts(acting: Run, settled
     if not settled:
         part = {"kind": "group", "id": "nccl_fabric/part-2", "members": ["gpu-02", "gpu-03"]}
         seen.append(observation.failed("localise", "unresolved", "open", variant=variant, subject=part))
-    deciding = {key_of(record): record for record in (completer.complete(one) for one in seen)}
+    deciding = {key_of(record): records.measurement(record) for record in (completer.complete(one) for one in seen)}
     (blame,) = nccl_fabric.convicted("nccl_fabric", deciding)
     assert blame.culprit == "gpu-04" and blame.said == "bad between nodes: it misses the floor with two partners"
     assert {key.subject for key in blame.explains} == ({"nccl_fabric"} if settled else set())

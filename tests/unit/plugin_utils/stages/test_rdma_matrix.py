@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_matrix, registry
+from harness.records import measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,7 +122,7 @@ def test_a_bad_row_is_a_port_and_convicted_only_when_it_fails_again(value: float
 
     first = judge(run(values, nodes()))
     assert words(first)["n2"] == "UNKNOWN" and words(first)["n1"] == "PASS"
-    table = rdma_matrix.tables(run(values, nodes()), lambda _n, _t: SHIPPED)[0].diagnose()
+    table = rdma_matrix.tables(list(map(measurement, run(values, nodes()))), lambda _n, _t: SHIPPED)[0].diagnose()
     assert table
     again = [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in table.again]
     second = judge(run(values, nodes(), again))
@@ -135,7 +136,7 @@ def test_a_bad_cell_is_a_path() -> None:
     def values(a: str, b: str) -> float:
         return 100.0 if {a, b} == {"n1", "n4"} else 388.0
 
-    table = rdma_matrix.tables(run(values, nodes()), lambda _n, _t: SHIPPED)[0].diagnose()
+    table = rdma_matrix.tables(list(map(measurement, run(values, nodes()))), lambda _n, _t: SHIPPED)[0].diagnose()
     assert table
     again = [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in table.again]
     found = judge(run(values, nodes(), again))
@@ -149,7 +150,7 @@ def test_a_path_that_is_bad_one_way_is_bad_in_that_direction(sender: str, receiv
     def values(a: str, b: str) -> float:
         return 100.0 if (a, b) == (sender, receiver) else 388.0
 
-    table = rdma_matrix.tables(run(values, nodes()), lambda _n, _t: SHIPPED)[0].diagnose()
+    table = rdma_matrix.tables(list(map(measurement, run(values, nodes()))), lambda _n, _t: SHIPPED)[0].diagnose()
     assert table and (port(sender), port(receiver), "0") in table.again and (port(receiver), port(sender), "0") not in table.again
     found = judge(run(values, nodes(), [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in table.again]))
     assert {ends: word for ends, word in each_way(found).items() if word != "PASS"} == {(sender, receiver): "FAIL"}
@@ -166,7 +167,7 @@ def test_no_node_that_is_bad_one_way_is_accepted(count: int, sends: bool) -> Non
         def values(a: str, b: str, bad: str = bad) -> float:
             return 200.0 if bad == (a if sends else b) else 388.0
 
-        found = rdma_matrix.tables(run(values, nodes(count)), lambda _n, _t: SHIPPED)[0].diagnose()
+        found = rdma_matrix.tables(list(map(measurement, run(values, nodes(count)))), lambda _n, _t: SHIPPED)[0].diagnose()
         assert found
         again = [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in found.again]
         judgement = judge(run(values, nodes(count), again))
@@ -190,7 +191,7 @@ def test_who_writes_sends() -> None:
         return {**found, "series": [{**row, **({"check": "write_bw"} if "check" in row else {})} for row in one["series"]]}
 
     records = run(lambda a, _b: 200.0 if a == "n2" else 388.0, nodes())
-    (table,) = rdma_matrix.tables([written(r) for r in records if r["subject"]["kind"] == "pair"], lambda _n, _t: SHIPPED)
+    (table,) = rdma_matrix.tables([measurement(written(r)) for r in records if r["subject"]["kind"] == "pair"], lambda _n, _t: SHIPPED)
     found = table.diagnose()
     assert found and [f.id for f in found.findings] == [port("n2")] and "where it receives" in found.findings[0].reason
 
@@ -202,7 +203,7 @@ def test_a_journal_of_one_direction_is_read_as_it_was() -> None:
         if "direction=back" not in one["variant"]:
             rows = [row for row in one["series"] if "direction=back" not in row.get("variant", "")]
             old.append({**one, "variant": directions.without_direction(one["variant"]), "series": rows})
-    (table,) = rdma_matrix.tables(old, lambda _n, _t: SHIPPED)
+    (table,) = rdma_matrix.tables(list(map(measurement, old)), lambda _n, _t: SHIPPED)
     found = table.diagnose()
     assert not table.directed and len(table.cells) == 15 and found and [f.id for f in found.findings] == [port("n2")]
 
@@ -388,7 +389,7 @@ def mixed(slow: t.Collection[str], value: t.Callable[[str, str, float], float | 
 
     facts = [port_facts(n, rate_gbps=rates[n], board=f"of {rates[n]:g}", wanted={"gbps": [rates[n]]}) for n in names]
     records = [*run(values, names, rates=rates), *facts]
-    (table,) = rdma_matrix.tables(records, lambda _n, _t: SHIPPED)
+    (table,) = rdma_matrix.tables(list(map(measurement, records)), lambda _n, _t: SHIPPED)
     found = table.diagnose()
     asked = [(a.split("/")[0], b.split("/")[0]) for a, b, _rail in found.again] if found and again else []
     return [*run(values, names, asked, rates=rates), *facts]
@@ -483,8 +484,8 @@ def test_no_order_of_the_journal_decides(seed: int) -> None:
         rng.shuffle(records)
         again = judge(records)
         # The plan lists what was measured: its order is that of the journal here, and nobody's business.
-        order = {json.dumps([v["subject"], v["stage"], v["variant"]]): v for v in again.planned}
-        assert order == {json.dumps([v["subject"], v["stage"], v["variant"]]): v for v in first.planned}
+        order = {json.dumps([v.subject.id, v.stage, v.variant]): v for v in again.planned}
+        assert order == {json.dumps([v.subject.id, v.stage, v.variant]): v for v in first.planned}
         assert again.verdicts == first.verdicts
         assert (again.accepted, again.why, again.counts, again.nodes) == (first.accepted, first.why, first.counts, first.nodes)
         assert again.tables == first.tables
@@ -523,7 +524,7 @@ def whole(values: t.Callable[[str, str], float | None], names: list[str]) -> lis
     again: list[tuple[str, str]] = []
     while True:
         records = run(values, names, again)
-        found = [table.diagnose() for table in rdma_matrix.tables(records, lambda _n, _t: SHIPPED)]
+        found = [table.diagnose() for table in rdma_matrix.tables(list(map(measurement, records)), lambda _n, _t: SHIPPED)]
         more = [(a.split("/")[0], b.split("/")[0]) for diagnosis in found if diagnosis for a, b, _rail in diagnosis.again]
         if not more:
             return records

@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma, rdma_again
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import StageWork
+from harness.records import measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,7 +74,7 @@ def works(
             for n, p in book.items()
         ),
     ]
-    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (list(map(measurement, records)), [])})()})()
     for node, keys in (finished or {}).items():
         todos[node]["finished"] = keys
     return rdma.work(run, {"items": items}, todos)
@@ -204,7 +205,7 @@ def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
         {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": ports(i, 1)}}
         for i, n in enumerate(nodes)
     ]
-    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (list(map(measurement, records)), [])})()})()
     told = rdma.work(run, {"items": items}, {"k8s": {"settings": own, "stages": {"rdma": items}}})["k8s"]
     assert told.starts_in == 32.0 + rdma.KUBELET_S and set(told.per_node) == set(nodes)
     sides = {node: part["rounds"][0]["tests"][0] for node, part in told.per_node.items()}
@@ -276,7 +277,7 @@ def test_a_number_that_no_server_has_seen_is_left_to_do(rows: list[dict[str, t.A
     nodes = names(2)
     items = [{**item, "stage": "rdma"} for item in rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))[0]]
     of_server = [] if rows is None else [of_attempt_1("n000", series=rows)]
-    left = todo.remaining({"items": items}, [*ASKED, *of_server], [rdma.STAGE])
+    left = todo.remaining({"items": items}, list(map(measurement, [*ASKED, *of_server])), [rdma.STAGE])
     pairs = {i["variant"]: i["attempt"] for of in left.values() for i in of["rdma"] if i["subject"]["kind"] == "pair"}
     assert pairs.get(str(WALK[3])) == (2 if again else None)
     assert pairs["direction=back qps=8 size=65536"] == 1
@@ -386,7 +387,7 @@ def test_one_direction_that_is_left_is_measured_alone() -> None:
         {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": ports(i, 1)}}
         for i, n in enumerate(nodes)
     ]
-    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+    run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (list(map(measurement, records)), [])})()})()
     told = rdma.work(run, {"items": items}, {target: {"settings": SETTINGS, "stages": of} for target, of in todo.items()})
     tests = [(node, x["role"]) for node, work in told.items() for planned in work.options["rounds"] for x in planned["tests"]]
     assert sorted(tests) == [("n000", "client"), ("n001", "server")], "n001 sends, and is read from"

@@ -1,0 +1,31 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Records of plain data as tests write them, made into the classes that the code reads; their types are not checked."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Metric, Subject, Verdict
+
+NODE: dict[str, t.Any] = {"kind": "node", "id": "n1", "members": []}
+USUAL: dict[str, t.Any] = {
+    "schema": "measurement/v1", "run_id": "20260101T000000Z-0a1b2c", "stage": "", "check": "", "variant": "", "subject": NODE,
+    "plane": "ssh", "target": "n1", "attempt": 1, "outcome": "measured", "reason_code": None, "reason": None, "metrics": {},
+    "series": [], "context": {}, "evidence": {}, "command": [], "tool_version": None,
+    "started_at": "2026-01-01T00:00:00Z", "duration_s": 1.0, "raw": None, "raw_sha256": None, "simulated": False,
+}  # fmt: skip
+
+
+def measurement(fields: t.Mapping[str, t.Any]) -> Measurement:
+    """Return a measurement with these fields; the others are those of a check that was measured."""
+    known = {**USUAL, **{name: value for name, value in fields.items() if name in USUAL}}
+    metrics = {name: Metric(one["value"], one["unit"]) for name, one in known["metrics"].items()}
+    return Measurement(**{**known, "subject": Subject(**{**NODE, **known["subject"]}), "metrics": metrics})
+
+
+def verdict(fields: t.Mapping[str, t.Any]) -> Verdict:
+    """Return a verdict with these fields."""
+    return Verdict(**{**fields, "subject": Subject(**fields["subject"])})
