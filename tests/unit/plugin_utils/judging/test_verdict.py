@@ -650,7 +650,8 @@ def test_one_machine_under_two_names(identity: Record) -> None:
     records[0] = nccl("n1", 1.0, context={**NCCL, **identity})
     pardon = [{"subject": "n1", "ticket": "T-1", "expires": "2027-01-01"}]
     assert judge([item("n1")], records, waivers=pardon).planned[0]["verdict"] == "UNKNOWN"
-    same = judge([item("n1")], [nccl("n1", context={**NCCL, **identity}, attempt=a) for a in (1, 2)], stack={"n1": {"ignore": ["gpu*"]}})
+    twice = [nccl("n1", context={**NCCL, **identity}, attempt=attempt) for attempt in (1, 2)]
+    same = judge([item("n1")], twice, stack={"n1": {"ignore": ["gpu_count"]}})
     assert same.planned[0]["verdict"] == "WARN", "the same node twice is no second machine"
 
 
