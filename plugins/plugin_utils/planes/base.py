@@ -216,7 +216,7 @@ class StageOnTarget:
         """Into the journal; RunError where this run belongs to another controller by now."""
         if not self.acting.is_mine(self.controller):
             raise RunError(f"run {self.acting.id} was taken over by another controller")
-        self._keep_facts(measurements)
+        self.keep_facts(measurements)
         self.acting.journal.append(measurements)
         if self.sinks:
             self._tell_sinks(measurements)
@@ -242,7 +242,7 @@ class StageOnTarget:
             "outcomes": {f"{m['subject']['id']} {m['check']} {m['variant']}".strip(): m["outcome"] for m in measurements},
         }
 
-    def _keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
+    def keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
         for m in measurements:
             if has_facts(m):
                 write_atomically(self.acting.dir / "nodes" / node_file(m["subject"]["id"]), readable(facts_of(m)))

@@ -37,8 +37,8 @@ Record = t.Dict[str, t.Any]
 class GroupsOnCluster(StageOnCluster):
     """Every group of the cluster that the plan names, one after the other, and each of its nodes as a member."""
 
-    def _measure(self) -> None:
-        pods = self._pods()
+    def measure(self) -> None:
+        pods = self.pod_settings()
         client = self._begin((), pods)
         choice = discovery.choose(client, self.settings.get("acceptance_kube_group_launcher") or discovery.AUTO)
         for line in choice.why:

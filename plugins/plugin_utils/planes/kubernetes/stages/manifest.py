@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 class ManifestOnCluster(StageOnCluster):
     """The manifest on every node of the cluster that the plan names."""
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
         manifest = t.cast(manifests.Manifest, self.description).manifest
         image = {f"{of_variables.PREFIX}image": manifests.image(manifest)}
         pods = of_variables.pods({**self.settings, **image})
@@ -34,7 +34,7 @@ class ManifestOnCluster(StageOnCluster):
         probe = ManifestProbe(client, pods, self.acting.id, self.stage, timeout, manifest, checks, self._raw)
         with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
             for answers in probe.run(asked):
-                self._record_all([self._taken(answer, probe.settings) for answer in answers])
+                self.record_all([self._result(answer, probe.settings) for answer in answers])
 
-    def _request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
+    def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
         return {"checks": [{"check": check, "variant": variant} for check, variant in checks]}

@@ -57,7 +57,7 @@ class StageOnCluster(StageOnTarget):
             if lost:
                 self._give_up({"lost": lost})
             else:
-                self._measure()
+                self.measure()
         except KubeError as error:
             if error.reason_code in _LOST:
                 self.acting.mailbox.lose(self.host, error.reason_code, error.reason)
@@ -68,7 +68,7 @@ class StageOnCluster(StageOnTarget):
         words = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.said.items(), key=lambda item: -item[1])[:10])
         return {"changed": False, "msg": f"{len(self.checks_of)} nodes: {words}"}
 
-    def _pods(self) -> of_variables.PodSettings:
+    def pod_settings(self) -> of_variables.PodSettings:
         """What the pods of this stage look like."""
         found = of_variables.with_own(of_variables.pods(self.settings), self.description.pods(self.settings))
         log = {telemetry.LOG: "json"} if self.settings.get("acceptance_log") == "json" else {}
@@ -103,8 +103,8 @@ class StageOnCluster(StageOnTarget):
             Display().display(line)
         return client
 
-    def _measure(self) -> None:
-        pods = self._pods()
+    def measure(self) -> None:
+        pods = self.pod_settings()
         client = self._begin([*access.PROBE, *access.LAUNCHERS[pods.launcher]], pods)
         asked = self._asked(client, pods)
         if not asked:
@@ -113,7 +113,7 @@ class StageOnCluster(StageOnTarget):
         if self.detach:
             record, refused = probe.submit(asked, float(self.settings["acceptance_detach_keep"]))
             self.acting.save_detached(self.stage, self.host, record)
-            self._record_all([self._taken(answer, pods) for answer in refused])
+            self.record_all([self._result(answer, pods) for answer in refused])
             self.said["submitted"] = len(record["nodes"])
             return
         self._follow(probe, client, pods, asked)
@@ -122,7 +122,7 @@ class StageOnCluster(StageOnTarget):
         """The probe to its end: what a node says is recorded when it says it."""
         with held(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.removing):
             for answers in probe.run(asked):
-                self._record_all([self._taken(answer, pods) for answer in answers])
+                self.record_all([self._result(answer, pods) for answer in answers])
         for pod, node in sorted(probe.kept.items()):
             Display().display(
                 f"{self.host}: kept for {pods.keep_seconds:.0f} s on {node}: kubectl exec -n {client.namespace} -it {pod} -- sh"
@@ -138,14 +138,14 @@ class StageOnCluster(StageOnTarget):
         if record is None:
             return
         names = {subject.partition("/")[2] for subject in self.left} & set(record["nodes"])
-        request = self._request((), pods)
+        request = self.node_request((), pods)
         asked = [NodeRequest(name, request) for name in sorted(names)]
         if asked:
             for _node in self._nodes(client, names, pods.resource):
                 pass  # is known now
             probe = self._probe(client, pods, asked)
             for answers in probe.collect(record, asked):
-                self._record_all([self._taken(answer, pods) for answer in answers])
+                self.record_all([self._result(answer, pods) for answer in answers])
             probe.clean()
         self.acting.drop_detached(self.stage, self.host)
 
@@ -153,7 +153,7 @@ class StageOnCluster(StageOnTarget):
         """What is asked of which node; nodes that no pod may go to are answered for right away."""
         names = {subject: subject.partition("/")[2] for subject in sorted(self.left)}
         able, refused = self._usable(client, names.values(), pods)
-        self._record_all([(subject, _refused(*refused[name])) for subject, name in names.items() if name in refused])
+        self.record_all([(subject, _refused(*refused[name])) for subject, name in names.items() if name in refused])
         devices = asks_for_devices(self.description, self.settings)
         some = self.description.pods(self.settings).get("devices")
         requests: dict[tuple[tuple[str, str], ...], dict[str, t.Any]] = {}
@@ -162,7 +162,7 @@ class StageOnCluster(StageOnTarget):
             if name in able:
                 checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
                 if checks not in requests:
-                    requests[checks] = self._request(checks, pods)
+                    requests[checks] = self.node_request(checks, pods)
                 asked.append(NodeRequest(name, requests[checks], min(able[name].devices, some or able[name].devices) if devices else 0))
         return asked
 
@@ -173,7 +173,7 @@ class StageOnCluster(StageOnTarget):
         there = self._nodes(client, set(names), pods.resource)
         return inventory.usable(names, there, lambda node: self._obstacle(client, node, pods), self._absent)
 
-    def _request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
+    def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
         """What a node's pod is asked."""
         args = {**self.args(), "checks": [{"check": check, "variant": variant} for check, variant in checks]}
         # The tools under test are in the image, the host's files where the pod mounts them, our own in the pod.
@@ -207,18 +207,32 @@ class StageOnCluster(StageOnTarget):
 
     # Answers -----------------------------------------------------------------------------------------------------
 
-    def _taken(self, answer: NodeResult, pods: of_variables.PodSettings) -> tuple[str, dict[str, t.Any]]:
-        """Whose answer it is, and the answer with what ran it."""
+    def subject_of(self, node: str, item: dict[str, t.Any]) -> dict[str, t.Any] | None:
+        """Return the subject of an observation from the pod of `node`, a subject id; None if it is about the node itself. A pod speaks for
+        its own node only, whatever it says, unless the stage asked it for more."""
+        return None
+
+    def note(self, node: str, said: dict[str, t.Any], items: list[dict[str, t.Any]]) -> None:
+        """Take note of a node's result before it is recorded. `items` are the observations of the probe itself, which may be changed."""
+
+    def _result(self, answer: NodeResult, pods: of_variables.PodSettings) -> tuple[str, dict[str, t.Any]]:
+        """Return the subject id of the node that an answer is from, and the answer with what ran it."""
+        node = f"{self.host}/{answer.node}"
         seen = answer.said.get("observations")
-        for item in seen if isinstance(seen, list) else []:
-            if isinstance(item, dict):
-                item.pop("subject", None)  # a pod speaks for its own node only, whatever it says
-        return f"{self.host}/{answer.node}", with_floating(with_image(answer.said, answer.pod, pods.allow))
+        items = [item for item in seen if isinstance(item, dict)] if isinstance(seen, list) else []
+        for item in items:
+            subject = self.subject_of(node, item)
+            item.pop("subject", None)
+            if subject is not None:
+                item["subject"] = subject
+        said = with_floating(with_image(answer.said, answer.pod, pods.allow))
+        self.note(node, said, items)
+        return node, said
 
     def _record(self, subject: str, said: dict[str, t.Any]) -> None:
-        self._record_all([(subject, said)])
+        self.record_all([(subject, said)])
 
-    def _record_all(self, answers: list[tuple[str, dict[str, t.Any]]]) -> None:
+    def record_all(self, answers: list[tuple[str, dict[str, t.Any]]]) -> None:
         """Answers into the journal, those that came together in one write; every check planned for a subject gets a measurement."""
         measurements: list[dict[str, t.Any]] = []
         for subject, said in answers:
@@ -240,9 +254,9 @@ class StageOnCluster(StageOnTarget):
             self.progress.add(measurements)
 
     def _give_up(self, said: dict[str, t.Any]) -> None:
-        self._record_all([(subject, said) for subject in sorted(self.left)])
+        self.record_all([(subject, said) for subject in sorted(self.left)])
 
-    def _keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
+    def keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
         """Without waiting for the disk for each of thousands of files: the journal holds the same and does."""
         for m in measurements:
             if has_facts(m):

@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, meeting, objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeRequest, NodeResult
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeRequest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE, nothing_asked
 
@@ -29,18 +29,20 @@ NOT_SWITCHED = "test pods switch no governor, as one that is killed could not gi
 class RoundsOnCluster(StageOnCluster):
     """The timetable of every node of the cluster, walked by pods that meet first; who asks speaks for a pair."""
 
-    def _pods(self) -> PodSettings:
-        pods = super()._pods()
+    def pod_settings(self) -> PodSettings:
+        pods = super().pod_settings()
         return dataclasses.replace(pods, pod_patch=of_variables.merged(dict(pods.pod_patch), meeting.PATCH))
 
-    def _measure(self) -> None:
-        pods = self._pods()
+    def measure(self) -> None:
+        pods = self.pod_settings()
         self.refused: dict[str, Record] = {}
+        # The tests in which each node asks, {subject id: {(check, variant, subject id of the pair)}}.
+        self.asks: dict[str, set[tuple[str, str, str]]] = {}
         args = self.args()
         self.governor = str(args.get("governor") or "")
         self.guarded = bool(self.governor) and guardians.wanted(self.description.guardian_switch, self.settings, pods.allow)
         if self.work.answer is not None:
-            self._record_all([(subject, dict(self.work.answer)) for subject in sorted(self.left)])
+            self.record_all([(subject, dict(self.work.answer)) for subject in sorted(self.left)])
             return
         client = self._begin([*access.PROBE, *access.MEETING, *access.LAUNCHERS[pods.launcher]], pods)
         self.timetables = self.work.per_node
@@ -78,7 +80,7 @@ class RoundsOnCluster(StageOnCluster):
                 asked.append(NodeRequest(name, request))
             else:
                 known.append((subject, nothing_asked()))
-        self._record_all([*known, *((pair, {"state": "done", "observations": seen}) for pair, seen in absent.items())])
+        self.record_all([*known, *((pair, {"state": "done", "observations": seen}) for pair, seen in absent.items())])
         return asked
 
     def _request_of_all(self, args: Record, pods: PodSettings) -> Record:
@@ -96,30 +98,30 @@ class RoundsOnCluster(StageOnCluster):
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
-    def _taken(self, answer: NodeResult, pods: PodSettings) -> tuple[str, Record]:
-        """Whose answer it is; of pairs it may speak where it asks. Without guardians nobody has switched a governor."""
-        node = f"{self.host}/{answer.node}"
-        tests = [x for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"]
-        asks = {(self.kinds[x["kind"]]["check"], self.kinds[x["kind"]]["variant"], x["subject"]) for x in tests}
-        seen = answer.said.get("observations")
-        sound = [item for item in seen if isinstance(item, dict)] if isinstance(seen, list) else []
-        pairs = [item.get("subject") for item in sound]
-        subject, said = super()._taken(answer, pods)
+    def subject_of(self, node: str, item: Record) -> Record | None:
+        """A pod speaks for the pairs too in which it asks."""
+        if node not in self.asks:
+            tests = [x for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"]
+            self.asks[node] = {(self.kinds[x["kind"]]["check"], self.kinds[x["kind"]]["variant"], x["subject"]) for x in tests}
+        pair = item.get("subject")
+        if isinstance(pair, dict) and (str(item.get("check")), str(item.get("variant")), str(pair.get("id"))) in self.asks[node]:
+            return {"kind": "pair", "id": pair["id"], "members": []}
+        return None
+
+    def note(self, node: str, said: Record, items: list[Record]) -> None:
+        """Remember why a node has no result, for its pairs. Without guardians nobody has switched a governor."""
         if said.get("state") == "refused":
             self.refused[node] = said
-        for item, pair in zip(sound, pairs, strict=True):
-            if isinstance(pair, dict) and (str(item.get("check")), str(item.get("variant")), str(pair.get("id"))) in asks:
-                item["subject"] = {"kind": "pair", "id": pair["id"], "members": []}
+        for item in items:
             context = item.get("context")
             if isinstance(context, dict) and self.governor and not self.guarded:
                 why = NOT_SWITCHED.format(self.description.guardian_switch)
                 context["governor"] = {"wanted": self.governor, "state": "not_switched", "reason": why}
             if item.get("check") == TIMETABLE and item.get("outcome") != "measured":
                 self.refused[node] = item
-        return subject, said
 
-    def _record_all(self, answers: list[tuple[str, Record]]) -> None:
-        super()._record_all(answers)
+    def record_all(self, answers: list[tuple[str, Record]]) -> None:
+        super().record_all(answers)
         for _sender, said in answers:
             for item in said.get("observations") or []:
                 about = item.get("subject") if isinstance(item, dict) else None

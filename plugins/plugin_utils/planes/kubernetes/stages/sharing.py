@@ -40,7 +40,7 @@ JOBS: tuple[access.Right, ...] = tuple((verb, "batch", "jobs", "") for verb in (
 class SharingOnCluster(StageOnCluster):
     """Every case that the plan names, on the cluster itself."""
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
         asked = settled.of(self.settings)
         wanted = {item["check"]: item for item in self.planned.values()}
         todo = [case for case in asked.cases if case.check in wanted]
