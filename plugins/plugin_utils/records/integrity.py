@@ -21,17 +21,9 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import NOT_OF_THIS_PLAN, Chain, Line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
-    NOT_OF_THIS_PLAN,
-    Chain,
-    Line,
-    Run,
-    RunError,
-    facts_of,
-    has_facts,
-    node_file,
-)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, facts_of, has_facts, node_file
 
 Record = t.Dict[str, t.Any]
 MISSING = "missing"

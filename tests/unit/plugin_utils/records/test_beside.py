@@ -17,7 +17,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
 from harness import report_samples as samples
 
 

@@ -20,8 +20,9 @@ import msgspec
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Journal, Run, RunError, readable
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, readable
 from hypothesis import given
 from hypothesis import strategies as st
 
