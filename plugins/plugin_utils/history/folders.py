@@ -11,13 +11,12 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict, verdicts_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
@@ -78,9 +77,8 @@ def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.
     digest = next(file["sha256"] for file in head["files"] if file["path"] == VERDICTS)
     if integrity.digest(folder, VERDICTS) != digest:
         raise HistoryError(f"{where}/{VERDICTS} is not what was written".lstrip("/"))
-    decode = msgspec.json.Decoder(Verdict).decode
     with open(folder / VERDICTS, "rb") as lines:
-        verdicts = list(map(decode, lines))
+        verdicts = verdicts_of(lines)
     about = (accepted, word, head["why"], head["counts"], head["coverage"])
     return importing.Judging(where, digest, head["created_at"], *about, verdicts)
 

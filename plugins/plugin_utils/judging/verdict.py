@@ -17,7 +17,6 @@ import itertools
 import json
 import typing as t
 
-import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
     alone,
@@ -539,7 +538,7 @@ def deviations(items: list[dict[str, t.Any]]) -> Opinion:
 
 def _refused(record: t.Any, wrong: str) -> Measurement | None:
     """Return an error in place of a record that is not a measurement of this run; None if nobody knows what it is about."""
-    record = msgspec.to_builtins(record) if isinstance(record, Measurement) else record
+    record = record.as_dict() if isinstance(record, Measurement) else record
     key = _key_of_bad(record)
     if key is None:
         return None

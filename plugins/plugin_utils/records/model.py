@@ -142,9 +142,13 @@ class Measurement(Record, forbid_unknown_fields=True, gc=False):
         """Return a copy with other values of some fields."""
         return msgspec.structs.replace(self, **fields)
 
+    def as_dict(self) -> dict[str, t.Any]:
+        """Return it as plain data, as it is written to JSON."""
+        return t.cast("dict[str, t.Any]", msgspec.to_builtins(self))
+
     def as_text(self) -> str:
         """Return it as JSON with sorted keys: what tells two measurements of one key and attempt apart."""
-        return json.dumps(msgspec.to_builtins(self), sort_keys=True, default=str)
+        return json.dumps(self.as_dict(), sort_keys=True, default=str)
 
     def raise_if_wrong(self) -> None:
         """Raise ValueError for what types cannot say; MEASUREMENT_RULES says the same to a reader of the schema."""
@@ -242,6 +246,11 @@ class Verdict(Record, forbid_unknown_fields=True, gc=False):
     def as_dict(self) -> dict[str, t.Any]:
         """Return it as plain data, as it is written to JSON."""
         return t.cast("dict[str, t.Any]", msgspec.to_builtins(self))
+
+
+def verdicts_of(lines: t.Iterable[bytes]) -> list[Verdict]:
+    """Return the verdicts in the lines of a verdicts.jsonl. Raises ValueError if a line is no verdict/v1."""
+    return list(map(msgspec.json.Decoder(Verdict).decode, lines))
 
 
 class PlanItem(Record, gc=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import marshal
 import pathlib
 import sys
 import typing as t
@@ -17,7 +18,7 @@ import msgspec
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import lines, model
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "tests" / "tools"))
 
@@ -162,6 +163,23 @@ def test_an_observation_has_the_fields_of_a_measurement() -> None:
     assert set(observation.FIELDS) - of_node == set(model.Measurement.__struct_fields__) - of_record
     seen = observation.measured("all_reduce")
     assert _fits({**MEASUREMENT, **{name: seen[name] for name in set(seen) - of_node - {"subject"}}}, model.Measurement)
+
+
+def test_measurements_of_another_process_are_the_same_and_share_their_subject() -> None:
+    first = model.measurement_of(copy.deepcopy(MEASUREMENT))
+    others = [first.replaced(check="all_gather"), first.replaced(metrics={})]
+    packed = marshal.loads(marshal.dumps(lines.pack([first, *others])))
+    unpacked = list(lines.unpack(packed))
+    assert unpacked == [first, *others] and len({id(one.subject) for one in unpacked}) == 1
+
+
+def test_a_field_can_be_read_by_its_name() -> None:
+    """Stages and sinks of a team's own do."""
+    measurement = model.measurement_of(MEASUREMENT)
+    assert measurement["metrics"]["busbw"]["value"] == 354.06 and measurement["subject"]["id"] == "gpu-01"
+    assert measurement.get("stage") == "nccl_node" and measurement.get("host") is None
+    with pytest.raises(KeyError):
+        measurement["host"]
 
 
 def _fits(record: t.Any, record_type: t.Any) -> bool:
