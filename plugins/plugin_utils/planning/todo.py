@@ -50,7 +50,7 @@ def _unsettled(planned: t.AbstractSet[Key], measurements: list[Measurement], sta
     for stage in stages:
         mine = [m for m in measurements if m.stage == stage.name]
         done = {m.key: m for m in mine if m.outcome in ("measured", "not_applicable")}
-        found |= stage.again({key: m for key, m in done.items() if key in planned}, mine)
+        found |= stage.remeasure({key: m for key, m in done.items() if key in planned}, mine)
     return found
 
 

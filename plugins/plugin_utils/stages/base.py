@@ -176,9 +176,9 @@ class Stage:
         """Which of its `items` of the plan must be measured again because of what is `left` of the whole plan, besides that."""
         return frozenset()
 
-    def again(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
-        """Which of the planned checks that were measured a resume measures again all the same: `last` are the last measurements of them,
-        `records` all of this stage. What `work` then finds to count after all it names in `StageWork.keep`."""
+    def remeasure(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
+        """Return the planned checks that a resume measures again although they were measured. `last` are their last measurements, `records`
+        all measurements of this stage. `work` may still keep some of the checks (`StageWork.keep`)."""
         return frozenset()
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, StageWork]:

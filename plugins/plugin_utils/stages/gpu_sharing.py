@@ -63,7 +63,7 @@ class GpuSharing(base.Stage):
             return str(error)
         return None
 
-    def again(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
+    def remeasure(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
         """A PASS is kept; whatever else became of a case is done again by a resume."""
         return {key for key, m in last.items() if m.outcome != "measured" or m.context.get("findings")}
 

@@ -590,7 +590,7 @@ class Rdma(base.Stage):
     def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         return complete(items, left)
 
-    def again(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
+    def remeasure(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
         return rdma_matrix.unseen(last, records)
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:

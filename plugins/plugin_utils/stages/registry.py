@@ -27,7 +27,7 @@ PACKAGE = __name__.rpartition(".")[0]
 # In a role: the description of its stage, if it has one.
 IN_A_ROLE = pathlib.PurePath("files", "stage.py")
 # Attributes of a team's stage under their old names, which this release still takes, with a warning: {old name: name}.
-RENAMED = {"works": "topology"}
+RENAMED = {"works": "topology", "looks": "queries_checkpoints", "again": "remeasure", "leaves_memos": "saves_checkpoints"}
 
 
 @functools.lru_cache(maxsize=1)
