@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the console shows and lets people do, whoever keeps it: a file on a laptop (`local`) or the API of a cluster (`cluster`).
+"""Actions of the console, whoever stores them: a file on a laptop (`local`) or the API of a cluster (`cluster`).
 
 An action is a request and a short status. Numbers, verdicts and reports are the run's and the history's; the status has the run's id.
 
@@ -33,7 +33,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 class ActionError(Exception):
-    """What was asked for cannot be done; one sentence for people."""
+    """A request cannot be carried out; the message is one sentence for people."""
 
 
 class NotFound(ActionError):
@@ -139,7 +139,7 @@ def ordered(sort: str) -> t.Tuple[str, bool]:
 
 
 def mark(value: str, place: str) -> str:
-    """Where a page ends, so that the next one begins behind it, whatever has come or gone meanwhile."""
+    """Return a mark of the end of a page, so that the next page begins behind it, whatever was added or removed meanwhile."""
     return json.dumps([value, place], separators=(",", ":"))
 
 

@@ -54,7 +54,7 @@ def stage_of(variable: str) -> str:
 
 
 def value(variable: str, given: t.Any) -> t.Any:
-    """What a variable of the list is set to. ValueError says what is expected instead."""
+    """Return the value of a variable of the list. Raises ValueError that says what is expected instead."""
     spec = role(stage_of(variable))[0][variable]
     kind, choices = spec.get("type", "str"), spec.get("choices")
     if kind != "list":

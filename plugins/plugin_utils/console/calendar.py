@@ -61,5 +61,5 @@ def due(schedule: Schedule, after: float, now: float) -> float | None:
 
 
 def name(parent: str, moment_: float) -> str:
-    """Of what a schedule begins at a moment: the same for everybody who tries, so that it is begun once."""
+    """Return the name of the action that a schedule starts at a moment: equal for all controllers, so that it is started once."""
     return f"{parent[:_NAME].rstrip('-')}-{int(moment_ // 60)}"

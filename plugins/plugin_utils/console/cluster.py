@@ -51,7 +51,7 @@ FIELDS = {
 
 @contextlib.contextmanager
 def _said() -> t.Iterator[None]:
-    """What the API refuses, as what it means to whoever asked."""
+    """Raise the error of the console for an error of the API that a block raises."""
     try:
         yield
     except KubeError as error:
@@ -199,7 +199,7 @@ class Cluster:
             return self._kept(self.client.post(_path(where), made, fieldValidation="Strict"))
 
     def _kept(self, item: Object) -> Action:
-        """What the API has answered is known at once."""
+        """Store an object that the API has returned, so that it is visible at once."""
         self._heard(ADDED, item)
         return _action(item)
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a request comes to on the nodes, in words: the command that is run, and about how long it takes.
+"""Preview of a request: the command that is run on the nodes, and about how long it takes.
 
 What is settled on the nodes only stands in capitals: the peer of a test, the largest size that fits. The commands that were run stand with
 each measurement.

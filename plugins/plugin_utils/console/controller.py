@@ -108,7 +108,7 @@ class Controller:
             self.store.wait(LOOK_S)
 
     def end_all(self) -> None:
-        """What we have begun belongs to another one now."""
+        """Let go of all runs that this controller has begun: they belong to another controller now."""
         for key in list(self.runner.children):
             self.runner.work(key).end(hard=True)
 
@@ -151,7 +151,7 @@ class Controller:
                 remembered.clear()
 
     def _read(self, action: Action, limits: Limits) -> Request:
-        """What an action asks for. RequestError says what is wrong with it."""
+        """Return the request of an action. Raises RequestError that says what is wrong with it."""
         spec, request = self._requests.get(action.uid, (None, None))
         if request is None or spec != action.spec:
             request = read(action.spec, limits, action.namespace)
@@ -162,7 +162,7 @@ class Controller:
         return queue.Claim(stored.action.uid, stored.action.name, nodes, running)
 
     def _holds(self, stored: StoredAction) -> bool:
-        """Whether its nodes are its own at this moment."""
+        """Return True if an action holds its nodes at this moment."""
         phase = stored.action.status.phase
         if phase in actions.ENDED and not stored.deleting:
             return False
@@ -211,7 +211,7 @@ class Controller:
         return request.on(work.nodes() or request.chosen(limits.nodes or {}))
 
     def _ended(self, stored: StoredAction, work: Work) -> bool:
-        """Whether nothing of it runs; what does is asked to end, and killed where that takes too long."""
+        """Return True if nothing of an action runs. A running process is asked to end, and killed if that takes too long."""
         if work.alive():
             asked = self._asked.setdefault(work.key, self.clock())
             work.end(hard=self.clock() > asked + END_S)
@@ -221,7 +221,7 @@ class Controller:
         return not run_id or stored.action.status.phase in actions.ENDED or self.store.swept(stored, run_id)
 
     def _expire(self, stored: StoredAction) -> None:
-        """Where its time is over, the action goes; the run and the history stay."""
+        """Remove an action whose time is over; its run and the history stay."""
         ttl = stored.action.spec.get("ttlSecondsAfterFinished")
         if isinstance(ttl, int) and stored.action.status.ended and self.clock() >= calendar.moment(stored.action.status.ended) + ttl:
             self.store.forget(stored)
@@ -330,7 +330,7 @@ class Controller:
 
 @contextlib.contextmanager
 def _skipped(stored: StoredAction) -> t.Iterator[None]:
-    """What goes wrong with one action keeps nobody else waiting; the next look tries it again."""
+    """Suppress a failure of one action, so that others do not wait; the next look tries it again."""
     try:
         yield
     except (actions.Conflict, actions.NotFound, RunError, OSError) as error:
@@ -343,7 +343,7 @@ def _plain(status: Status) -> Status:
 
 
 def _busy(request: Request, nodes: t.Mapping[str, NodeInfo]) -> str:
-    """Whose GPUs it waits for; nobody is pushed aside. Empty where they are free or nobody can tell."""
+    """Return who uses the GPUs that an action waits for; nobody is preempted. Empty if they are free or it is not known."""
     if not request.devices:
         return ""
     held = []

@@ -29,7 +29,7 @@ _ACTIONS = f"/apis/{VERSION}/{PLURAL}"
 
 
 class Installer:
-    """Of one cluster; `changed` says in words what was done, or would be."""
+    """Installation of the console in one cluster; `changed` says in words what was done, or would be."""
 
     def __init__(self, client: Client, dry_run: bool = False) -> None:
         self.client, self.dry_run = client, dry_run
@@ -108,7 +108,7 @@ class Installer:
         self._until(path, lambda found: not found.get("items"), END_S, said)
 
     def _others(self) -> bool:
-        """Whether another namespace has actions, of another console."""
+        """Return True if another namespace has actions of another console."""
         found = (self._there(_ACTIONS) or {"items": []})["items"]
         return any(item["metadata"]["namespace"] != self.client.namespace for item in found)
 
@@ -121,7 +121,7 @@ class Installer:
 
 
 def _told(item: Object) -> Object:
-    """What people have said of an object, without what the cluster says of it."""
+    """Return the part of an object that people wrote, without the fields of the cluster."""
     meta = item["metadata"]
     kept = {name: meta.get(name) for name in ("labels", "annotations")}
     return {**{name: value for name, value in item.items() if name not in ("status", "metadata")}, "metadata": kept}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who of several controllers works: the holder of a Lease, by the rules that Kubernetes' own controllers keep.
+"""Leader election between controllers: the holder of a Lease, by the rules of Kubernetes' own controllers.
 
 Whoever holds it renews it, and stops working well before others may take it. Others take it when it has not changed for its whole duration
 by their own clock: clocks of machines are never compared.
@@ -73,7 +73,7 @@ class Lease:
             self._stopped.wait(RENEW_S)
 
     def _attempt(self) -> bool:
-        """Whether it is ours now. KubeError where nobody can tell: then it is ours as long as it was."""
+        """Return True if this controller holds the lease now. Raises KubeError if it is not known: it then holds it as long as before."""
         self.client.patience = 0.0  # a server that is away is asked again by us
         try:
             found = self.client.get(f"{self.path}/{self.name}")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whose turn it is: one action at a time on a node, the oldest first, and everybody else knows for whom he waits.
+"""The queue of actions: one action at a time on a node, the oldest first; every other action knows which ones it waits for.
 
 What each is told changes seldom, for each change is a write: he waits for those directly before him on his nodes, and of a long queue he
 knows his place roughly. Else whoever ends in a queue of thousands would have thousands of them told.
@@ -24,7 +24,7 @@ class Claim(t.NamedTuple):
 
 
 class Turn(t.NamedTuple):
-    """What an action that wants to begin is told. `position` is its place among those that wait, from 1, beyond ROUGH in whole ROUGHs;
+    """The turn of an action that wants to begin. `position` is its place among those that wait, from 1, beyond ROUGH in whole ROUGHs;
     0 says go."""
 
     position: int

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What somebody asks to be measured, checked to the last letter, and the only variables that reach the run that measures it.
+"""A request for a run, fully validated, and the only variables of it that reach the run.
 
 A request is hostile until it is read: names end up in host patterns, arguments and file names. What is wrong is said at the field, in the
 words of the resource, so that a form and the API server's users find it.
@@ -61,7 +61,7 @@ MOST_KEPT = 100
 
 
 class Problem(t.NamedTuple):
-    """What is wrong with a field of a request."""
+    """An error in a field of a request."""
 
     field: str
     found: str
@@ -81,7 +81,7 @@ class RequestError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What requests may ask for here."""
+    """The limits of requests on this console."""
 
     # How the nodes are reached: as hosts of an inventory, or through one cluster's API.
     plane: str = kubernetes.PLANE.name
@@ -125,7 +125,7 @@ _Dumper.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("tag
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is to be measured. `settings` are variables of the stages, already of their types."""
+    """A run to be measured. `settings` are variables of the stages, already of their types."""
 
     kind: str
     plane: str
@@ -145,7 +145,7 @@ class Request:
 
     @property
     def devices(self) -> bool:
-        """Whether it needs the GPUs of its nodes."""
+        """Return True if the request needs the GPUs of its nodes."""
         return any(registry.shipped()[stage].devices for stage in self._stages())
 
     def on(self, nodes: t.Iterable[str]) -> Request:
@@ -410,7 +410,7 @@ class _Reader:
     # Values ----------------------------------------------------------------------------------------------------------
 
     def mapping(self, field: str, given: t.Any, names: t.Collection[str]) -> bool:
-        """Whether it is a mapping; names in it that nobody knows are wrong, too, since what they ask for would not be done."""
+        """Return True if a value is a mapping. Unknown names in it are errors too, since they would have no effect."""
         if not isinstance(given, dict):
             self.wrong(field, given, f"a mapping with any of {', '.join(names)}")
             return False

@@ -47,7 +47,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a run that nobody drives any more. Without a verdict it was `cut_off` and can go on, or it cannot be."""
+    """The outcome of a run that nobody drives any more. Without a verdict it was `cut_off` and can be resumed, or it cannot."""
 
     judged: bool = False
     accepted: bool = False
@@ -144,7 +144,7 @@ class Work:
         write_atomically(self.folder / "variables.yml", written(variables), 0o600)
 
     def alive(self) -> bool:
-        """Whether anything of the run still lives, whoever began it."""
+        """Return True if a process of the run is alive, whoever started it."""
         child = self.runner.children.get(self.key)
         if child is not None and child.poll() is not None:
             self._note(rc=child.returncode)
@@ -210,7 +210,7 @@ class Work:
         return f"{min(measured, planned)}/{planned}"
 
     def outcome(self, run_id: str) -> Outcome:
-        """Of a run that is not alive."""
+        """Return the outcome of a run that is not alive."""
         folder = self.runner.results / run_id
         reports = [*folder.glob("report.json"), *folder.glob("judged/*/report.json")]
         for path in sorted(reports, key=lambda path: path.stat().st_mtime, reverse=True):
@@ -229,7 +229,7 @@ class Work:
         return Outcome(why=self.tail() or f"ansible-playbook ended with status {rc} without a verdict")
 
     def _driven(self, run_id: str) -> Outcome:
-        """Nothing of ours lives, and somebody drives the run: he is waited for, not for ever, and never is it driven twice."""
+        """Wait, for a limited time, for another live controller of this run to finish. Never drive a run that another controller drives."""
         since = self._noted().get("driven_since")
         if since is None:
             self._note(driven_since=time.time())

@@ -65,7 +65,7 @@ def lead(
 
 
 def _signalled() -> t.Callable[[], bool]:
-    """Whether somebody has asked us to end."""
+    """Return a function that returns True once SIGTERM or SIGINT has asked this process to end."""
     stopped = threading.Event()
 
     def stop(_number: int, _frame: types.FrameType | None) -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one measurement is worth by itself, without any other.
+"""The opinion on one measurement by itself, without any other.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -38,7 +38,7 @@ BROKEN = frozenset({*reasons.FATAL, *reasons.DEFECTS})
 
 
 class Alone:
-    """What one record is worth by itself: by its outcome, its expectations, its findings and its evidence."""
+    """Judges one record by itself: by its outcome, its expectations, its findings and its evidence."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class Alone:
         self.same_work = same_work
 
     def worth(self, key: Key, record: Measurement) -> Opinion:
-        """What one record is worth without any other."""
+        """Return the opinion on one record without any other."""
         heard = [self.own(key, record)[0], *self.health(record), *(one for _whom, one in self.fatal(key, record))]
         return self.with_evidence(key, record, bands.worst(heard))
 
     def own(self, key: Key, record: Measurement) -> tuple[Opinion, Compared]:
-        """What its outcome and its numbers are worth, and what they were held to."""
+        """Return the opinion on a record's outcome and numbers, and the expectations they were compared with."""
         outcome, code, reason = record.outcome, record.reason_code, record.reason
         if outcome == "measured":
             expected = self.expected(node_of(key[3]), record.target)
@@ -101,24 +101,24 @@ class Alone:
         return Opinion("UNKNOWN", reason, "no_number")
 
     def _of_stage(self, record: Measurement) -> bool:
-        """Whether its stage says that its check is about a condition."""
+        """Return True if the stage declares the check as a condition."""
         return record.check in self.conditions.get(record.stage, ())
 
     def _is_condition(self, record: Measurement) -> bool:
         return self._of_stage(record) or record.context.get("condition") is True
 
     def _is_planned(self, key: Key) -> bool:
-        """Whether it, or the node that it is a part of, is in the plan."""
+        """Return True if the key, or the node that it is a part of, is in the plan."""
         return key in self.planned or key._replace(subject=node_of(key.subject)) in self.planned
 
     @staticmethod
     def quiet(record: Measurement) -> bool:
-        """Whether it found nothing beside its numbers, and nothing happened or was hidden while it measured: nearly all."""
+        """Return True if the record has no findings and its evidence is complete and empty (the common case)."""
         evidence = record.evidence
         return not (record.context.get("findings") or evidence.get("changes") or evidence.get("unreadable"))
 
     def health(self, record: Measurement) -> t.Iterator[Opinion]:
-        """What a check found beside its numbers, but for what is fatal, and what after it nobody knew of its machine."""
+        """Yield the opinions on a check's findings except fatal ones, and on a state of the machine that is unknown after it."""
         findings = record.context.get("findings") or []
         for finding in findings if isinstance(findings, list) else [{"text": "the findings are not of their form"}]:
             code, text = coded(finding)
@@ -133,7 +133,7 @@ class Alone:
                 yield Opinion("UNKNOWN", f"{text} while the test ran", code)
 
     def fatal(self, key: Key, record: Measurement) -> t.Iterator[tuple[Key, Opinion]]:
-        """What no later attempt takes back of what this one found beside its result, whatever that is: wrong results, lost GPUs and memory
+        """Yield the findings that no later attempt takes back, whatever the result: wrong results, lost GPUs and memory
         errors, and any defect that came up while it measured. Each with the key of the part that it is about."""
         findings, changes = record.context.get("findings"), record.evidence.get("changes")
         for items, grave, read, when in ((findings, reasons.FATAL, coded, ""), (changes, BROKEN, meant, " while the test ran")):
@@ -175,7 +175,7 @@ class Alone:
         return opinion
 
     def _missing(self, key: Key, record: Measurement) -> list[str]:
-        """What the stage requires to have been readable on a node, and was not. Its parts were measured in the same window."""
+        """Return the required evidence of the stage that could not be read on a node. Its parts were measured in the same window."""
         codes = self.required.get(record.target, {}).get(key.stage, ())
         if not codes or record.outcome != "measured" or record.subject.kind != "node" or key not in self.planned:
             return []
@@ -228,7 +228,7 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
 
 
 def set_aside(record: Measurement) -> str:
-    """What a number is not about, where MIG parts some GPUs of a node."""
+    """Return the sentence that names the GPUs that a number leaves out because MIG is on."""
     aside = record.context["set_aside"]
     names = ", ".join(map(str, aside.values())) if isinstance(aside, dict) else str(aside)
     return f"MIG is on for {names[:200]}: measured and judged were the other {record.context.get('gpus')} GPUs"

@@ -253,8 +253,8 @@ _KNOWN_CEILINGS: dict[str, dict[str, tuple[float, str, str]]] = {}
 
 
 def _ceilings(known: list[t.Any]) -> dict[str, tuple[float, str, str]]:
-    """What measurements on some hardware cannot exceed, by metric. Thousands of nodes are a few kinds; what somebody sends who is new each
-    time is not kept for ever."""
+    """Return the ceilings of measurements on some hardware, by metric. Thousands of nodes are a few kinds; what somebody sends who is new
+    each time is not kept for ever."""
     kind = repr(known)
     if kind not in _KNOWN_CEILINGS:
         if len(_KNOWN_CEILINGS) >= KINDS:
@@ -312,14 +312,14 @@ def _too_soon(found: Reading) -> Opinion | None:
 
 @functools.lru_cache(maxsize=KINDS)
 def floors(expected: float, better: str = "higher") -> tuple[float, float]:
-    """Where PASS ends and where WARN ends."""
+    """Return the values at which PASS ends and at which WARN ends."""
     ends = (expected / PASS_FROM, expected / WARN_FROM) if better == "lower" else (expected * PASS_FROM, expected * WARN_FROM)
     # By digits and not by decimals: a latency may be given in seconds.
     return float(f"{ends[0]:.9g}"), float(f"{ends[1]:.9g}")
 
 
 class Centre(t.NamedTuple):
-    """Of the values of identical subjects: their median, and how far they scatter around it (their MAD, widened for its error)."""
+    """The centre of the values of identical subjects: their median and their scatter around it (their MAD, widened for its error)."""
 
     median: float
     mad: float

@@ -78,7 +78,7 @@ def _judge(found: Measurement, expected: Expectation, alone: t.Collection[str], 
 def _contradictions(
     expected: Expectation, found: Measurement, alone: t.Collection[str], together: t.Collection[str]
 ) -> dict[str, tuple[t.Any, t.Any]]:
-    """What is wanted and what was found, for each key in which the two differ."""
+    """Return the expected and the found value of each key in which the two differ."""
     others = {}
     for key, wanted in expected.match.items():
         if bands.accepts(dataclasses.replace(expected, match={key: wanted}), found, expected.match) is not None:

@@ -40,7 +40,7 @@ class Proposal(t.NamedTuple):
 
 
 class Source(t.NamedTuple):
-    """What a run measured. `who` says who a measurement's subject is, whatever it was called in that run."""
+    """The measurements of a run. `who` returns the identity of a measurement's subject, whatever its name in that run."""
 
     measurements: t.Iterable[Measurement]
     who: t.Callable[[Measurement], str]
@@ -175,7 +175,7 @@ def _as_text(entries: dict[str, dict[str, t.Any]], beside: dict[str, Beside]) ->
 
 
 def _is_fatal(m: Measurement) -> bool:
-    """Whether it says of its subject what no other attempt takes back."""
+    """Return True if a measurement has a finding that no other attempt takes back."""
     found, changed = m.context.get("findings"), m.evidence.get("changes")
     told = [item for items in (found, changed) for item in (items if isinstance(items, list) else ())]
     codes = [m.reason_code, *(item.get("code") for item in told if isinstance(item, dict))]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What lies behind the verdicts that are no PASS: each bad thing once, with everything that is bad because of it.
+"""The causes of the verdicts that are no PASS: each cause once, with everything that is bad because of it.
 
 A stage says what its measurements convict (`Blame`); a part stands for what its node repeats of it, the part whose error counters rose for
 every WARN that they made, and a node that was not measured for its pairs and groups that were not. Whatever nobody else is behind is a
@@ -84,7 +84,7 @@ class _Search:
         return (self.bad[key].verdict, self.bad[key].reason_code) == ("WARN", "evidence")
 
     def _is_of(self, key: Key, blame: Blame) -> bool:
-        """Whether what is bad about a check is what the blame is about."""
+        """Return True if a conviction explains what is bad about a check."""
         if blame.counters:
             return self._counted(key)
         record = self.deciding.get(key)
@@ -161,7 +161,7 @@ class _Search:
         return SEVERITY[self.bad[key].verdict]
 
     def _reason(self, key: Key, culprit: str) -> str:
-        """What a check says, without whom it says it of."""
+        """Return the reason of a check without the name of its subject."""
         text = self.bad[key].reason
         for name in (culprit, node_of(culprit)):
             text = text.removeprefix(f"{name}: ")

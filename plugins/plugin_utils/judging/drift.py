@@ -39,7 +39,7 @@ COMPARED = 32
 
 
 class Kind(t.NamedTuple):
-    """What decides which other nodes a node's facts are compared with: the product of the machine ("" if unknown), the plane by which the
+    """The key of the nodes whose facts are compared: the product of the machine ("" if unknown), the plane by which the
     facts came, and patterns of the facts that are not the machine's there (those of a pod, of its image)."""
 
     product: str = ""
@@ -146,7 +146,7 @@ def softened(items: t.Iterable[dict[str, t.Any]], rules: t.Mapping[str, t.Any]) 
 
 
 def ignored(fact: str, rules: t.Mapping[str, t.Any]) -> bool:
-    """Whether a node's rules ({"golden", "ignore", "drift"}) say that it may have another value than its neighbours have."""
+    """Return True if a node's rules ({"golden", "ignore", "drift"}) allow another value of a fact than its neighbours have."""
     if fact in (rules.get("golden") or {}) or _matches_any(fact, rules.get("ignore") or ()):
         return True
     return next((worth for pattern, worth in (rules.get("drift") or {}).items() if fnmatch.fnmatchcase(fact, pattern)), "") == "ignore"
@@ -159,7 +159,7 @@ def named(fact: str, rules: t.Mapping[str, t.Any]) -> bool:
 
 
 def lasting(fact: str) -> bool:
-    """Whether it stays as it is until somebody changes it; what is held to a limit is another number each time."""
+    """Return True if a fact stays the same until somebody changes it; a fact with a limit is another number each time."""
     return not _matches_any(fact, (*LIMITS, "uptime*"))
 
 
@@ -238,7 +238,7 @@ def _among(name: str, values: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
 
 
 def _difference(found: t.Any, expected: t.Any) -> tuple[t.Any, t.Any]:
-    """Of two long lists, as those of all Python packages, only what the other has not."""
+    """Return two long lists, such as those of all Python packages, without their common items."""
     if not (isinstance(found, list) and isinstance(expected, list)) or len(found) + len(expected) < 10:
         return found, expected
     return [v for v in found if v not in expected] or "absent", [v for v in expected if v not in found] or "absent"

@@ -29,7 +29,7 @@ class About:
     check: str
 
     def covers(self, subject: str, stage: str, check: str) -> bool:
-        """Whether it speaks of this check of this subject."""
+        """Return True if the entry is about this check of this subject."""
         return (
             any(fnmatch.fnmatchcase(name, self.subject) for name in (subject, node_of(subject)))
             and fnmatch.fnmatchcase(stage, self.stage)

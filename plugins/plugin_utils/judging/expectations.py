@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What numbers should be: shipped tables, the users' changes over them, and which of them a measurement is held to.
+"""Expectations: shipped tables, the users' changes over them, and the choice of the one that a measurement is held to.
 
 A set of expectations is the shipped tables and, over them, what the inventory says, weakest first (shipped < group <
 host < run). For each metric and message size of a measurement the strongest layer that says anything decides, and
@@ -259,7 +259,7 @@ class Resolver:
         self._known: dict[str, Expectations] = {}
 
     def resolve(self, layered: Layered, overlays: t.Iterable[str] = (), files: t.Iterable[str] = ()) -> Expectations:
-        """What one host is held to. `files` come right over the shipped tables and count as layer `group`.
+        """Return the expectations of one host. `files` come right over the shipped tables and count as layer `group`.
 
         ExpectationError where anything in it is invalid or above what physics allows.
         """
@@ -330,13 +330,13 @@ def displacing(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t
 
 
 def _within(value: t.Any, other: t.Any) -> bool:
-    """Whether an entry whose key has `value` holds for no more than one whose key has `other`."""
+    """Return True if an entry whose key has `value` holds for no more than one whose key has `other`."""
     mine, others = (one if isinstance(one, list) else [one] for one in (value, other))
     return value is not None and all(any(matching.same(one, wanted) for wanted in others) for one in mine)
 
 
 def lint_own(own: t.Sequence[Expectation], base: t.Iterable[Expectation]) -> list[physics.Finding]:
-    """What the lint calls an error in a user's expectations, seen beside the shipped ones."""
+    """Return the errors of the lint in a user's expectations, compared with the shipped ones."""
     if not own:
         return []
     origins = {e.origin for e in own}

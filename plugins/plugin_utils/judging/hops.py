@@ -142,7 +142,7 @@ def _partition(values: t.Mapping[tuple[t.Any, t.Any], float]) -> dict[t.Any, t.A
 
 
 def _steps(ordered: t.Sequence[float], start: int = 0, depth: int = 3) -> list[int]:
-    """Where a sorted sequence may fall into levels: into two, and these again."""
+    """Return the indexes at which a sorted sequence may be divided into levels: in two, and these again."""
     place = _step(ordered)
     if not place or not depth:
         return []
@@ -151,7 +151,7 @@ def _steps(ordered: t.Sequence[float], start: int = 0, depth: int = 3) -> list[i
 
 
 def _step(ordered: t.Sequence[float]) -> int:
-    """Where it falls into two that are as far apart as can be for their sizes (Otsu); 0 where it does not."""
+    """Return the index that divides a sorted sequence into the two best separated parts (Otsu); 0 if there is none."""
     total, below = sum(ordered), 0.0
     best, place = 0.0, 0
     for i in range(1, len(ordered)):

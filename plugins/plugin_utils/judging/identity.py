@@ -33,7 +33,7 @@ SHOWN = 4
 
 
 class View(t.NamedTuple):
-    """What one record tells of one node. `whole`: it asked for all GPUs of the node, and so must have seen them all."""
+    """The identity of one node in one record. `whole`: it asked for all GPUs of the node, and so must have seen them all."""
 
     key: Key
     attempt: int
@@ -103,7 +103,7 @@ class Nodes:
     def opinions(
         self, records: t.Mapping[Key, t.Sequence[Measurement]], stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]
     ) -> t.Iterator[tuple[Key, Opinion]]:
-        """What speaks against single checks: fewer GPUs than elsewhere in the run, than the node offers its cluster, or than its
+        """Yield opinions on single checks: fewer GPUs than elsewhere in the run, than the node offers its cluster, or than its
         neighbours have; and skips that the inventory does not allow."""
         for node, views in self.views.items():
             yield from _fewer_than_before(node, views, self.lending)
@@ -240,7 +240,7 @@ def _is_virtual(facts: t.Any) -> bool:
 
 
 def not_as_planned(item: t.Mapping[str, t.Any], record: Measurement) -> str | None:
-    """Whether a record is about other nodes than the plan asked for, whatever it says of itself; in words."""
+    """Return in words that a record is about other nodes than the plan asked for, whatever it says of itself; None if it is not."""
     planned, told = item["subject"], record.subject
     if planned["kind"] != told.kind:
         return f"it was planned as a {planned['kind']} and measured as a {told.kind}"
@@ -259,7 +259,7 @@ def not_as_planned(item: t.Mapping[str, t.Any], record: Measurement) -> str | No
 
 
 class Told(t.NamedTuple):
-    """What an identity says."""
+    """The fields of an identity."""
 
     ids: t.Mapping[str, str]
     gpus: t.FrozenSet[str]
@@ -307,7 +307,7 @@ def _views(
 
 
 def _changed(views: list[View]) -> str | None:
-    """Whether these are of two machines, or of two sets of GPUs of which neither is a part of the other; in words."""
+    """Return in words that views are of two machines, or of two sets of GPUs of which neither contains the other; None if not."""
     for kind, name in _IDS.items():
         seen: dict[str, list[View]] = collections.defaultdict(list)
         for view in views:
@@ -359,14 +359,14 @@ def _other_than_stated(node: str, views: list[View], stated: Stated) -> t.Iterat
 
 
 def withdrawn(node: str, capacity: t.Any, allocatable: t.Any, resource: t.Any) -> str:
-    """What it means that the two differ, in words."""
+    """Return in words what a difference of capacity and allocatable devices means."""
     if not capacity:
         return f"node {node} has {allocatable} allocatable {resource} and says nothing of its capacity: no device plugin has said so"
     return f"node {node} has {capacity} {resource} and {allocatable} of them allocatable: its device plugin holds the rest for unhealthy"
 
 
 def _said_otherwise(target: str, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> bool:
-    """Whether the inventory says how many GPUs it is to have, or that nodes may differ in it."""
+    """Return True if the inventory states the number of GPUs of a target, or allows nodes to differ in it."""
     own = rules.get(target) or {}
     return (stated.get(target) or {}).get("gpu_count") is not None or drift.named("gpu_count", own)
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run is worth, for whoever shows it or acts on it.
+"""The judgement of a run, for code that shows it or acts on it.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 
 @dataclasses.dataclass
 class Judgement:
-    """What a run is worth. `why` is one sentence.
+    """The judgement of a run. `why` is one sentence.
 
     `verdicts` are verdict/v1 of everything, the worst first; `planned` those of the plan's items in its order;
     `extras` those of what was measured and not planned. `nodes` are the verdicts of whole nodes, pairs and groups, the worst first.

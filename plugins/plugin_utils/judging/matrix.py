@@ -101,7 +101,7 @@ class Cell:
 
 
 def standing(outcome: str, value: float | None, floor: float | None, better: Literal["higher", "lower"]) -> Standing:
-    """Whether a test meets its floor; without a number, or where nobody knows a floor, that is unknown."""
+    """Return whether a test meets its floor; "unknown" without a number or without a floor."""
     if outcome == "failed":
         return "bad"
     if outcome != "measured" or value is None or not math.isfinite(value) or floor is None:
@@ -155,7 +155,7 @@ def _whole(port: str) -> str:
 
 
 def _meet(a: str, b: str) -> bool:
-    """Whether there can be a test between them: no two ports only send."""
+    """Return True if two ports in their roles can be tested with each other: not if both only send."""
     return not _role(a) or _role(a) != _role(b)
 
 
@@ -164,7 +164,7 @@ def _pair(a: str, b: str) -> tuple[str, str]:
 
 
 def may_flap(bad: int, passes: int) -> bool:
-    """Whether something that fails half of its tests shows only so many bad ones, or fewer, once in a hundred times.
+    """Return True if something that fails half of its tests shows `bad` bad ones, or fewer, once in a hundred times or more often.
 
     The lower tail of the binomial distribution of `bad` in `bad + passes` tests at FLAP_SHARE.
     """
@@ -299,7 +299,7 @@ class _Reading:
                 self.again_unknown[port] += 1
 
     def _speaks_for(self, port: str, other: str) -> bool:
-        """Whether a good test between them says anything of the port: not where the other one is slower."""
+        """Return True if a good test between two ports proves anything about `port`: not if `other` is slower."""
         return self.rate.get(other, math.inf) >= self.rate.get(port, 0.0)
 
     def _judge(self, cell: Cell) -> Standing:
@@ -331,13 +331,13 @@ class _Reading:
     # -- chance --------------------------------------------------------------------------------------------------------
 
     def _depth(self, cell: Cell) -> float:
-        """What a test gave as a share of its floor; 0 where the link broke."""
+        """Return the result of a test as a share of its floor; 0 if the link broke."""
         if cell.outcome == "failed" or cell.value is None or not cell.floor:
             return 0.0
         return cell.value / cell.floor if self.better == "higher" else cell.floor / cell.value
 
     def _take_others(self, suspects: set[str]) -> None:
-        """What tests give that nobody is to blame for: the first one of each cell without a suspect."""
+        """Collect the tests without a suspect: the first of each cell."""
         self.others = sorted(
             self._depth(tests[0])
             for pair, tests in self.tests.items()
@@ -642,7 +642,7 @@ class _Reading:
         return None if here is None or there is None or here == there else _pair(here, there)
 
     def _third(self, pair: tuple[str, str], leaf: str, block: tuple[str, str]) -> bool:
-        """Whether a cell lies between a leaf of the block and one that is not of it."""
+        """Return True if a cell lies between a leaf of the block and one outside it."""
         here, there = self.leaf[pair[0]], self.leaf[pair[1]]
         return there not in (None, *block) if here == leaf else there == leaf and here not in (None, *block)
 
@@ -686,7 +686,7 @@ class _Reading:
         return [("pair", path) for path in sorted(paths)] if len(paths) <= HEDGED_PATHS else []
 
     def _leaves_like(self, port: str, suspects: set[str]) -> list[str]:
-        """What a port is not told from: its leaf switch, or the way to the one leaf where all partners are with whom it is bad.
+        """Return alternative explanations for a bad port: its leaf switch, or the way to the only leaf with bad partners.
 
         Other ports of its leaf fail too often there, those apart that are never good and so are bad themselves, or were tried too seldom.
         """
@@ -752,7 +752,8 @@ class _Reading:
         self._find("pair", (a, b), "unresolved", reason, cells=[(a, b)], others=[("nic", a), ("nic", b)])
 
     def _flapping_leaves(self, path: tuple[str, str], suspects: set[str]) -> list[str]:
-        """What a path between two leaves is not told from: the way between their switches, or one of them, where other cells fail too."""
+        """Return alternative explanations for a bad path between two leaves: the way between their switches, or one of them, if other
+        cells fail too."""
         block = self._block_of(path)
         if not block:
             return []
@@ -800,7 +801,7 @@ class _Reading:
         return min(plans, key=lambda plan: plan[""] + max(plan[a], plan[b]), default=None)
 
     def _unmeasured(self, suspects: set[str]) -> None:
-        """What was not measured is nobody's pass: ports without any result, then the other cells in one finding."""
+        """Add findings for unmeasured cells: ports without any result, then the other cells in one finding."""
         silent = {
             p for p in self.ports if p not in suspects and self.unknown[p] and not self.good[p] and not self.bad[p]
         }
@@ -837,7 +838,7 @@ class _Reading:
 
 
 def _together(states: list[Confidence]) -> Confidence:
-    """What several parts say of the whole: first what is still asked for, then as sure as the least sure of them."""
+    """Return the confidence of a whole from its parts: "suspected" first, then that of the least sure part."""
     for state in ("suspected", "unresolved", "convicted"):
         if state in states:
             return state
@@ -845,7 +846,7 @@ def _together(states: list[Confidence]) -> Confidence:
 
 
 def _either(states: list[Confidence]) -> Confidence:
-    """What the two roles of one port say of it: first what is still asked for, then as sure as the surer of them."""
+    """Return the confidence of a port from its two roles: "suspected" first, then that of the surer role."""
     for state in ("suspected", "convicted"):
         if state in states:
             return state

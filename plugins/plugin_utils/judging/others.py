@@ -81,7 +81,7 @@ def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compar
 
 
 def hardware(record: Measurement) -> str:
-    """What makes subjects identical: everything that can select an expectation."""
+    """Return the key of identical subjects: everything that can select an expectation."""
     return repr([record.simulated, *map(record.context.get, expectations.CONTEXT_KEYS)])
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the verdict engine asks of somebody who knows earlier runs, and what it is told. It knows no history itself.
+"""The interface between the verdict engine and earlier runs. The engine knows no history itself.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -31,8 +31,8 @@ class Number(t.NamedTuple):
 
 
 class Change(t.NamedTuple):
-    """What became of a number, or with an empty `subject` of all of its check: history/series.py has the words. `sentence` names the check,
-    `reason` does not."""
+    """The change of a number, or with an empty `subject` of all numbers of its check: history/series.py has the words. `sentence` names
+    the check, `reason` does not."""
 
     kind: str
     subject: str

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What hardware cannot exceed, and the lint of expectations against it.
+"""Physical limits of hardware, and the lint of expectations against them.
 
 Rates are of one direction, in GB/s (10^9 bytes) per GPU unless a name says otherwise; TFLOPS are dense.
 
@@ -145,7 +145,7 @@ def convert(value: float, unit: str, to: str) -> float:
 
 
 def gpu(name: t.Any) -> Gpu | None:
-    """What is known of a GPU by its product name."""
+    """Return the specification of a GPU by its product name, or None."""
     return _gpu(name) if isinstance(name, str) else None
 
 
@@ -161,7 +161,7 @@ def board(name: str) -> tuple[int, ...]:
 
 
 def link_rate(spec: Gpu) -> float:
-    """What one GPU can send at once, GB/s: all its NVLinks, or its PCIe slot where it has none."""
+    """Return the rate at which one GPU can send, in GB/s: all its NVLinks, or its PCIe slot without NVLink."""
     return spec.links * spec.link_rate if spec.links else slots.rate(*spec.pcie)
 
 
@@ -233,13 +233,13 @@ def _positive(value: t.Any) -> float | None:
 
 
 def across(context: dict[str, t.Any]) -> bool:
-    """Whether NVLink goes from node to node there: then no NIC is a limit."""
+    """Return True if NVLink connects the nodes: then no NIC is a limit."""
     known = context.get("mnnvl")
     return known if isinstance(known, bool) else isinstance(context.get("gpu"), str) and nccl.mnnvl([context["gpu"]])
 
 
 def ceiling(context: dict[str, t.Any], metric: str) -> tuple[float, str, str] | None:
-    """What no measurement can exceed, as limits() has it, with its uncertainty; None where nothing is known.
+    """Return the value that no measurement can exceed, as limits() does, with its uncertainty; None if nothing is known.
 
     An expectation is held to the algorithm that it names. A measurement may have been made by any that NCCL is free to choose there:
     switches that reduce, and between nodes ways on which each node receives everything once.
@@ -284,7 +284,7 @@ def _any_algorithm(context: dict[str, t.Any]) -> tuple[float, str, str] | None:
 
 
 def _is_wire(context: dict[str, t.Any]) -> bool:
-    """Whether the rate of a port is that of its wire. EFA, whose link layer is unspecified, says less than it has; software says
+    """Return True if the rate of a port is that of its wire. EFA, whose link layer is unspecified, says less than it has; software says
     anything."""
     return context.get("link_layer") in (None, "InfiniBand", "Ethernet") and context.get("nic") not in SOFTWARE_NICS
 
@@ -399,7 +399,7 @@ def _same_thing(one: t.Any, other: t.Any) -> t.Iterator[Finding]:
 
 
 def overlap(one: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
-    """Whether some measurement could match both."""
+    """Return True if some measurement could match both."""
 
     def members(value: t.Any) -> set[tuple[bool, t.Any]]:
         # Not by the name of the type: Ansible's text and numbers are of classes of their own.

@@ -28,7 +28,7 @@ class NewReferenceError(RunError):
 
 @dataclasses.dataclass(frozen=True)
 class Reference(entries.About):
-    """What was measured before the day `since` (YYYY-MM-DD) is no past of what it covers."""
+    """A new reference: numbers from before the day `since` (YYYY-MM-DD) are not used as the past of what it covers."""
 
     since: str
     ticket: str

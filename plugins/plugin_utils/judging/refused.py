@@ -18,8 +18,8 @@ Record = dict[str, t.Any]
 
 
 def targets(plan: Record, judgement: Judgement, warn: str = "accept", whole: bool = False, regression: str = "warn") -> list[str]:
-    """Of a run that did not pass: the targets of each node that something bad was said of, in the order of the plan. A pair or a
-    group that nobody else is to blame for is all of its nodes. All targets where it is refused as a `whole`, or where no node is to blame.
+    """Return the targets of each node with a bad verdict in a run that did not pass, in the order of the plan. A pair
+    or group without another cause counts as all of its nodes. All targets if the run is refused as a `whole`, or no node is the cause.
     """
     if judgement.passed:
         return []

@@ -35,7 +35,7 @@ class Table:
         return " ".join(filter(None, (self.realm, self.check, self.variant)))
 
     def diagnose(self) -> Diagnosis | None:
-        """Who is bad; None where nothing says what is good."""
+        """Return the diagnosis; None without any floor."""
         if all(cell.floor is None for cell in self.cells):
             return None
         return diagnose_matrix(self.cells, better=self.better, unit=self.unit)

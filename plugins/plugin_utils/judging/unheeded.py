@@ -30,7 +30,7 @@ ALIKE = 0.8
 
 
 class Seen(t.NamedTuple):
-    """What was measured of one kind of hardware by one check: its context and the sizes of its sweep."""
+    """The measurements of one check on one kind of hardware: context and sizes of the sweep."""
 
     number: int
     stage: str
@@ -119,7 +119,7 @@ def _no_size(entry: Expectation, mine: list[Seen]) -> str | None:
 
 
 def _misspelt(entry: Expectation, key: str, here: t.Iterable[str], known: t.Iterable[str]) -> str | None:
-    """Where a value is almost one of those that are `here`, and none that is known besides."""
+    """Return the sentence about a value of an entry that is no known value and almost equals one of `here`, or None."""
     for value in _listed(entry, key):
         near = [one for one in here if alike(str(value), one)]
         if near and value not in known:
@@ -129,7 +129,7 @@ def _misspelt(entry: Expectation, key: str, here: t.Iterable[str], known: t.Iter
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether one is a likely misspelling of the other."""
+    """Return True if one is a likely misspelling of the other."""
     short, long = sorted((re.sub(r"[^a-z0-9]", "", word.lower()) for word in (one, other)), key=len)
     return bool(short) and (short in long or difflib.SequenceMatcher(None, short, long).ratio() >= ALIKE)
 
@@ -144,7 +144,7 @@ def _known(key: str) -> set[str]:
 
 
 def _of_a_kind(one: Expectation, other: Expectation) -> bool:
-    """Whether two entries are variants for one GPU, stage and check, as for 4 and for 8 of them."""
+    """Return True if two entries are variants for one GPU, stage and check, such as for 4 and for 8 GPUs."""
     keys = ("stage", "check", "gpu")
     picked = [{key: entry.match[key] for key in keys if key in entry.match} for entry in (one, other)]
     return one.metric == other.metric and ("gpu" in picked[0]) == ("gpu" in picked[1]) and physics.overlap(picked[0], picked[1])

@@ -91,7 +91,7 @@ def judge(
 
 
 class Stage(t.Protocol):
-    """What the engine asks of the description of a stage (stages/base.py)."""
+    """The part of a stage's description (stages/base.py) that the engine uses."""
 
     name: str
     conditions: frozenset[str]
@@ -243,7 +243,7 @@ class _Court:
         return self._conclude(settled)
 
     def _among_nodes(self) -> tuple[list[tuple[t.Any, t.Any]], dict[str, t.Any], dict[str, t.Any], tuple[list[str], list[str]]]:
-        """What nodes show beside one another, for which no number is compared: opinions by key, facts in which they deviate, whose
+        """Return what a comparison of nodes shows without numbers: opinions by key, deviating facts, nodes whose
         machine is in doubt, and what the run has to say of GPUs that nobody counted and of those that MIG parts; all plain data."""
         telling = {name for name, stage in self.stages.items() if stage.sees_all_gpus}
         facts = {name for name, stage in self.stages.items() if stage.finds_facts}
@@ -297,7 +297,7 @@ class _Court:
         return drift.kind_of(record.context["facts"], record.plane, self.own_facts.get(record.target) or ())
 
     def _earlier(self, key: Key) -> t.Iterator[tuple[Key, Opinion]]:
-        """What is fatal in the attempts that do not count: none after it takes it back."""
+        """Yield the fatal findings of the attempts that do not count: no later attempt takes them back."""
         attempts = self.records[key]
         for record in attempts if len(attempts) > 1 else ():
             if record is self.deciding[key]:
@@ -333,7 +333,7 @@ class _Court:
         return self.waiving.by_parts(key, waived, self.deciding[key].subject.members, parts)
 
     def _with_past(self, key: Key, opinion: Opinion) -> Opinion:
-        """What has become worse than its own past is at best a WARN; its floor, and all else that was said of it, stays."""
+        """Return an opinion that is at best a WARN for a number worse than its own past; its floor and findings stay."""
         worse = self.worse.get(key)
         if not worse:
             return opinion
@@ -507,7 +507,7 @@ class _Court:
         return [f"the speed of {stage} {check} on {gpu} (no expectation is known)" for stage, check, gpu in sorted(found)]
 
     def _unproven(self, planned: list[Verdict]) -> list[tuple[str, str]]:
-        """Of each stage whose checks prove something together: why the run is refused for it, and what is not proven."""
+        """Return, for each stage whose checks prove something together, why the run is refused, and what is not proven."""
         gated = {name: stage for name, stage in self.stages.items() if stage.gated}
         rows: dict[str, list[tuple[Verdict, Measurement]]] = {name: [] for name in gated}
         for one in planned if gated else ():

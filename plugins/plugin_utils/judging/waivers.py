@@ -97,8 +97,8 @@ class Book:
         return list(self._raw.values())
 
     def take(self, given: t.Any, where: str, subject: str, days: int) -> None:
-        """What a host says, of `subject` where it names none. WaiverError where one cannot be used, ends later than `days` from now, or
-        covers more than one node and does not say `wide: true`."""
+        """Add the waivers of a host, for `subject` if they name none. Raises WaiverError if one cannot be used, ends later than `days`
+        from now, or covers more than one node and does not say `wide: true`."""
         if not isinstance(given, list):
             raise WaiverError(f"{where}: found {given!r}, expected a list of waivers")
         for index, item in enumerate(given):

@@ -84,7 +84,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
 
 
 def without_effect(written: dict[str, t.Any], settings: dict[str, dict[str, t.Any]]) -> list[str]:
-    """What speaks of nodes or stages that this run does not have: misspelt, more often than not."""
+    """Return the inputs that name nodes or stages that this run does not have: usually misspelt."""
     subjects = {item["subject"]["id"] for item in written["items"]}
     strange = sorted(node for node in written["judging"]["of"] if node not in subjects and node not in settings)
     notes = []

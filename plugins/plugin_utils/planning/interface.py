@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the inventory can say to a stage of this run: its role's defaults and argument specs are the whole interface.
+"""The variables of a stage: its role's defaults and argument specs are the whole interface.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -36,7 +36,7 @@ _KINDS = {
 
 
 def refusal(message: str, role: str, values: t.Mapping[str, t.Any], hidden: t.Collection[str]) -> str:
-    """What Ansible's validator says of a value of the wrong kind, as the variable, what was found and what is expected."""
+    """Return the message of Ansible's validator about a value of the wrong type as variable, found and expected."""
     said = _CONVERSION.match(message)
     if not said:
         return message

@@ -90,7 +90,7 @@ class Planner:
         return sorted(name for name in self.layers.matching(self.play.hosts) if name not in here)
 
     def settings(self, stages: list[Interface]) -> dict[str, dict[str, t.Any]]:
-        """What each host's variables say of `stages`, validated and templated: {host: {variable: value}}.
+        """Return each host's variables of `stages`, validated and templated: {host: {variable: value}}.
 
         Hosts with the same settings share the work: 2,000 hosts are one or two distinct sets.
         """
@@ -163,7 +163,7 @@ class Planner:
         return settled
 
     def _in_small(self, roles: list[Interface]) -> dict[str, t.Any]:
-        """What the stages' variables are in a quick test, whatever the inventory says; who gives one by -e means it."""
+        """Return the stages' variables of a quick test, whatever the inventory says; a variable given by -e wins."""
         given = self.manager.extra_vars
         small = {f"{role.name}_{name}": value for role in roles for name, value in role.stage.quick.items()} if self.quick else {}
         return {name: value for name, value in small.items() if name not in given}
@@ -242,7 +242,7 @@ class Planner:
         return plan, stages, settings
 
     def _takes(self, one: Interface, target: str, settings: dict[str, dict[str, t.Any]]) -> bool:
-        """Whether a target can run a stage at all; that it cannot is said once."""
+        """Return True if a target can run a stage at all; a note says once that it cannot."""
         reason = planes.of(settings[target], target).refuses(one.stage)
         if reason:
             self.notes.append(f"stage {one.name}: not for {target}: {reason}")
@@ -250,7 +250,7 @@ class Planner:
 
 
 def misspelt(name: str, role: Interface) -> str:
-    """What is said of a variable that begins like those of a role and is none of them."""
+    """Return the message about a variable that begins like those of a role and is none of them."""
     known = sorted(role.known)
     near = difflib.get_close_matches(name.removeprefix(role.prefix), [one.removeprefix(role.prefix) for one in known], 3)
     expected = f"did you mean {' or '.join(role.prefix + one for one in near)}?" if near else f"expected one of {', '.join(known)}"
@@ -325,7 +325,7 @@ def complete(wanted: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[str]]:
 
 
 def selected(tags: t.Iterable[str], only: t.Iterable[str], skip: t.Iterable[str]) -> bool:
-    """Whether --tags and --skip-tags let a task with these tags run, by Ansible's rules."""
+    """Return True if --tags and --skip-tags let a task with these tags run, by Ansible's rules."""
     only, skip, mine = set(only), set(skip), {"all", "tagged", *tags}
     return (not only or bool(only & mine)) and not skip & mine
 

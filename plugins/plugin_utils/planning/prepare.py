@@ -87,7 +87,7 @@ def _made(args: Record, planner: Planner, controller: int, check: bool) -> Begun
 
 
 def _reopened(args: Record, planner: Planner, controller: int, check: bool) -> Begun:
-    """What a run measures stands in its plan, and is not asked of today's inventory."""
+    """Open a run again to resume it. Its settings are those of its plan, not of today's inventory."""
     run = Run.open(str(args["results_dir"]), str(args["run_id"]))
     written = run.plan()
     if not check:
@@ -105,7 +105,8 @@ def _reopened(args: Record, planner: Planner, controller: int, check: bool) -> B
 
 
 def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str, Record], begun: t.Collection[str] = ()) -> None:
-    """What each target has to do, in files of their own; how many subjects each stage has, for its progress; and which were begun."""
+    """Write the work of each target to a file of its own; return the number of subjects of each stage, for progress, and the begun
+    stages."""
     run.mailbox.clear()
     run.mailbox.make()
     hidden = kept.secret(stages)
@@ -140,7 +141,7 @@ def _sinks(settings: dict[str, Record]) -> list[sinks.Asked]:
 
 
 def detached(stages: list[Interface], settings: dict[str, Record]) -> bool:
-    """Whether the pods are left to their clusters. PlanError where something of the run needs its controller."""
+    """Return True if the pods are left to their clusters. Raises PlanError if a part of the run needs its controller."""
     if not any(values["acceptance_detach"] for values in settings.values()):
         return False
     for host, values in settings.items():

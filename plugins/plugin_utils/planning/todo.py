@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is left to do of a plan, and how the stages run.
+"""The remaining work of a plan, and how the stages run.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,7 +21,7 @@ PATIENCE_S = 8.0
 
 
 def remaining(plan: Record, measurements: list[Measurement], stages: t.Sequence[Stage]) -> dict[str, dict[str, list[Record]]]:
-    """What is left to do, by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}; with "refused"
+    """Return the remaining work by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}; with "refused"
     where the plan says why it cannot be measured.
 
     `measured` and `not_applicable` are kept, but for what its stage wants to measure again; the rest is repeated, a check whose members
@@ -45,7 +45,7 @@ def remaining(plan: Record, measurements: list[Measurement], stages: t.Sequence[
 
 
 def _unsettled(planned: t.AbstractSet[Key], measurements: list[Measurement], stages: t.Sequence[Stage]) -> set[Key]:
-    """What was measured and is to be measured again: its stage says so."""
+    """Return the measured items that their stage wants to measure again."""
     found: set[Key] = set()
     for stage in stages:
         mine = [m for m in measurements if m.stage == stage.name]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a stage is. Whoever wants to know something of a stage asks its description, never its name.
+"""The description of a stage. Code that needs to know something about a stage asks its description, never its name.
 
 A shipped stage has a module here with `STAGE = ...()`; a team's own one has the same in `files/stage.py` of its role, or nothing at
 all where it is like the class below: every node by itself, and a number for every check. docs/stages.md is the way through it.
@@ -73,7 +73,7 @@ def nothing_asked() -> Record:
 
 
 def settings_of(plan: Record, target: str) -> Record:
-    """What the plan has settled for a target: the variables of its stages that have an argument spec."""
+    """Return the settings of a target in the plan: the variables of its stages that have an argument spec."""
     kept = plan["settings"]
     found: Record = kept["sets"][kept["of"][target]]
     return found
@@ -150,12 +150,12 @@ class Stage:
 
     @property
     def between(self) -> bool:
-        """Whether its subjects are pairs or groups of nodes."""
+        """Return True if the subjects of the stage are pairs or groups of nodes."""
         return self.topology in (ROUNDS, GROUP, CLUSTER)
 
     def items(self, nodes: Nodes, settings: Settings) -> tuple[list[Record], list[str]]:
-        """What the plan lists, as {"check", "variant", "subject", "target"}, and what to say of it to people; a group that its nodes
-        do not make has "refused", why. RunError for settings that make no sense. Here: each node with each of its `NAME_checks`."""
+        """Return the items of the plan, as {"check", "variant", "subject", "target"}, and what to say of it to people; a group that its
+        nodes do not make has "refused", why. RunError for settings that make no sense. Here: each node with each of its `NAME_checks`."""
         found = []
         for node, target in nodes.items():
             for check, variant in settings[target][f"{self.name}_checks"]:
@@ -164,12 +164,12 @@ class Stage:
         return found, []
 
     def problem(self, settings: Record) -> str | None:
-        """What is wrong with the settings of one host, naming the variable, what was found and what is expected: said before anything
-        is measured."""
+        """Return the error in the settings of one host, with the variable, what was found and what is expected, or None; called before
+        anything is measured."""
         return None
 
     def question(self, nodes: Nodes, settings: Settings) -> str | None:
-        """What a person at a terminal is asked before anything is measured."""
+        """Return the question to a person at a terminal before anything is measured, or None."""
         return None
 
     def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
@@ -206,18 +206,18 @@ class Stage:
         return checks * float(each if isinstance(each, (int, float)) else launch_s) + burn_in
 
     def floors(self, plan: Record, target: str) -> list[Record]:
-        """Of a stage over groups: what the head of a group that `target` speaks for needs to know of expectations, as {"match", "value",
+        """Return the expectations that the head of a group of `target` needs, for a stage over groups, as {"match", "value",
         "rank"}."""
         return []
 
     def pods(self, settings: Record) -> Record:
-        """What its pods are and have besides what all pods have: any of "host_root", "host_network", "capabilities", "annotations",
+        """Return what the stage's pods have in addition to other pods: any of "host_root", "host_network", "capabilities", "annotations",
         "limits" (extended resources), "devices" (how many of the node's, where not all), "patch" (as acceptance_kube_pod_patch),
         "on_gpu_nodes" (False where it runs on nodes without), and "lacks", the reason code for a node without those resources."""
         return {}
 
     def own_ports(self, settings: Record) -> Record:
-        """Of a stage that walks timetables: the options by which a pod finds the ports of its own network."""
+        """Return the options by which a pod finds the ports of its own network, for a stage with timetables."""
         return {}
 
     def tables(self, records: list[Measurement], expected: Expected) -> list[Table]:
@@ -225,7 +225,8 @@ class Stage:
         return []
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Record]:
-        """What the report says of it besides its checks, as tables {"title", "said" (lines), "columns", "rows"}; `rows` are its verdicts,
+        """Return the sections of the report for the stage besides its checks, as tables {"title", "said" (lines), "columns", "rows"};
+        `rows` are its verdicts,
         each with the measurement that decided, and those of the stages `beside` it. "charts", where a table has any: {"of" (whose it is),
         "verdict", "simulated", "title", "x", "y" (what is along the axes), "curves" ({"name", "x", "y"}; "dots" without a line, "bars", or
         "expected", which was not measured), "moments" ([x, words])}."""
@@ -236,13 +237,14 @@ class Stage:
         return {}
 
     def proof(self, rows: list[tuple[Verdict, Measurement]]) -> tuple[str, str]:
-        """Of a stage that is `gated`: why a run cannot be accepted although each of its checks could be, and what of it is not proven;
+        """Return, for a `gated` stage, why a run cannot be accepted although each of its checks could be, and what is not proven;
         `rows` as for sections()."""
         return "", ""
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
-        """What its measurements say together, besides what each says of itself, and whom they convict. `deciding` is the attempt that
+        """Yield the opinions that follow from the stage's measurements together, and the subjects that they convict. `deciding` is the
+        attempt that
         counts of each key, `records` are all, those of one key in the order of their attempts, `tables` what it made of them."""
         return iter(())

@@ -13,12 +13,12 @@ FORWARD, BACK = "forward", "back"
 
 
 def server_sends(check: str) -> bool:
-    """Who asks fetches what the server has, or brings it what itself has."""
+    """Return True if the server of this test sends the data: the client reads from it."""
     return check.startswith("read_")
 
 
 def direction_of(sender: str, receiver: str) -> str:
-    """Of data between two nodes, or ports."""
+    """Return the direction of data from one node, or port, to another."""
     return FORWARD if sender <= receiver else BACK
 
 

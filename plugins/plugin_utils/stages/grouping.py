@@ -63,8 +63,8 @@ class Grouped(base.Stage):
         return {}
 
     def shares(self, wanted: Record) -> list[Record]:
-        """What of each node measures together, as words of a variant: so many GPUs with all that NCCL takes, and one GPU with each of the
-        devices of `NAME_rails` alone, where the stage has that variable."""
+        """Return the parts of each node that measure together, as words of a variant: so many GPUs with all NICs, and one GPU with each
+        of the devices of `NAME_rails` alone, where the stage has that variable."""
         whole: list[Record] = [{"gpus": gpus} for gpus in wanted[f"{self.name}_gpus"]]
         return whole + [{"gpus": 1, "rail": rail} for rail in wanted.get(f"{self.name}_rails") or ()]
 
@@ -81,7 +81,7 @@ class Grouped(base.Stage):
     # The plan --------------------------------------------------------------------------------------------------------
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
-        """What the plan lists of these nodes ({node: target}), and what to say of it. RunError for settings that make no group."""
+        """Return the items of the plan for the nodes ({node: target}), and notes. Raises RunError for settings that make no group."""
         found: list[Record] = []
         notes: list[str] = []
         for name, members in self.groups(nodes, settings).items():
@@ -196,7 +196,7 @@ class Grouped(base.Stage):
         return work
 
     def floors(self, plan: Record, target: str) -> list[Record]:
-        """What the head needs to know of expectations: {"match", "value", "rank"} of `floor`."""
+        """Return the expectations that the head needs: {"match", "value", "rank"} of `floor`."""
         if self.floor is None:
             return []
         metric, unit = self.floor
@@ -256,7 +256,7 @@ def _answered(observations: list[Record]) -> base.StageWork:
 
 
 def address(settings: Record, seen: list[str]) -> tuple[str, str | None]:
-    """Where the other nodes of a group find a node, and what is wrong with it: as the inventory says, else its own address in
+    """Return the address at which the other nodes of a group reach a node, and an error: the inventory's, else its own address in
     `acceptance_fabric_network`, else that of its default route. Never ansible_host, which is the controller's way to it."""
     given = settings.get("acceptance_fabric_address")
     if given:

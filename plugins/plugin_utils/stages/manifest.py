@@ -97,7 +97,7 @@ def image(manifest: Object) -> str:
 
 
 def framed(manifest: Object) -> bool:
-    """Whether the manifest prints a result."""
+    """Return True if the manifest prints a result."""
     return RESULT in ((manifest.get("metadata") or {}).get("annotations") or {})
 
 

@@ -69,7 +69,7 @@ class NcclFabric(grouping.Grouped):
         return numbers or self._of_torch(settings) or super().problem(settings)
 
     def _of_torch(self, settings: Record) -> str | None:
-        """What PyTorch, in place of nccl-tests, does not measure."""
+        """Return the error for settings that PyTorch, in place of nccl-tests, cannot measure."""
         if settings.get(f"{self.name}_tool") != "torch":
             return None
         for variable, words, known in (("ops", ddp.OPS, workload.FACTORS), ("types", ddp.TYPES, workload.WIDTHS)):

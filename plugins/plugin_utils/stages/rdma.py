@@ -46,7 +46,7 @@ Step = t.List[t.Tuple[int, int]]
 
 
 def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
-    """What the plan lists: the timetable of each node, and each pair with each kind of test; and what to say of it."""
+    """Return the items of the plan, the timetable of each node and each pair with each kind of test, and notes."""
     found: list[Record] = []
     notes: list[str] = []
     for machines, wanted, rounds in _plans(nodes, settings, notes):
@@ -99,7 +99,7 @@ def _taking_part(rounds: list[t.Any], machines: list[str]) -> list[str]:
 
 
 def _roles(kind: Record, server: str, client: str) -> tuple[str, str]:
-    """Who serves and who asks: as it is planned, or as the direction wants it."""
+    """Return server and client: as planned, or as the direction requires."""
     if kind["direction"] is None:
         return server, client
     sender, receiver = sorted((server, client), reverse=kind["direction"] == directions.BACK)
@@ -168,7 +168,7 @@ def kinds(wanted: Record) -> list[Record]:
 
 
 def of_ports(serving: Record, asking: Record) -> Record:
-    """What two ports put into the context of their test."""
+    """Return the part of a test's context that follows from its two ports."""
     rates = [p["rate_gbps"] for p in (serving, asking) if p["rate_gbps"]]
     return {
         "nic_gbps": min(rates) if rates else None,
@@ -180,7 +180,7 @@ def of_ports(serving: Record, asking: Record) -> Record:
 
 
 def estimate(rounds: list[t.Any], tests: list[Record], wanted: Record) -> list[str]:
-    """What the rounds will take, from the bytes that they move, in words."""
+    """Return an estimate of the rounds' time, from the bytes that they move, in words."""
     pairs = sum(len(pairs) for pairs in rounds)
     rest = [pairs for pairs in rounds if pairs]
     words = {kind["check"]: f"{kind['check']} in both directions" if kind["direction"] else kind["check"] for kind in tests}
@@ -203,24 +203,24 @@ def _counted(kind: Record) -> bool:
 
 
 def _bytes(kind: Record) -> int:
-    """What a test moves: each QP does all iterations."""
+    """Return the bytes that a test moves: each QP does all iterations."""
     return int(kind["bytes"] * kind["iterations"] * kind["qps"])
 
 
 def _seconds(kind: Record, wanted: Record, speed: float) -> float:
-    """Of one test on a link of `speed` Gb/s."""
+    """Return the seconds of one test on a link of `speed` Gb/s."""
     if _counted(kind):
         return float(_bytes(kind) * 8 / (speed * 1e9))
     return float(wanted["rdma_duration"] or 2)
 
 
 def expected_seconds(rounds: int, tests: list[Record], wanted: Record, speed: float) -> float:
-    """Of all rounds; a second a test for the rendezvous and the start of the tool."""
+    """Return the seconds of all rounds, with one second per test for the rendezvous and the start of the tool."""
     return rounds * sum(_seconds(kind, wanted, speed) + 1 for kind in tests)
 
 
 def question(nodes: base.Nodes, settings: base.Settings) -> str | None:
-    """What to ask a person before a run that takes longer than the limit, by links of 400 Gb/s."""
+    """Return the question to a person before a run that takes longer than the limit on links of 400 Gb/s."""
     for _machines, wanted, rounds in _plans(nodes, settings, []):
         seconds = expected_seconds(sum(map(bool, rounds)), kinds(wanted), wanted, SPEEDS[0])
         limit = wanted["rdma_confirm_above"]
@@ -306,7 +306,7 @@ def _without(work: base.StageWork, target: str, keep: list[tuple[str, str, str]]
 
 
 def _as_planned(kind: Record, first: str, second: str, nodes: dict[str, str], target: str) -> tuple[str, str]:
-    """Who serves and who asks in a pair of the plan: the target of an item is that of who asks."""
+    """Return server and client of a pair of the plan: the target of an item is that of the client."""
     return _roles(kind, second, first) if nodes[first] == target else _roles(kind, first, second)
 
 
@@ -507,8 +507,8 @@ class Timetable:
         return gid.of_one_network(ours, theirs, serving.get("prefix"))
 
     def address(self, node: str, own: str) -> str:
-        """Where a node's servers listen: as given, else on the rail itself. A node of a cluster by its name: the address of its pod
-        is known, and told, when it runs."""
+        """Return the address at which a node's servers listen: the given one, else that of the rail itself. A node of a cluster by its
+        name: the address of its pod is known, and told, when it runs."""
         wanted = self.settings[self.nodes[node]]
         if base.stands_for_nodes(wanted):
             return node

@@ -102,7 +102,7 @@ class RdmaAgain(base.Stage):
         return items(nodes, settings)
 
     def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
-        """What the matrix asked for is asked anew where the matrix changes."""
+        """Return all items of the stage if pairs of the matrix are measured again, else nothing."""
         return {key_of(item) for item in items} if rdma.pairs_left(left) else frozenset()
 
     def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:

@@ -25,7 +25,7 @@ Record = dict[str, t.Any]
 
 
 class Table(t.Protocol):
-    """What is asked of a matrix (rdma_matrix.Table)."""
+    """The interface of a matrix (rdma_matrix.Table)."""
 
     check: str
     variant: str
@@ -58,14 +58,14 @@ def convicted(table: Table, findings: t.Iterable[Finding]) -> t.Iterator[Blame]:
 
 
 def _key(table: Table, cell: Cell) -> Key:
-    """Of the pair's check that a test belongs to."""
+    """Return the key of the pair's check that a test belongs to."""
     a, b = node_of(cell.a), node_of(cell.b)
     variant = directions.with_direction(table.variant, directions.direction_of(a, b)) if cell.directed else table.variant
     return Key("rdma", table.check, variant, pair_of(a, b))
 
 
 def _ways(finding: Finding) -> tuple[bool, bool]:
-    """Whether a port or a node is bad where it sends and where it receives, as the tests tell that speak against it."""
+    """Return whether tests convict a port or node as sender, and whether as receiver."""
     whole = set(finding.members)
     ends = [[str(one[end]) for one in finding.evidence] for end in ("a", "b")]
     sends, receives = (any(port in whole or node_of(port) in whole for port in of) for of in ends)

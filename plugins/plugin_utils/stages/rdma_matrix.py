@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the measurements of the stages `rdma` and `rdma_again` say together, of pairs, ports, nodes and paths.
+"""Opinions from all measurements of the stages `rdma` and `rdma_again` together, about pairs, ports, nodes and paths.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -66,7 +66,7 @@ def _realm(record: Measurement) -> str:
 
 
 def rails_of(record: Measurement) -> list[Record]:
-    """What a pair's measurement says of its rails, as far as it has its form and is about this pair."""
+    """Return the rails of a pair's measurement, as far as they have their form and are about this pair."""
     rails = record.context.get("rails")
     found = [r for r in rails if _is_rail(r)] if isinstance(rails, list) else []
     return [r for r in found if pair_of(node_of(r["a"]), node_of(r["b"])) == record.subject.id]
@@ -131,14 +131,14 @@ def _table(
 
 
 def _of_rail(record: Measurement, rail: Record, ports: dict[str, Record]) -> Measurement:
-    """What a pair's measurement says of one of its rails, as if that were all: what it is held to depends on its own two ports."""
+    """Return a pair's measurement reduced to one of its rails: its expectation depends on its own two ports."""
     rows = [row for row in record.series if row.get("rail") == rail["rail"] and row.get("a") == rail["a"]]
     last = {name: Metric(rows[-1].get(name) if rows else None, of.unit) for name, of in record.metrics.items()}
     return record.replaced(context=_context(record.context, rail, ports), series=rows, metrics=last)
 
 
 def _context(context: Record, rail: Record, ports: dict[str, Record]) -> Record:
-    """What selects the expectation of two ports: the rate of the slower one; where they are not known, what the pair says."""
+    """Return the context that selects the expectation of two ports: the rate of the slower one; if unknown, that of the pair."""
     rates = _rates(rail, ports)
     slower = min((rate for rate in rates if rate), default=None)
     return {**context, "nic_gbps": slower} if all(rates) else context
@@ -217,7 +217,7 @@ def _rounds(records: t.Iterable[Measurement], table: Table) -> list[Record]:
 def opinions(
     deciding: t.Mapping[Key, Measurement], records: t.Sequence[Measurement], expected: Expected, made: t.Iterable[Table]
 ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
-    """What the verdict engine adds to what each measurement says of itself. `deciding` is the attempt that counts of each key,
+    """Yield the opinions that the verdict engine adds to those on single measurements. `deciding` is the attempt that counts of each key,
     `records` are all, those of one key in the order of their attempts, `made` the tables of them."""
     ports = _ports_of(records)
     yield from _both_sides(deciding, records)
@@ -271,7 +271,7 @@ def unseen(last: t.Mapping[Key, Measurement], records: t.Iterable[Measurement]) 
 
 
 def _served(records: t.Iterable[Measurement]) -> dict[tuple[str, ...], Record]:
-    """What servers saw of which test, as their timetables say: a resumed one holds what was left, each attempt tells of its own tests."""
+    """Return the tests that servers saw, from their timetables: a resumed one holds the remaining tests, each attempt its own."""
     served = {}
     for record in records:
         if record.stage == "rdma" and record.check == TIMETABLE:

@@ -53,7 +53,7 @@ def options(settings: Record) -> Record:
 
 
 def pods(settings: Record) -> Record:
-    """What the pods of the RDMA stages are and have besides, of the variables `rdma_kube_*`."""
+    """Return what the pods of the RDMA stages have in addition, from the variables `rdma_kube_*`."""
     return {
         "host_root": False,  # what the pod itself sees of /sys is what its tests can use
         "host_network": bool(settings.get("rdma_kube_host_network", True)),

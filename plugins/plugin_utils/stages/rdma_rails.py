@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the ports of several nodes say beside one another, as the stage `rdma_ports` saw them.
+"""Comparison of the ports of several nodes, as the stage `rdma_ports` saw them.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -29,7 +29,7 @@ PART_GBPS = {"N": 400, "W": 400, "H": 200, "V": 200, "E": 100, "C": 100}
 
 
 def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
-    """What only shows beside other nodes: an identity that stands twice, and rails, MTU and firmware unlike most."""
+    """Yield what only a comparison of nodes shows: duplicate identities, and rails, MTU and firmware that differ from most."""
     nodes = {k: r for k, r in deciding.items() if k[0] == "rdma_ports" and r.outcome == "measured"}
     owners: dict[str, list[tuple[Key, str]]] = collections.defaultdict(list)
     for key, record in nodes.items():
@@ -118,7 +118,7 @@ def _counts(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion
 
 
 def _wanted(record: Measurement, name: str) -> t.Any:
-    """What the inventory says that a node should have."""
+    """Return the value of `name` that the inventory states for a node, or None."""
     wanted = record.context.get("wanted")
     return wanted.get(name) if isinstance(wanted, dict) else None
 

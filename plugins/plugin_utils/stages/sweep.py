@@ -17,7 +17,7 @@ Record = t.Dict[str, t.Any]
 
 
 def problem(stage: str, settings: Record, **least: float) -> str | None:
-    """What is wrong with the sizes of a stage, with the GPUs that it takes of a node, or with numbers of it that have to be at least so."""
+    """Return the error in a stage's sizes, number of GPUs, or numbers with a least value; None if there is none."""
     given = settings[f"{stage}_sizes"]
     return (
         of_sizes(f"{stage}_sizes", [given] if isinstance(given, str) else given)
@@ -27,7 +27,7 @@ def problem(stage: str, settings: Record, **least: float) -> str | None:
 
 
 def of_numbers(stage: str, settings: Record, **least: float) -> str | None:
-    """What is wrong with numbers of a stage that have to be at least so."""
+    """Return the error in a stage's numbers that have a least value; None if there is none."""
     for name, number in least.items():
         found = settings[f"{stage}_{name}"]
         if not number <= found < math.inf:
@@ -36,7 +36,7 @@ def of_numbers(stage: str, settings: Record, **least: float) -> str | None:
 
 
 def of_gpus(name: str, given: t.Iterable[t.Any]) -> str | None:
-    """What is wrong with the value of the variable `name`, a list of how many GPUs of a node are taken."""
+    """Return the error in the variable `name`, a list of numbers of GPUs; None if there is none."""
     for one in given or ():
         if one != "all" and not (str(one).isdecimal() and int(one) > 0):
             return f"{name}: found {one!r}, expected all, or a number from 1 on"
@@ -44,7 +44,7 @@ def of_gpus(name: str, given: t.Iterable[t.Any]) -> str | None:
 
 
 def of_sizes(name: str, sizes: t.Iterable[t.Any]) -> str | None:
-    """What is wrong with the value of the variable `name`, a list of SMALLEST:LARGEST."""
+    """Return the error in the variable `name`, a list of SMALLEST:LARGEST; None if there is none."""
     for one in sizes or ():
         smallest, _colon, largest = str(one).partition(":")
         try:

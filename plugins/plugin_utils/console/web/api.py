@@ -147,7 +147,7 @@ def _delete(ask: Ask) -> Response:
 
 
 def preview(ask: Ask, spec: t.Any) -> Record:
-    """What a request comes to. RequestError names what is wrong with it."""
+    """Return the preview of a request. Raises RequestError that names what is wrong with it."""
     limits = ask.console.limits()
     request = requests.read(spec, limits, ask.namespace)
     nodes = list(request.chosen(limits.nodes or {}))

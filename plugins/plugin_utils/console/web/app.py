@@ -174,7 +174,7 @@ def _fields(request: starlette.requests.Request, body: bytes) -> list[tuple[str,
 
 
 def _ours(ask: Ask, door: Door) -> None:
-    """What changes something comes from our own page, or with a token that no other page has."""
+    """Refuse a changing request that comes neither from the console's own page nor with a token that no other page has."""
     headers = ask.request.headers
     if bearer(headers):
         return

@@ -29,7 +29,7 @@ if t.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Console:
-    """What every request is answered from. `limits`: what requests may ask for here, as of now."""
+    """The objects that every request is answered from. `limits` are the current limits of requests."""
 
     actions: Actions
     past: Past

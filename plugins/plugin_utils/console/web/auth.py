@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who asks, and what they may do. With a cluster both are the cluster's to say; without one there is one person, at this machine.
+"""Authentication and authorisation. With a cluster the cluster decides both; without one there is one person, at this machine.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -39,12 +39,12 @@ class Auth(t.Protocol):
     enters_by: str
 
     def origin(self, peer: str, headers: Headers) -> str:
-        """Where a request comes from."""
+        """Return the address that a request comes from."""
 
     def who(self, peer: str, headers: Headers, session: Session | None) -> Who | None: ...
 
     def enter(self, given: str) -> Who | None:
-        """Who proves with a link's code or a token who they are."""
+        """Return the user whom a link's code or a token proves, or None."""
 
     def may(self, who: Who, verb: str, name: str = "") -> bool: ...
 
@@ -90,7 +90,7 @@ class Local:
 
 
 class Reviews:
-    """What the API server says of tokens and of rights, remembered for a moment where somebody only looks."""
+    """Reviews of tokens and rights by the API server, cached for a moment for requests that only read."""
 
     def __init__(self, client: Client, namespace: str, remembered_s: float = 10.0, audiences: t.Sequence[str] = ()) -> None:
         self._client, self._namespace, self._for = client, namespace, remembered_s
@@ -142,7 +142,7 @@ class Reviews:
 
 @dataclasses.dataclass(frozen=True)
 class Proxies:
-    """Who may say by headers who asks: from these addresses only, and only with the secret."""
+    """Proxies that may name the user in headers: only from these addresses, and only with the secret."""
 
     addresses: tuple[str, ...]
     secret: str = dataclasses.field(repr=False)

@@ -42,7 +42,7 @@ Say = t.Callable[[str], None]
 
 
 class Place(t.NamedTuple):
-    """What a console works with."""
+    """The files and settings that a console works with."""
 
     folder: pathlib.Path
     inventory: str

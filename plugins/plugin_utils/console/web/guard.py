@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What stands before every request: under which name the console is asked for, how often, with how much, how slowly; and what every answer
+"""Checks before every request: host name, rate, size and speed; and headers of every response that say what it
 forbids the browser.
 
 This plugin util is PRIVATE to the collection.

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the console's pages need besides the controller's packages: loaded here only, and only by who opens the console.
+"""The packages of the console's pages, loaded only here, and only by a process that opens the console.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the console says of itself to Prometheus: no name of a node, action or person is a label.
+"""Metrics of the console for Prometheus. No name of a node, action or person is a label.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -330,7 +330,7 @@ def _node(ask: Ask) -> Response:
 
 
 def _changes(facts: t.Sequence[machine.Facts]) -> list[Record]:
-    """What became another fact, and from which run on."""
+    """Return the facts that changed, and the run from which each holds."""
     found = []
     for new, old in itertools.pairwise(facts):
         names = sorted(name for name in {*new.facts, *old.facts} if new.facts.get(name) != old.facts.get(name))

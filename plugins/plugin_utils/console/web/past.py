@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was measured, for the pages: the history as it searches, compares and shows, and the folders of the runs as far as they are there.
+"""Results for the pages: the history, and the folders of the runs that still exist.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -102,7 +102,7 @@ class Past:
         return showing.html(asked, searching.search(store, asked, 20_000))
 
     def compared(self, before: str, after: str) -> Record:
-        """What is different in `after`; without `before`, against the last accepted run of the same subjects."""
+        """Return the differences of `after`; without `before`, against the last accepted run of the same subjects."""
         store = self.store()
         if store is None:
             raise HistoryError("there is no history yet")
@@ -119,7 +119,7 @@ class Past:
     # The folders ---------------------------------------------------------------------------------------------------------------------
 
     def folder(self, run: str) -> pathlib.Path | None:
-        """Where a run's reports are: by its last judgement."""
+        """Return the folder of a run's reports: that of its last judgement."""
         if not RUN_ID.fullmatch(run):
             return None
         of = self._results / run
@@ -127,7 +127,7 @@ class Past:
         return folders[-1] if folders else None
 
     def head(self, run: str) -> Record | None:
-        """What a run's report says first, whatever version wrote it; None where its folder is gone or was never judged."""
+        """Return the head of a run's report, whatever version wrote it; None if its folder is gone or was never judged."""
         folder = self.folder(run)
         if folder is None:
             return None
@@ -154,6 +154,6 @@ class Past:
         return path if path.is_file() and path.resolve().is_relative_to(inside) else None
 
     def is_whole(self, run: str, name: str, path: pathlib.Path) -> bool:
-        """Whether a raw file is what the report lists by its digest."""
+        """Return True if a raw file has the digest that the report lists."""
         listed = {one["path"]: one["sha256"] for one in (self.head(run) or {}).get("raw", ())}
         return name not in listed or integrity.digest(path.parent, path.name) == listed[name]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who has signed in: a cookie that only the console can read or make, so that it outlives a restart and serves every replica.
+"""Sessions: a cookie that only the console can read or make, so that it outlives a restart and serves every replica.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -60,7 +60,7 @@ class Sessions:
         return dataclasses.replace(of, until=min(now + self._lasts, of.begun + self._whole))
 
     def is_old(self, session: Session) -> bool:
-        """Whether it is time for a new cookie."""
+        """Return True if it is time for a new cookie."""
         return session.until - time.time() < self._lasts / 2 and session.until < session.begun + self._whole
 
     def sealed(self, session: Session) -> str:
@@ -70,7 +70,7 @@ class Sessions:
         return text
 
     def opened(self, cookie: str) -> Session | None:
-        """What a cookie says; nothing of one that is not ours, has run out or was ended."""
+        """Return the session of a cookie; None if it is not ours, has expired or was ended."""
         try:
             found = json.loads(self._box.decrypt(cookie.encode()))
             who = found.pop("who")
@@ -91,7 +91,7 @@ class Sessions:
 
 
 def same(given: str, expected: str) -> bool:
-    """Whether two secrets are one, in the same time whatever they are."""
+    """Return True if two secrets are equal, in constant time."""
     return bool(expected) and hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 

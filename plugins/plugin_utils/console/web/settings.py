@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a console is set up with.
+"""Settings of a console.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -13,7 +13,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one caller, and all together, may take."""
+    """Limits of one caller, and of all together."""
 
     body: int = 256 * 1024
     body_s: float = 15.0  # for a whole body to come
