@@ -11,6 +11,7 @@ import datetime
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline, expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import measurement_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 Record = dict[str, t.Any]
@@ -143,7 +144,7 @@ def state() -> str:
 def proposed(busbw: float) -> str:
     """Whether a fleet proposes its own number over the shipped one."""
     made = [one for number in range(6) for one in records(f"n{number}", number, Node(busbw=busbw))]
-    return "accepted" if baseline.propose(made, RUN, "2026-11-21").entries else "refused"
+    return "accepted" if baseline.propose(map(measurement_of, made), RUN, "2026-11-21").entries else "refused"
 
 
 OLD: Record = {"subject": "n0", "codes": ["ecc"], "ticket": "T-1", "expires": "2026-12-01"}

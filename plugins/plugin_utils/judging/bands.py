@@ -100,7 +100,6 @@ class Opinion(t.NamedTuple):
         return Opinion(self.verdict, reason, *self[2:])
 
 
-
 def worst(opinions: t.Sequence[Opinion]) -> Opinion:
     """The one that decides, with the others' reasons among its findings; of equals the one furthest below its floor."""
     if len(opinions) == 1:

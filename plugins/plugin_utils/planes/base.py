@@ -266,7 +266,7 @@ def _work_of(old: Record, todo: Record) -> StageWork:
     options = dict(old)
     begins_at = options.pop("begins_at", None)
     return StageWork(
-        keep=[(check, variant, subject) for check, variant, subject in options.pop("kept", ())],
+        keep=[tuple(key) for key in options.pop("kept", ())],
         starts_in=None if begins_at is None else max(0.0, begins_at - time.time()),
         answer=options.pop("answer", None),
         per_node=options.pop("nodes", {}) if stands_for_nodes(todo.get("settings", {})) else {},
