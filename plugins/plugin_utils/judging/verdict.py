@@ -272,8 +272,10 @@ class _Court:
             others = [key for group in pool.values() if len(group) > 1 for key in group.values()]
             beside = self._deviating([*lone, *others[: drift.COMPARED]], {}) if lone else {}
             for group in pool.values():
-                for node, found in self._deviating(list(group.values()), self._rules(next(iter(group.values())))).items():
-                    key, rules = group[node], self._rules(group[node])
+                keys = list(group.values())
+                rules = self._rules(keys[0])
+                for node, found in self._deviating(keys, rules).items():
+                    key = group[node]
                     if len(group) == 1:
                         found = [*found, *drift.softened(beside.get(node, []), rules)]
                     items = [dict(item, severity=item.get("severity") or drift.severity(item, rules.get("drift"))) for item in found]
