@@ -119,7 +119,7 @@ def _measure(
     context.update(nccl_version=read.get("nccl_version"), warnings=read.get("warnings") or [])
     if read["outcome"] != "measured":
         if result.too_much and read["reason_code"] in ("bad_output", "incomplete_output"):
-            reason = f"{os.path.basename(binary)}: {result.too_much}"
+            reason = f"{os.path.basename(binary)}: {result.too_much} (NCCL_DEBUG)"
             return observation.failed(op, "incomplete_output", reason, **common), window.after
         return observation.failed(op, read["reason_code"], read["reason"], **common), window.after
     if read["op"] not in (None, op):

@@ -19,6 +19,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
+from harness.records import measurement
 from rigs.simulated import pairs
 
 WALK = """
@@ -61,15 +62,15 @@ class Nodes:
 
     def plan(self) -> None:
         """As the stages rdma_ports and rdma do it."""
-        records = []
+        seen = []
         for name in self.names:
             (found,) = rdma_ports.probe(PORTS, Node(10, root=str(self.folder / name)))
-            records.append({**found, "stage": "rdma_ports", "subject": {"id": name}})
+            seen.append(measurement({**found, "stage": "rdma_ports", "subject": {"id": name}}))
         settings = dict.fromkeys(self.names, self.settings)
         items, _notes = rdma.items({name: name for name in self.names}, settings)
         items = [{**item, "stage": "rdma"} for item in items]
         todos = {n: {"settings": self.settings, "stages": {"rdma": [i for i in items if i["target"] == n]}} for n in self.names}
-        run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (records, [])})()})()
+        run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (seen, [])})()})()
         self.args = {node: work.options for node, work in rdma.work(run, {"items": items}, todos).items()}
 
     def start(self, *names: str, **changes: t.Any) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
+import types
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import archive, baseline, cases, conclusion, engine, parameters
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import system as systems
+from harness.records import measurement
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from memory import SPEED, Memory
@@ -41,10 +43,10 @@ def ran(name: str, results: pathlib.Path, run_id: str, speed: float = 1.0, wante
     record = {
         **conclusion.observed(found, case, subject, context, "2026-02-17T10:00:00Z", 1.0, VARIANT), "target": "lab", "attempt": 1,
     }  # fmt: skip
-    verdict = {"verdict": found.status, "reason": found.cause}
+    row = types.SimpleNamespace(verdict=found.status, reason=found.cause), measurement(record)
     file = results / run_id / baseline.FILE
     file.parent.mkdir(parents=True)
-    file.write_text(archive.files(run_id, [(verdict, record)], [])["baseline.json"])
+    file.write_text(archive.files(run_id, [row], [])["baseline.json"])
     return {**record["context"]["case"], "runtime": found.metrics["runtime"][0]}
 
 
