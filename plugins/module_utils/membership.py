@@ -86,7 +86,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 
 
 def take_part(
-    params: dict[str, t.Any], node: Node, measure: Measure, what: str, kind: str | None
+    params: dict[str, t.Any], node: Node, measure: Measure, what: str = "numbers of the group", kind: str | None = None
 ) -> t.Iterator[Observation]:
     """What the head measures, then what this node saw as a member. `params`: OPTIONS, and "checks". `what` is measured, on accelerators
     of this `kind`, None for whichever the node has."""

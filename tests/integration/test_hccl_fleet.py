@@ -17,6 +17,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import measurement_of
 from rigs import common
 from rigs.fleet.fleet import Fleet
 from rigs.simulated import nodes
@@ -193,7 +194,7 @@ def test_without_an_expectation_nothing_is_accepted_and_one_is_proposed(npus: Fl
     _output, verdicts, journal = run(npus, tmp_path, acceptance_stages=["hccl"], acceptance_expectations=[], hccl_ops=["all_gather"])
     found = {v["subject"]["id"]: (v["verdict"], v["reason_code"]) for v in verdicts if v["check"] in ("all_reduce", "all_gather")}
     assert {found[host] for host in ("gpu-01", "gpu-02", "hccl")} == {("UNKNOWN", "no_expectation")}
-    measured = [{name: value for name, value in m.items() if name != "chain"} for m in journal]
+    measured = [measurement_of({name: value for name, value in m.items() if name != "chain"}) for m in journal]
     (entry,) = baseline.propose(measured, "r", "2026-11-22").entries
     match = {"stage": "hccl", "check": "all_gather", "gpu": "Ascend 910B3", "gpus": NPUS, "nodes": 3, "size": 64 << 20}
     assert match.items() <= entry["match"].items() and entry["value"] == pytest.approx(159, 0.01)

@@ -144,7 +144,7 @@ class Measurement(Record, forbid_unknown_fields=True, gc=False):
 
     def as_dict(self) -> dict[str, t.Any]:
         """Return it as plain data, as it is written to JSON."""
-        return t.cast("dict[str, t.Any]", msgspec.to_builtins(self))
+        return t.cast("dict[str, t.Any]", msgspec.to_builtins(self, enc_hook=plain))
 
     def as_text(self) -> str:
         """Return it as JSON with sorted keys: what tells two measurements of one key and attempt apart."""
@@ -169,9 +169,34 @@ class Measurement(Record, forbid_unknown_fields=True, gc=False):
             raise ValueError(f"duration_s: found {str(self.duration_s)[:40]}, expected a finite number of seconds, 0 or more")
 
 
+def plain(value: t.Any) -> t.Any:
+    """Return data as Python's own types. Texts and containers that come through Ansible are of subclasses, which msgspec refuses.
+
+    Raises NotImplementedError for anything that is no plain data.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, t.Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    raise NotImplementedError(f"{type(value).__name__} is no plain data")
+
+
 def measurement_of(record: t.Any) -> Measurement:
-    """Return a measurement made of plain data. Raises ValueError if that is no measurement/v1."""
-    measurement = msgspec.convert(record, Measurement)
+    """Return a measurement made of plain data, also of Ansible's subclasses. Raises ValueError if that is no measurement/v1."""
+    try:
+        measurement = msgspec.convert(record, Measurement)
+    except msgspec.ValidationError:
+        try:
+            measurement = msgspec.convert(plain(record), Measurement)
+        except NotImplementedError as error:
+            raise ValueError(str(error)) from error
     measurement.raise_if_wrong()
     return measurement
 
@@ -245,7 +270,7 @@ class Verdict(Record, forbid_unknown_fields=True, gc=False):
 
     def as_dict(self) -> dict[str, t.Any]:
         """Return it as plain data, as it is written to JSON."""
-        return t.cast("dict[str, t.Any]", msgspec.to_builtins(self))
+        return t.cast("dict[str, t.Any]", msgspec.to_builtins(self, enc_hook=plain))
 
 
 def verdicts_of(lines: t.Iterable[bytes]) -> list[Verdict]:

@@ -191,3 +191,38 @@ def _fits(record: t.Any, record_type: t.Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+class Text(str):
+    """As the texts that come through Ansible."""
+
+
+class Whole(int):
+    pass
+
+
+class Mapping(dict):  # type: ignore[type-arg]
+    pass
+
+
+def wrapped(value: t.Any) -> t.Any:
+    """Data as it comes through Ansible, whose texts, numbers and containers are subclasses."""
+    if isinstance(value, str):
+        return Text(value)
+    if isinstance(value, dict):
+        return Mapping({Text(name): wrapped(item) for name, item in value.items()})
+    if isinstance(value, list):
+        return [wrapped(item) for item in value]
+    return Whole(value) if type(value) is int else value
+
+
+def test_data_that_came_through_ansible_is_data() -> None:
+    measurement = model.measurement_of(wrapped(copy.deepcopy(MEASUREMENT)))
+    assert measurement.as_dict() == model.measurement_of(copy.deepcopy(MEASUREMENT)).as_dict()
+    measurement.context["said"] = Text("through Ansible")
+    assert type(measurement.as_dict()["context"]["said"]) is str
+
+
+def test_what_is_no_data_is_refused_as_a_measurement() -> None:
+    with pytest.raises(ValueError, match="object is no plain data"):
+        model.measurement_of({**MEASUREMENT, "stage": object()})
