@@ -28,7 +28,7 @@ def read(node: Node, path: str) -> str:
 
 
 def output(node: Node, *argv: str) -> str | None:
-    """What a tool of the host prints, None where there is no such tool."""
+    """Return the output of a tool of the host; None if there is no such tool."""
     if not node.which(argv[0]):
         return None
     result = node.run(list(argv), timeout=15)

@@ -24,9 +24,8 @@ Compared = list[tuple[Expectation, bands.Reading]] | None
 
 # Findings of a health check that are only worth a look.
 MILD_FINDINGS = ("foreign_process", "firmware", "floating_image", "settings_differ")
-# Findings that leave open whether the machine computes right. The workload of `ddp` makes PyTorch
-# refuse operations of its own that are not deterministic. That says nothing of the reductions of NCCL, gloo or HCCL, so other bits in a
-# second training are UNKNOWN and no FAIL.
+# Findings that leave open whether the machine computes right. The workload of `ddp` makes PyTorch refuse operations of its own that are not
+# deterministic. The reductions of NCCL, gloo or HCCL are not covered by this, so other bits in a second training are UNKNOWN and no FAIL.
 UNSURE_FINDINGS = ("not_repeatable",)
 
 
@@ -67,8 +66,8 @@ class Alone:
             if not record.metrics and (self._is_condition(record) or not record.series):
                 return self._without_number(record, expected if self._is_planned(key) else None), []
             opinion, compared = measured(key, record, expected, self.same_work)
-            chosen = expected.choose(record.stage, record.check, record.context, self.same_work)
-            if opinion.reason_code == "no_expectation" and self._of_stage(record) and not chosen:
+            without = opinion.reason_code == "no_expectation" and self._of_stage(record)
+            if without and not expected.choose(record.stage, record.check, record.context, self.same_work):
                 # Its numbers are shown, and laid beside those of siblings and neighbours.
                 done = f"{record.check} was done and is as it should be"
                 opinion = opinion._replace(verdict="PASS", reason_code=None, reason=done)

@@ -177,7 +177,7 @@ class Journal:
     # A large journal is read by two processes.
 
     def _middle(self) -> tuple[int, bytes | None]:
-        """Where the latter half of a large journal begins, and the digest of the line before; None where nobody can say."""
+        """Return where the second half of a large journal begins, and the digest of the line before; None if it cannot be divided."""
         try:
             with open(self.path, "rb") as source:
                 size = os.fstat(source.fileno()).st_size

@@ -95,7 +95,7 @@ class Metric(Record, forbid_unknown_fields=True, gc=False):
 
 
 class Measurement(Record, forbid_unknown_fields=True, gc=False):
-    """What one check saw on one subject. It holds no opinion.
+    """The result of one check on one subject. It holds no opinion.
 
     `stage`, `check`, `variant` and the id of the subject are its key (records/keys.py); `attempt` counts from 1. `plane` is how the node
     was reached, `target` the inventory host it was reached through. `reason_code` and `reason` say why `outcome` is not `measured`.
@@ -295,7 +295,7 @@ class PlanItem(Record, gc=False):
 
 
 class Cause(t.TypedDict):
-    """What lies behind verdicts that are no PASS: a subject with its kind, `said` in one sentence; `own` are the checks of it that say
+    """The cause of verdicts that are no PASS: a subject with its kind, `said` in one sentence; `own` are the checks of it that say
     so, `explains` those of others that are bad because of it. `convicted`: by its stage, from several tests; `whole`: `said` tells all.
     """
 
