@@ -21,7 +21,7 @@ import typing as t
 
 from ansible.errors import AnsibleError
 from ansible.template import Templar
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import since
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
     drift,
     expectations,
@@ -156,21 +156,22 @@ class _Before:
         self.run, self.plan, self.begun, self.loader, self.task_vars = run, plan, begun, loader, task_vars
         self.notes: list[str] = []
 
-    def say(self, deciding: t.Mapping[Key, t.Any], numbers: t.Iterable[past.Number]) -> past.Told | None:
+    def say(self, deciding: t.Mapping[Key, t.Any], numbers: t.Iterable[past.Number]) -> past.PastReport | None:
         try:
             asked = _history(self.loader, self.task_vars)
-            told = since.past(self.run.dir.parent, self.plan, deciding, numbers, asked.options, self.begun) if asked else None
+            if not asked:
+                return None
+            return comparison.with_earlier_runs(self.run.dir.parent, self.plan, deciding, numbers, asked.options, self.begun)
         except (AnsibleError, RunError) as error:
             self.notes = [f"nothing was held against earlier runs: {error}"]
             return None
-        return told
 
 
 def _since(done: Judged, loader: t.Any, task_vars: dict[str, t.Any]) -> tuple[dict[str, t.Any] | None, list[str]]:
     """What is different since the last accepted run, for the report; and what went wrong when the history was asked, in words."""
     try:
         asked = _history(loader, task_vars)
-        return (since.last_accepted(done, asked.options) if asked else None), []
+        return (comparison.with_last_accepted(done, asked.options) if asked else None), []
     except (AnsibleError, RunError) as error:
         return None, [f"the report does not say what changed since the last accepted run: {error}"]
 

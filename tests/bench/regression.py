@@ -118,7 +118,7 @@ def ours(fleet: Fleet, hiccups: collections.Counter[str]) -> tuple[dict[str, set
     for run in range(FIRST, fleet.runs):
         for change in regression.changes(fleet.today(run), fleet.past(run), facts):
             if not change.subject:
-                told += change.kind == Kind.STEP and change.whose.fact == "driver"
+                told += change.kind == Kind.STEP and change.attribution.fact == "driver"
             elif change.alarm and not (change.kind == "drop" and (change.subject, run) in fleet.hiccups):
                 alarms[change.subject].add(run)
             if (change.subject, run) in fleet.hiccups and change.subject not in fleet.plants:
@@ -194,7 +194,7 @@ class Scene:
             for change in regression.changes(today, self.fleet.past(run), self.facts):
                 if change.alarm and change.subject in self.hit:
                     found.add(change.subject)
-                    named |= {change.subject} if change.whose.fact else set()
+                    named |= {change.subject} if change.attribution.fact else set()
                 elif change.alarm and change.subject:
                     blamed.add(change.subject)
                     of["false"] += (change.subject, run) not in self.fleet.hiccups

@@ -7,8 +7,8 @@
 
 One Change for each of today's subjects, in their order, then one for each check in which all of them changed together (its `subject` is
 empty). `common` finds what all subjects of a run share and takes it away, `reading` reads what is left of each series, by the evidence of
-`evidence` in units of `scatter`; `whose` looks for the place or the fact behind it. Values that are no numbers above zero are left out
-and counted. What was measured after today's run is left out too: an old run that is judged again says what it said.
+`evidence` in units of `scatter`; `attribution` looks for the place or the fact behind it. Values that are no numbers above zero are left
+out and counted. What was measured after today's run is left out too: an old run that is judged again says what it said.
 
 Pure, no store. This plugin util is PRIVATE to the collection.
 """
@@ -22,18 +22,18 @@ import typing as t
 from collections import defaultdict
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import common, evidence, reading, scatter, words
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.attribution import Case, History, attribute, attribute_to_fleet
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.reading import Reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import (
     ALARMS,
+    Attribution,
     Change,
     Facts,
     Key,
     Kind,
     Point,
     Today,
-    Whose,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.whose import Case, History, of_all, whose
 
 OWN = 0.25  # of what a subject lost beside the others it must have lost by itself: others may have gained
 
@@ -70,9 +70,9 @@ def changes(today: t.Iterable[Today], past: t.Mapping[Key, t.Sequence[Point]], f
     found: dict[Key, Change] = {}
     shared: list[Change] = []
     for fleet in fleets.values():
-        of_each, of_all_of_them = _fleet(fleet, past, facts or {})
+        of_each, of_fleet = _fleet(fleet, past, facts or {})
         found |= {(change.subject, change.check): change for change in of_each}
-        shared += of_all_of_them
+        shared += of_fleet
     return [found[one.key] for one in order] + shared
 
 
@@ -102,9 +102,11 @@ def _fleet(fleet: t.Sequence[Today], past: t.Mapping[Key, t.Sequence[Point]], fa
         if usable(series.today.point.value):
             series.read = _by_itself(series, reading.read(series.own, noise, series.least))
     cases = [Case(s.today.subject, s.today.places, s.runs[s.read.moved[0]] if s.read.kind in ALARMS else None) for s in all_series]
-    blamed = whose(cases, history, [(s.at, frozenset(all_series[place].today.subject for place in s.moved)) for s in splits])
+    attributions = attribute(cases, history, [(s.at, frozenset(all_series[place].today.subject for place in s.moved)) for s in splits])
     siblings = _siblings(all_series)
-    each = [_change(s, blamed.get(s.today.subject, Whose()), siblings.get(s.today.subject, words.Siblings())) for s in all_series]
+    each = [
+        _change(s, attributions.get(s.today.subject, Attribution()), siblings.get(s.today.subject, words.Siblings())) for s in all_series
+    ]
     return each, _all(all_series, added, cases, history, runs, times)
 
 
@@ -191,13 +193,14 @@ def _siblings(all_series: t.Sequence[Series]) -> dict[str, words.Siblings]:
     }
 
 
-def _change(series: Series, whose_it_is: Whose, siblings: words.Siblings) -> Change:
+def _change(series: Series, attribution: Attribution, siblings: words.Siblings) -> Change:
     one, read = series.today, series.read
     value = one.point.value if isinstance(one.point.value, (int, float)) else None
-    change = Change(one.subject, one.check, read.kind, whose_it_is, "", value=value, ignored=series.ignored)
+    change = Change(one.subject, one.check, read.kind, attribution, "", value=value, ignored=series.ignored)
     raw = [float(point.value or 0) for point in series.points]
     if read.kind == Kind.SHORT:
-        change = dataclasses.replace(change, runs=len(read.reference), whose=Whose(fact="repaired") if series.anew else whose_it_is)
+        anew = Attribution(fact="repaired") if series.anew else attribution
+        change = dataclasses.replace(change, runs=len(read.reference), attribution=anew)
     elif read.reference:
         reference = statistics.median([raw[p] for p in read.reference])
         moved = read.moved[-max(3, len(read.moved) // 4) :] if read.kind == Kind.DRIFT else read.moved
@@ -227,11 +230,11 @@ def _all(
     onset = order[read.moved[0]]
     worse = 1.0 if one.better != "lower" else -1.0
     change = Change(
-        "", one.check, read.kind, of_all(cases, onset, history), "", change=100 * math.expm1(worse * read.by), runs=len(read.reference),
-        reference_since=times[runs[order[read.reference[0]]]], onset=runs[onset], onset_time=times[runs[onset]],
+        "", one.check, read.kind, attribute_to_fleet(cases, onset, history), "", change=100 * math.expm1(worse * read.by),
+        runs=len(read.reference), reference_since=times[runs[order[read.reference[0]]]], onset=runs[onset], onset_time=times[runs[onset]],
         members=tuple(s.today.subject for s in all_series),
     )  # fmt: skip
     return [dataclasses.replace(change, sentence=words.of_all(one, change))]
 
 
-__all__ = ["ALARMS", "Change", "Facts", "Kind", "Point", "Today", "Whose", "changes", "evidence"]
+__all__ = ["ALARMS", "Attribution", "Change", "Facts", "Kind", "Point", "Today", "changes", "evidence"]

@@ -70,7 +70,7 @@ EVERYBODY = "everybody"
 
 
 @dataclasses.dataclass(frozen=True)
-class Whose:
+class Attribution:
     """`kind` is "gpu", "node", "port" ... as in `places`, "everybody", or "" where nobody did anything. `fact`, `value` and `run` say what
     everybody has had since."""
 
@@ -92,7 +92,7 @@ class Change:
     subject: str
     check: str
     kind: Kind
-    whose: Whose
+    attribution: Attribution
     sentence: str
     change: float | None = None
     value: float | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import since
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
 
 URLS = ("postgresql://", "postgresql+psycopg://", "sqlite:///")
@@ -31,7 +31,7 @@ class History(Sink):
         # Half a second of imports, which nobody pays who asked for no history.
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import folders, importing, store
 
-        with store.Store(store.url_of(since.results_of(of), options["url"]), make=True) as history:
+        with store.Store(store.url_of(comparison.results_of(of), options["url"]), make=True) as history:
             importing.write(history, folders.of_judged(of))
 
 

@@ -46,7 +46,7 @@ def sentence(today: Today, change: Change, siblings: Siblings, wider: float = 1.
         return f"{what}: today's {change.value if change.value is not None else 'run'} gives no number above zero to compare"
     if change.kind == Kind.SHORT:
         ignored = f", {change.ignored} without a usable number" if change.ignored else ""
-        new = ", a new reference" if change.whose.fact else ""
+        new = ", a new reference" if change.attribution.fact else ""
         return f"{what} {_value(today, change)}: {runs(change.runs)} before{new}{ignored}; too few to tell a change (8 are needed)"
     own = f"its own median {number(change.reference)} of {runs(change.runs)} since {day(change.reference_since)}"
     text = {
@@ -58,7 +58,7 @@ def sentence(today: Today, change: Change, siblings: Siblings, wider: float = 1.
         return f"{text}; one run alone, a hiccup until the next ones say more{_siblings(siblings)}"
     if change.kind == Kind.DROP:
         text += "; one run so far, but far outside the scatter: measure again"
-        return text + _whose(today, change) + _siblings(siblings)
+        return text + _attribution(today, change) + _siblings(siblings)
     if change.kind == Kind.SCATTER:
         return (
             f"{what} {_value(today, change)} scatters about {wider:.0f} times as much as before since {day(change.onset_time)}, about {own}"
@@ -69,14 +69,14 @@ def sentence(today: Today, change: Change, siblings: Siblings, wider: float = 1.
             f"{what} {_value(today, change)}, flaps since {day(change.onset_time)} between {own} and {number(change.level)}, "
             f"{percent(_signed(today, change))} it{_siblings(siblings)}"
         )
-    return text + _whose(today, change) + _siblings(siblings)
+    return text + _attribution(today, change) + _siblings(siblings)
 
 
 def of_all(today: Today, change: Change) -> str:
     """Return the sentence for a change that all subjects of a check share."""
     what = PLURAL.get(today.places[0][0] if today.places else "", "subjects")
     who = f"all {len(change.members)} {what}"
-    because = f" when {change.whose.fact} became {change.whose.value}" if change.whose.fact else ""
+    because = f" when {change.attribution.fact} became {change.attribution.value}" if change.attribution.fact else ""
     went = {Kind.DRIFT: "drifted to", Kind.SCATTER: "scatter, and are", Kind.FLAPPING: "flap, and are"}.get(change.kind, "went to")
     return (
         f"{_what(today)}: {who} together {went} {percent(_signed(today, change))} their medians of {runs(change.runs)} before, "
@@ -118,13 +118,13 @@ def _moved(today: Today, change: Change, own: str) -> str:
     return f"{_what(today)} {_value(today, change)} today, {drifting}{since} since {day(change.onset_time)}, {percent(moved)} {own}"
 
 
-def _whose(today: Today, change: Change) -> str:
-    whose = change.whose
-    if whose.kind == EVERYBODY:
-        return f"; everybody's since {whose.fact} became {whose.value}" if whose.fact else "; everybody's"
-    likely = f"; likely cause: {whose.fact} became {whose.value}" if whose.fact else ""
-    if whose.name and (whose.kind, whose.name) not in today.places[:1] and whose.name != today.subject:
-        return f"; so is most of {whose.kind} {whose.name}{likely}"
+def _attribution(today: Today, change: Change) -> str:
+    attribution = change.attribution
+    if attribution.kind == EVERYBODY:
+        return f"; everybody's since {attribution.fact} became {attribution.value}" if attribution.fact else "; everybody's"
+    likely = f"; likely cause: {attribution.fact} became {attribution.value}" if attribution.fact else ""
+    if attribution.name and (attribution.kind, attribution.name) not in today.places[:1] and attribution.name != today.subject:
+        return f"; so is most of {attribution.kind} {attribution.name}{likely}"
     return likely
 
 

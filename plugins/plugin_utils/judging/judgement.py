@@ -49,6 +49,6 @@ class Judgement:
     causes: list[Cause] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     tables: dict[str, list[Table]] = dataclasses.field(default_factory=dict)
-    past: past.Told | None = None
+    past: past.PastReport | None = None
     unproven: list[str] = dataclasses.field(default_factory=list)
     speed_not_proven: list[str] = dataclasses.field(default_factory=list)

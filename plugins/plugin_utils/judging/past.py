@@ -51,7 +51,7 @@ class Change(t.NamedTuple):
 
 
 @dataclasses.dataclass
-class Told:
+class PastReport:
     """`compared` numbers have a past that is long enough, `short` ones have not. `left_out` says in words which were not looked at, and
     what of the past was not."""
 
@@ -62,4 +62,4 @@ class Told:
 
 
 # By what was measured (of each key the attempt that is judged) and its numbers; None where there is nothing to compare with.
-Past = t.Callable[[t.Mapping[Key, t.Any], t.Iterable[Number]], "Told | None"]
+Past = t.Callable[[t.Mapping[Key, t.Any], t.Iterable[Number]], "PastReport | None"]

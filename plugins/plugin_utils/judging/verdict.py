@@ -146,7 +146,7 @@ class _Court:
         self.warnings: list[str] = []
         self.before: past.Past | None = None
         self.regression = "warn"
-        self.told: past.Told | None = None
+        self.told: past.PastReport | None = None
         self.worse: dict[Key, list[str]] = collections.defaultdict(list)
         self.stated: identity.Stated = {}
         self.leaf: t.Mapping[str, str] = {}

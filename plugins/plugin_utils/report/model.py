@@ -149,7 +149,7 @@ def files_of_stages(plan: Record, judgement: Judgement) -> dict[str, str]:
     }
 
 
-def _past(told: past.Told) -> Record:
+def _past(told: past.PastReport) -> Record:
     """Return the changes of numbers since earlier runs, in words, those that concern most subjects first."""
     changes = sorted(told.changes, key=lambda change: (bool(change.subject), PAST_ORDER.index(change.kind), change.key, change.metric))
     kinds: dict[str, list[str]] = {}

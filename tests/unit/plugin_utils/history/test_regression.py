@@ -10,9 +10,9 @@ import random
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import common, whose
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import attribution, common
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.regression import changes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Change, Facts, Kind, Point, Today, Whose
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Attribution, Change, Facts, Kind, Point, Today
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rigs.simulated import runs as simulated
@@ -57,7 +57,7 @@ def test_a_step_of_one_gpu_in_one_sentence() -> None:
         "gemm bf16 655 TFLOPS, 3.1 % below its own median 676 of 12 runs since 2026-08-02; its 7 siblings unchanged"
     )
     change = found["n1/gpu/3"]
-    assert (change.kind, change.whose, change.runs) == (Kind.STEP, Whose("gpu", "n1/gpu/3"), 12)
+    assert (change.kind, change.attribution, change.runs) == (Kind.STEP, Attribution("gpu", "n1/gpu/3"), 12)
     assert (change.reference, change.level, change.onset) == (676, 655, "run-012")
     assert {c.kind for subject, c in found.items() if subject != "n1/gpu/3"} == {Kind.NOTHING}
 
@@ -118,7 +118,7 @@ def test_a_part_of_the_fleet_is_not_everybody(nodes: int, hit: int, factor: floa
     found = judged(series, drivers(nodes, got, 20, 20 + days))
     ill = {subject: change for subject, change in found.items() if change.alarm}
     assert set(ill) == {subject for subject in series if subject.split("/")[0] in got}
-    assert {change.whose.fact for change in ill.values()} == {"driver"}
+    assert {change.attribution.fact for change in ill.values()} == {"driver"}
     assert "" not in found
 
 
@@ -142,13 +142,13 @@ def test_a_fault_is_not_masked_by_the_loss_of_the_other_half() -> None:
     series["n7/gpu/2"] = since(series["n7/gpu/2"], 14, 0.96)
     change = judged(series, drivers(8, got, 20, 25))["n7/gpu/2"]
     assert change.kind == Kind.STEP
-    assert change.whose == Whose("gpu", "n7/gpu/2"), "it did not get the driver"
+    assert change.attribution == Attribution("gpu", "n7/gpu/2"), "it did not get the driver"
 
 
 def test_a_lone_node_after_the_fleets_driver_has_the_driver_named() -> None:
     series = {s: since(v, 20, 0.95) for s, v in fleet(1, 24).items()}
     found = judged(series, drivers(1, {"n1"}, 20, 24))
-    assert {change.whose for change in found.values()} == {Whose("node", "n1", "driver", "580", "run-020")}
+    assert {change.attribution for change in found.values()} == {Attribution("node", "n1", "driver", "580", "run-020")}
     assert "so is most of node n1; likely cause: driver became 580" in found["n1/gpu/0"].sentence
 
 
@@ -156,7 +156,7 @@ def test_a_lone_node_after_the_fleets_driver_has_the_driver_named() -> None:
 def test_few_subjects_that_all_step_are_not_blamed_each_alone(count: int) -> None:
     series = {f"n{node}/gpu/0": since(healthy(node, 24), 20, 0.95) for node in range(1, count + 1)}
     found = judged(series)
-    assert {change.whose.kind for change in found.values()} == {"everybody"}
+    assert {change.attribution.kind for change in found.values()} == {"everybody"}
     assert all(change.alarm for change in found.values())
 
 
@@ -238,10 +238,10 @@ def test_a_repair_begins_a_new_reference() -> None:
 
 def test_a_serial_number_that_comes_and_goes_is_no_repair_each_time() -> None:
     facts = {f"{day}": {"a": {"serial": "AB"[day % 2]}} for day in range(20)}
-    history = whose.History(facts, [f"{day}" for day in range(20)])
+    history = attribution.History(facts, [f"{day}" for day in range(20)])
     assert history.repaired(["a"]) == 1, "where the second one was first seen"
     facts["15"]["a"]["serial"] = "C"
-    assert whose.History(facts, list(history.runs)).repaired(["a"]) == 15
+    assert attribution.History(facts, list(history.runs)).repaired(["a"]) == 15
 
 
 def test_a_whole_node_is_blamed_as_one() -> None:
@@ -251,14 +251,14 @@ def test_a_whole_node_is_blamed_as_one() -> None:
     found = judged(series)
     ill = {subject for subject, change in found.items() if change.alarm}
     assert ill == {f"n3/gpu/{gpu}" for gpu in range(8)}
-    assert {found[subject].whose for subject in ill} == {Whose("node", "n3")}
+    assert {found[subject].attribution for subject in ill} == {Attribution("node", "n3")}
     assert "so is most of node n3; its 7 siblings as well" in found["n3/gpu/0"].sentence
 
 
 def test_what_all_of_the_only_node_did_is_that_nodes() -> None:
     found = judged({subject: since(values, 20, 0.95) for subject, values in fleet(1, 24).items()})
     assert len(found) == 8 and {change.kind for change in found.values()} == {Kind.STEP}
-    assert {change.whose for change in found.values()} == {Whose("node", "n1")}
+    assert {change.attribution for change in found.values()} == {Attribution("node", "n1")}
     quiet = judged(fleet(1, 24))
     assert not [change for change in quiet.values() if change.alarm]
 
@@ -269,7 +269,7 @@ def test_what_everybody_did_is_nobodys_and_the_driver_is_named() -> None:
     facts: Facts = {f"run-{run:03d}": {node: {"driver": "570" if run < 20 else "580"} for node in nodes} for run in range(26)}
     found = judged(series, facts)
     assert not [subject for subject, change in found.items() if subject and change.alarm]
-    assert found[""].whose == Whose("everybody", "", "driver", "580", "run-020")
+    assert found[""].attribution == Attribution("everybody", "", "driver", "580", "run-020")
     assert found[""].kind == Kind.STEP
     assert "when driver became 580; nobody's own" in found[""].sentence
     assert len(found[""].members) == 40
@@ -286,7 +286,7 @@ def test_a_driver_that_only_some_nodes_have_is_blamed_and_no_gpu(updated: int) -
     found = judged(series, facts)
     ill = [change for change in found.values() if change.alarm]
     assert len(ill) == 8 * updated
-    assert {change.whose for change in ill} == {Whose("everybody", "", "driver", "580", "run-020")}
+    assert {change.attribution for change in ill} == {Attribution("everybody", "", "driver", "580", "run-020")}
     assert "everybody's since driver became 580" in ill[0].sentence
 
 
@@ -307,7 +307,7 @@ def test_a_port_is_blamed_for_its_paths() -> None:
                 past[f"{a}|{b}", "rdma"] = [point(run, value) for run, value in enumerate(values[:-1])]
     ill = [change for change in changes(today, past) if change.alarm]
     assert {change.subject for change in ill} == {f"n0|n{i}" for i in range(1, 6)}
-    assert {change.whose for change in ill} == {Whose("port", "n0/p1")}, [change.sentence for change in ill]
+    assert {change.attribution for change in ill} == {Attribution("port", "n0/p1")}, [change.sentence for change in ill]
 
 
 def test_a_latency_becomes_worse_upwards() -> None:
@@ -379,7 +379,8 @@ def test_another_unit_changes_nothing(seed: int, scale: float) -> None:
         [dataclasses.replace(one, point=scaled(one.point)) for one in today], {key: list(map(scaled, value)) for key, value in past.items()}
     )
     as_it_was = changes(today, past)
-    assert [(c.subject, c.kind, c.onset, c.whose) for c in in_other_unit] == [(c.subject, c.kind, c.onset, c.whose) for c in as_it_was]
+    scaled_changes, unscaled = ([(c.subject, c.kind, c.onset, c.attribution) for c in of] for of in (in_other_unit, as_it_was))
+    assert scaled_changes == unscaled
 
 
 @settings(max_examples=25)

@@ -18,16 +18,16 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, regression, schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.attribution import EXPLAINING, REPAIRS, matches
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identity import Identities, Who, who
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Facts, Key, Kind, Point, Today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.whose import EXPLAINING, REPAIRS, matches
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, entries, references
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import human
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.others import hardware
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Change, Number, Told
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Change, Number, PastReport
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
@@ -61,18 +61,18 @@ class Quantity(t.NamedTuple):
         return f"{self.stage} {self.check}" + (f" {self.metric} at {human(self.size)}" if self.size else "")
 
 
-def told(
+def compare(
     store: Store, plan: Record, deciding: t.Mapping[keys.Key, Measurement], numbers: t.Iterable[Number],
     begun: t.Sequence[Reference] = (), seconds: float = SECONDS,
-) -> Told:  # fmt: skip
+) -> PastReport:  # fmt: skip
     """Return the change of each number of a run against its past. `begun` are the references that the inventory declares as new."""
     end = time.monotonic() + seconds
-    found = Told()
+    found = PastReport()
     checks: dict[Quantity, list[Number]] = collections.defaultdict(list)
     for number in numbers:
         checks[Quantity(*number.key[:3], number.metric, number.unit, number.size or 0)].append(number)
     with store.reading() as connection:
-        past = _Past(connection, plan, deciding, begun)
+        past = _Baselines(connection, plan, deciding, begun)
         for quantity, of_check in sorted(checks.items()):
             name, most = quantity.said, MOST_SIZED if quantity.size else MOST
             if len(of_check) > most:
@@ -90,7 +90,7 @@ def told(
     return found
 
 
-class _Past:
+class _Baselines:
     """The values of earlier runs for the subjects of one run."""
 
     def __init__(
@@ -149,7 +149,7 @@ class _Past:
                 found[str(self.plan["run_id"])][m.subject.id] = _telling(importing.lasting(m))
         return found
 
-    def look(self, quantity: Quantity, numbers: t.Sequence[Number], found: Told) -> None:
+    def look(self, quantity: Quantity, numbers: t.Sequence[Number], found: PastReport) -> None:
         """One number of one check, of all subjects that have it."""
         stage, check, variant, metric, unit, size = quantity
         now = (str(self.plan["run_id"]), str(self.plan["created_at"]))

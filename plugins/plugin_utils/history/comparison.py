@@ -12,7 +12,7 @@ import pathlib
 import threading
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Number, Told
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Number, PastReport
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
@@ -25,11 +25,11 @@ T = t.TypeVar("T")
 
 
 def results_of(of: Judged) -> pathlib.Path:
-    """The results folder that a judged run lies in."""
+    """Return the results folder that contains the folder of a judged run."""
     return of.folder.parent if of.folder.name == of.run_id else of.folder.parents[2]
 
 
-def past(
+def with_earlier_runs(
     results: pathlib.Path,
     plan: t.Mapping[str, t.Any],
     deciding: t.Mapping[Key, t.Any],
@@ -37,22 +37,25 @@ def past(
     options: Options,
     begun: t.Sequence[Reference] = (),
     seconds: float = SECONDS,
-) -> Told | None:
+) -> PastReport | None:
     """Return the changes of a run's numbers since the runs before it; None if there is nothing to say. Raises RunError if it fails."""
 
-    def ask() -> Told | None:
+    def ask() -> PastReport | None:
         # Half a second of imports, which nobody pays who has no history.
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import past, store
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import baselines, store
 
         with store.Store(store.url_of(results, str(options["url"]))) as history:
-            found = past.told(history, plan, deciding, numbers, begun)
+            found = baselines.compare(history, plan, deciding, numbers, begun)
         return found if found.compared or found.short or found.left_out else None
 
     return _answered(ask, seconds) if _is_there(results, options) else None
 
 
-def last_accepted(of: Judged, options: Options, seconds: float = SECONDS) -> dict[str, t.Any] | None:
-    """{before, said, and what comparing.compare says}; None where nothing is to be compared with. RunError where it cannot be said."""
+def with_last_accepted(of: Judged, options: Options, seconds: float = SECONDS) -> dict[str, t.Any] | None:
+    """Return {"before", "said"} and the fields of comparing.compare for the last accepted run; None if there is none.
+
+    Raises RunError if the history cannot be read in time.
+    """
     results = results_of(of)
 
     def ask() -> dict[str, t.Any] | None:

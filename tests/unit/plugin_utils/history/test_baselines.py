@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, past, since
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import baselines, comparison, current
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, references
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
@@ -287,20 +287,20 @@ def test_a_history_that_does_not_answer_costs_a_note_and_no_verdict(worse: pathl
     with Store(f"sqlite:///{worse}/other.db", make=True):
         pass
     (worse / "history.db").unlink()
-    monkeypatch.setattr(since, "SECONDS", 0.0)
-    monkeypatch.setattr(since.past, "__defaults__", (0.0,))
+    monkeypatch.setattr(comparison, "SECONDS", 0.0)
+    monkeypatch.setattr(comparison.with_earlier_runs, "__defaults__", (0.0,))
     (worse / "other.db").rename(worse / "history.db")
     _run, done = now(worse, fleet(16), day=16)
     assert done["accepted"] and "nothing was held against earlier runs: the history did not answer within 0 s" in words(done)
 
 
 def test_what_takes_too_long_or_is_too_much_is_named(worse: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past, "MOST", 3)
+    monkeypatch.setattr(baselines, "MOST", 3)
     run, done = now(worse, fleet(15, {"a": 0.97}))
     assert done["accepted"] and {v["verdict"] for v in verdicts(run).values()} == {"PASS"}
     said = "gemm bf16 was measured on 18 subjects: more than 3 are not held against their past"
     assert said in words(done) and said in (run.dir / "report.md").read_text()
     monkeypatch.undo()
-    monkeypatch.setattr(past.told, "__defaults__", (-1.0,))
+    monkeypatch.setattr(baselines.compare, "__defaults__", (-1.0,))
     _run, done = now(worse, fleet(16), day=16)
     assert "gemm bf16 was not held against its past: the history took longer than -1 s" in words(done)

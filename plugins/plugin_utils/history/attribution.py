@@ -18,7 +18,7 @@ import typing as t
 from collections import defaultdict
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators.registry import LIBRARY_FACTS
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, Facts, Whose
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, Attribution, Facts
 
 MOST = 0.6  # of the subjects of a place
 NEARLY = 0.8  # of the subjects that got a fact's new value
@@ -33,7 +33,7 @@ Moved = tuple[int, frozenset[str]]  # number of the run, subjects
 
 
 @dataclasses.dataclass(frozen=True)
-class Became:
+class FactChange:
     """A fact's new value, first seen in the run with that number."""
 
     at: int
@@ -46,14 +46,14 @@ class History:
 
     def __init__(self, facts: Facts, runs: t.Sequence[str]) -> None:
         self.facts, self.runs = facts, runs
-        self.of: dict[str, list[Became]] = {}
+        self.of: dict[str, list[FactChange]] = {}
 
-    def place(self, name: str) -> list[Became]:
+    def place(self, name: str) -> list[FactChange]:
         if name not in self.of:
             self.of[name] = list(self._changes(name))
         return self.of[name]
 
-    def _changes(self, name: str) -> t.Iterator[Became]:
+    def _changes(self, name: str) -> t.Iterator[FactChange]:
         had: dict[str, list[t.Any]] = defaultdict(list)
         before: t.Mapping[str, t.Any] | None = None
         last: t.Mapping[str, t.Any] | None = None
@@ -67,7 +67,7 @@ class History:
                 if before is None or sheet[fact] in had[fact]:
                     continue  # what says now this and now that was not exchanged each time: it would never have a past
                 if before[fact] != sheet[fact] if known else fnmatch.fnmatchcase(fact, "repaired*"):
-                    yield Became(at, fact, str(sheet[fact]))
+                    yield FactChange(at, fact, str(sheet[fact]))
             for fact, value in sheet.items():
                 if matches(fact, EXCHANGED) and value not in had[fact]:
                     had[fact].append(value)
@@ -93,23 +93,26 @@ class Case:
     onset: int | None
 
 
-def whose(cases: t.Sequence[Case], history: History, splits: t.Sequence[Moved] = ()) -> dict[str, Whose]:
-    """{subject: whose it is}, of the subjects that changed. `splits` are the parts of the fleet that stepped together: (run, subjects)."""
+def attribute(cases: t.Sequence[Case], history: History, splits: t.Sequence[Moved] = ()) -> dict[str, Attribution]:
+    """Return {subject: the attribution of its change} for the subjects that changed.
+
+    `splits` are the parts of the fleet that stepped together: (number of the run, subjects).
+    """
     changed = [case for case in cases if case.onset is not None]
-    found = {case.subject: _own(case) for case in changed}
+    found = {case.subject: _to_own_place(case) for case in changed}
     if not changed:
         return found
     if len(changed) > 1:
-        found |= _few(cases, changed) | _places(cases, changed) | _facts(cases, changed, history)
-    found |= _of_splits(cases, changed, history, splits)
-    return _likely(cases, changed, history, found)
+        found |= _to_small_fleet(cases, changed) | _to_places(cases, changed) | _to_facts(cases, changed, history)
+    found |= _to_facts_of_splits(cases, changed, history, splits)
+    return _with_likely_causes(cases, changed, history, found)
 
 
-def _few(cases: t.Sequence[Case], changed: t.Sequence[Case]) -> dict[str, Whose]:
+def _to_small_fleet(cases: t.Sequence[Case], changed: t.Sequence[Case]) -> dict[str, Attribution]:
     """Everybody's, if all of a fleet that is too small to know a run effect changed together on more than one node."""
     together = len(changed) == len(cases) and all(_together(changed[0], case) for case in changed)
     nodes = {name for case in cases for kind, name in case.places if kind == "node"}
-    return {case.subject: Whose(EVERYBODY) for case in changed} if together and len(nodes) > 1 else {}
+    return {case.subject: Attribution(EVERYBODY) for case in changed} if together and len(nodes) > 1 else {}
 
 
 def _getters(cases: t.Sequence[Case], history: History) -> dict[tuple[str, str], dict[str, int]]:
@@ -123,10 +126,12 @@ def _getters(cases: t.Sequence[Case], history: History) -> dict[tuple[str, str],
     return got
 
 
-def _of_splits(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History, splits: t.Sequence[Moved]) -> dict[str, Whose]:
+def _to_facts_of_splits(
+    cases: t.Sequence[Case], changed: t.Sequence[Case], history: History, splits: t.Sequence[Moved]
+) -> dict[str, Attribution]:
     """Each subject that moved with a part of the fleet, if a fact changed then for exactly that part. Not every one of the part need be
     seen to have changed: the part as a whole is clearer than each of its subjects."""
-    found: dict[str, Whose] = {}
+    found: dict[str, Attribution] = {}
     got = _getters(cases, history) if splits else {}
     for at, moved in splits:
         for (fact, value), since in sorted(got.items()):
@@ -135,11 +140,13 @@ def _of_splits(cases: t.Sequence[Case], changed: t.Sequence[Case], history: Hist
                 continue
             for case in changed:
                 if case.subject in moved and case.onset is not None and abs(case.onset - at) <= TOGETHER:
-                    found.setdefault(case.subject, Whose(EVERYBODY, "", fact, value, history.runs[at]))
+                    found.setdefault(case.subject, Attribution(EVERYBODY, "", fact, value, history.runs[at]))
     return found
 
 
-def _likely(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History, found: dict[str, Whose]) -> dict[str, Whose]:
+def _with_likely_causes(
+    cases: t.Sequence[Case], changed: t.Sequence[Case], history: History, found: dict[str, Attribution]
+) -> dict[str, Attribution]:
     """Add to a blamed node the fact that became another when the node changed, unless subjects that got it too did not change."""
     named, of_all_cases = dict(found), _getters(cases, history)
     for (fact, value), since in sorted(_getters(changed, history).items()):
@@ -154,7 +161,7 @@ def _likely(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History
     return named
 
 
-def of_all(cases: t.Sequence[Case], onset: int, history: History) -> Whose:
+def attribute_to_fleet(cases: t.Sequence[Case], onset: int, history: History) -> Attribution:
     """Return the fact that changed on most of the fleet in a run in which all of it moved."""
     nodes = {name for case in cases for kind, name in case.places if kind == "node"}
     counts: dict[tuple[str, str], int] = defaultdict(int)
@@ -166,25 +173,25 @@ def of_all(cases: t.Sequence[Case], onset: int, history: History) -> Whose:
     if counts:
         (fact, value), count = max(counts.items(), key=lambda item: (item[1], item[0]))
         if 2 * count >= max(len(nodes), 1):
-            return Whose(EVERYBODY, "", fact, value, history.runs[onset])
-    return Whose(EVERYBODY, run=history.runs[onset])
+            return Attribution(EVERYBODY, "", fact, value, history.runs[onset])
+    return Attribution(EVERYBODY, run=history.runs[onset])
 
 
 def _names(case: Case) -> set[str]:
     return {case.subject, *(name for _kind, name in case.places)}
 
 
-def _own(case: Case) -> Whose:
+def _to_own_place(case: Case) -> Attribution:
     kind, name = case.places[0] if case.places else ("subject", case.subject)
-    return Whose(kind, name)
+    return Attribution(kind, name)
 
 
-def _places(cases: t.Sequence[Case], changed: t.Sequence[Case]) -> dict[str, Whose]:
+def _to_places(cases: t.Sequence[Case], changed: t.Sequence[Case]) -> dict[str, Attribution]:
     members: dict[tuple[str, str], int] = defaultdict(int)
     for case in cases:
         for place in case.places:
             members[place] += 1
-    found: dict[str, Whose] = {}
+    found: dict[str, Attribution] = {}
     for case in changed:
         best: tuple[int, int] | None = None
         for rank, place in enumerate(case.places):
@@ -193,7 +200,7 @@ def _places(cases: t.Sequence[Case], changed: t.Sequence[Case]) -> dict[str, Who
             alike = sum(place in other.places and _together(case, other) for other in changed)
             if alike >= 2 and alike >= MOST * members[place] and (best is None or (alike, -rank) > best):
                 best = (alike, -rank)
-                found[case.subject] = Whose(*place)
+                found[case.subject] = Attribution(*place)
     return found
 
 
@@ -201,13 +208,13 @@ def _together(case: Case, other: Case) -> bool:
     return case.onset is not None and other.onset is not None and abs(case.onset - other.onset) <= TOGETHER
 
 
-def _facts(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History) -> dict[str, Whose]:
+def _to_facts(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History) -> dict[str, Attribution]:
     """Each changed subject whose places got a fact's new value as it changed, where most that got it changed, and few that did not."""
     got = _getters(cases, history)
     if not got:
         return {}
     nodes = {case.subject: next((name for kind, name in case.places if kind == "node"), case.subject) for case in cases}
-    found: dict[str, Whose] = {}
+    found: dict[str, Attribution] = {}
     for (fact, value), since in sorted(got.items()):
         explained = [c for c in changed if c.subject in since and c.onset is not None and abs(c.onset - since[c.subject]) <= TOGETHER]
         spread = {nodes[c.subject] for c in explained}
@@ -216,5 +223,5 @@ def _facts(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History)
         if len(spread) < 2 or len(explained) < NEARLY * len(since) or (without and len(others) > (1 - NEARLY) * without):
             continue
         for case in explained:
-            found.setdefault(case.subject, Whose(EVERYBODY, "", fact, value, history.runs[since[case.subject]]))
+            found.setdefault(case.subject, Attribution(EVERYBODY, "", fact, value, history.runs[since[case.subject]]))
     return found
