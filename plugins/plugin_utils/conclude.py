@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
     past,
     references,
     refused,
-    unheeded,
+    unused_expectations,
     verdict,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
@@ -87,7 +87,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs[drift.RULES],
         stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), required=inputs.get("required"), changed=evidence.changed,
-        warnings=unheeded.warnings(written, sound, inputs), before=before.say, regression=inputs.get("regression", "warn"),
+        warnings=unused_expectations.warnings(written, sound, inputs), before=before.say, regression=inputs.get("regression", "warn"),
         own_facts=inputs.get("own_facts"), lending=planes.lending(),
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs["notes"] + telling.notes_of(run.dir)

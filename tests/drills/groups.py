@@ -13,7 +13,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, hccl
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import alone, expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, single_checks, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
@@ -245,7 +245,7 @@ def reaches(
     record = records.measurement(
         {"stage": stage, "check": check, "metrics": {metric: {"value": value, "unit": unit}}, "context": context, "series": series}
     )
-    return {alone.measured(Key(stage, check, "", "gpu-01"), record, expectations.shipped())[0].verdict}
+    return {single_checks.measured(Key(stage, check, "", "gpu-01"), record, expectations.shipped())[0].verdict}
 
 
 def fills(folder: pathlib.Path, gpu: str, gpus: int, nics: int, gbps: float, value: float) -> set[str]:

@@ -24,11 +24,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Facts, Key, Kind, Point, Today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, entries, references
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import human
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.others import hardware
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Change, Number, PastReport
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.peer_comparison import hardware
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 

@@ -20,8 +20,8 @@ import typing as t
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import better_of, primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, ExpectationError, parse, shipped
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import better_of, primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
 

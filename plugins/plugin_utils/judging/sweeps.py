@@ -14,7 +14,7 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, others
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, peer_comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
@@ -40,7 +40,7 @@ def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opi
             continue
         sweep = bandwidths(record.series)
         if sweep:
-            alike[(*key[:3], record.subject.kind, others.hardware(record))].append((key, sweep))
+            alike[(*key[:3], record.subject.kind, peer_comparison.hardware(record))].append((key, sweep))
     for group in alike.values():
         centres = _centres([sweep for _key, sweep in group])
         for key, sweep in group:

@@ -19,7 +19,6 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
-    alone,
     bands,
     causes,
     configured,
@@ -27,8 +26,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
     health,
     identity,
     nodes,
-    others,
     past,
+    peer_comparison,
+    single_checks,
     sweeps,
     waiving,
 )
@@ -76,18 +76,18 @@ def judge(
     those of a pod or its image there, and not of the machine (planes/base.py). `lending` names the planes
     on which something else decides which GPUs a test gets (Plane.lends_devices). WaiverError for a waiver that cannot be used.
     """
-    court = _Court(plan, expected, stack or {}, required or {}, {stage.name: stage for stage in stages})
-    court.waiving = waiving.Waiving(waivers_of(list(waivers or [])), (today or datetime.date.today()).isoformat())
-    court.warn = warn
-    court.stated = stated or {}
-    court.leaf = leaf or {}
-    court.own_facts = own_facts or {}
-    court.lending = lending
-    court.changed = changed
-    court.warnings = list(warnings)
-    court.before, court.regression = before, regression
-    court.hear(measurements)
-    return court.judge()
+    judging = Judge(plan, expected, stack or {}, required or {}, {stage.name: stage for stage in stages})
+    judging.waiving = waiving.Waiving(waivers_of(list(waivers or [])), (today or datetime.date.today()).isoformat())
+    judging.warn = warn
+    judging.stated = stated or {}
+    judging.leaf = leaf or {}
+    judging.own_facts = own_facts or {}
+    judging.lending = lending
+    judging.changed = changed
+    judging.warnings = list(warnings)
+    judging.before, judging.regression = before, regression
+    judging.load(measurements)
+    return judging.judge()
 
 
 class Stage(t.Protocol):
@@ -114,7 +114,7 @@ class Stage(t.Protocol):
     ) -> t.Iterator[tuple[Key, Opinion] | causes.Blame]: ...
 
 
-class _Court:
+class Judge:
     """One judgement, step by step: attempts to one opinion, then fleet, siblings, drift, evidence, parts, waivers."""
 
     def __init__(
@@ -139,14 +139,14 @@ class _Court:
             for name, stage in stages.items()
         }
         same_work = {(name, check): other for name, stage in stages.items() for check, other in stage.same_work.items()}
-        self.alone = alone.Alone(self.planned, expected, required, conditions, same_work)
+        self.single_checks = single_checks.SingleChecks(self.planned, expected, required, conditions, same_work)
         self.lending: t.Collection[str] = ()
         self.waiving = waiving.Waiving([], "")
         self.warn = "accept"
         self.warnings: list[str] = []
         self.before: past.Past | None = None
         self.regression = "warn"
-        self.told: past.PastReport | None = None
+        self.past_report: past.PastReport | None = None
         self.worse: dict[Key, list[str]] = collections.defaultdict(list)
         self.stated: identity.Stated = {}
         self.leaf: t.Mapping[str, str] = {}
@@ -164,10 +164,10 @@ class _Court:
         for key, subject, _item in self.items:
             self.asked[key].append(subject)
 
-    def hear(self, measurements: t.Iterable[t.Any]) -> None:
-        """Take the measurements in, by what they are about."""
+    def load(self, measurements: t.Iterable[t.Any]) -> None:
+        """Sort the measurements by key and attempt, and choose for each key the attempt that counts."""
         for record in measurements:
-            self._take(record)
+            self._load_one(record)
         # By key and by attempt: the order of the journal's lines decides nothing.
         self.records = dict(sorted(self.records.items()))
         for key, attempts in self.records.items():
@@ -187,11 +187,11 @@ class _Court:
         last = [m for m in attempts if m.attempt == done[-1].attempt]
         if len(last) == 1:
             return last[0]
-        worths = [(self.alone.worth(key, m), m) for m in last]
+        worths = [(self.single_checks.worth(key, m), m) for m in last]
         counting = [(worth, m) for worth, m in worths if m.outcome == done[-1].outcome or worth.verdict == "FAIL"]
         return max(counting, key=lambda one: one[0].badness)[1]
 
-    def _take(self, record: t.Any) -> None:
+    def _load_one(self, record: t.Any) -> None:
         measurement = record if isinstance(record, Measurement) else parsed(record)
         if isinstance(measurement, Measurement) and measurement.run_id == self.plan["run_id"]:
             self.records[measurement.key].append(measurement)
@@ -206,19 +206,19 @@ class _Court:
     # Opinions ----------------------------------------------------------------------------------------------------
 
     def judge(self) -> Judgement:
-        chosen: dict[Key, alone.Compared] = {}
+        chosen: dict[Key, single_checks.Compared] = {}
         opinions: dict[Key, list[Opinion]] = {}
         with Beside(lambda: [self._among_nodes()], len(self.deciding) > beside.THINGS) as other:
             for key, record in self.deciding.items():
-                opinion, chosen[key] = self.alone.own(key, record)
+                opinion, chosen[key] = self.single_checks.own(key, record)
                 opinions[key] = [opinion]
-            for key, opinion in itertools.chain(others.opinions(self.deciding, chosen, self.leaf), sweeps.opinions(self.deciding)):
+            for key, opinion in itertools.chain(peer_comparison.opinions(self.deciding, chosen, self.leaf), sweeps.opinions(self.deciding)):
                 opinions[key].append(opinion)
             if self.before is not None and self.regression != "off":
-                self.told = self.before(self.deciding, others.numbers(self.deciding, chosen))
-            if self.told:
-                self.notes += self.told.left_out
-                for change in self.told.changes:
+                self.past_report = self.before(self.deciding, peer_comparison.numbers(self.deciding, chosen))
+            if self.past_report:
+                self.notes += self.past_report.left_out
+                for change in self.past_report.changes:
                     if change.regression:
                         self.worse[change.key].append(change.reason)
             found, self.drift, self.doubts, (unstated, parted) = next(other.parts())
@@ -250,12 +250,13 @@ class _Court:
         machines = identity.Nodes(self.records, telling, facts, self.lending)
         found = [
             *self._drift(),
-            *configured.opinions(self.deciding, lambda key, record: self.alone.own(key, record)[0]),
+            *configured.opinions(self.deciding, lambda key, record: self.single_checks.own(key, record)[0]),
             *machines.opinions(self.records, self.stated, self.stack),
             *health.opinions(self.records, self.deciding),
         ]
-        said = machines.unstated(self.stated, self.stack), [f"{n}: {alone.set_aside(record)}" for n, record in machines.parted.items()]
-        return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), said
+        unstated = machines.unstated(self.stated, self.stack)
+        parted = [f"{node}: {single_checks.set_aside(record)}" for node, record in machines.parted.items()]
+        return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), (unstated, parted)
 
     def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
         """Yield the deviations of facts, among nodes with the same GPUs and under the same rules, like held against like (drift.Kind).
@@ -304,7 +305,7 @@ class _Court:
         for record in attempts if len(attempts) > 1 else ():
             if record is self.deciding[key]:
                 continue
-            found = list(self.alone.fatal(key, record))
+            found = list(self.single_checks.fatal(key, record))
             if record.outcome == "error" and record.reason_code in reasons.FATAL:
                 found.append((key, Opinion("FAIL", str(record.reason), record.reason_code)))
             for whom, one in found:
@@ -313,10 +314,10 @@ class _Court:
     def _settle(self, key: Key, opinions: list[Opinion], settled: dict[Key, Opinion]) -> Opinion:
         """One opinion of a check, with its attempts, its waivers and its evidence; `settled` has those of its parts."""
         record, attempts = self.deciding[key], self.records[key]
-        quiet = self.alone.quiet(record)
-        heard = opinions if quiet else [*opinions, *self.alone.health(record)]
+        quiet = self.single_checks.quiet(record)
+        heard = opinions if quiet else [*opinions, *self.single_checks.health(record)]
         own = [self._waived(key, one, settled) if one.verdict == "FAIL" else one for one in heard]
-        beside = () if quiet else self.alone.fatal(key, record)
+        beside = () if quiet else self.single_checks.fatal(key, record)
         fatal = [self.waiving.waive(whom, one) for whom, one in (*beside, *self._earlier(key))]
         opinion = bands.worst([*own, *fatal] if fatal else own)
         if opinion.verdict == "PASS" and (len(attempts) > 1 or record.attempt > 1):
@@ -324,7 +325,7 @@ class _Court:
             said = "; ".join(f"attempt {m.attempt}: {m.reason or m.outcome}" for m in others) or "not recorded"
             reason = f"it passed on attempt {record.attempt} only ({said}): {opinion.reason}"
             opinion = opinion.but("WARN", "later_attempt", reason)
-        opinion = self._with_past(key, self.alone.with_evidence(key, record, opinion))
+        opinion = self._with_past(key, self.single_checks.with_evidence(key, record, opinion))
         # A part's verdict can become its node's: say whose it is.
         return opinion if opinion.reason.startswith(key[3]) else opinion.saying(f"{key[3]}: {opinion.reason}")
 
@@ -481,7 +482,7 @@ class _Court:
             causes=behind,
             warnings=self.warnings,
             tables=self.tables,
-            past=self.told,
+            past=self.past_report,
             unproven=not_proven,
             speed_not_proven=self._speed_not_proven(planned),
         )

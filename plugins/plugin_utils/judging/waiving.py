@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
 Record = dict[str, t.Any]
-# How a failure begins that an earlier attempt told, and how one ends that came up while a test ran (alone.py).
+# How a failure begins that an earlier attempt told, and how one ends that came up while a test ran (single_checks.py).
 _EARLIER = re.compile(r"^on attempt \d+, which no other takes back: ")
 DURING = " while the test ran"
 # How the reason of a failure ends that was not there before the run, and when it came up.

@@ -50,13 +50,13 @@ def judged(run: tuple[Record, list[Record]]) -> Judgement:
 
 def test_a_second_process_changes_nothing(run: tuple[Record, list[Record]], monkeypatch: pytest.MonkeyPatch) -> None:
     here: list[int] = []
-    among = verdict._Court._among_nodes
+    among = verdict.Judge._among_nodes
 
-    def told(court: t.Any) -> t.Any:
+    def told(judge_of_run: t.Any) -> t.Any:
         here.append(os.getpid())
-        return among(court)
+        return among(judge_of_run)
 
-    monkeypatch.setattr(verdict._Court, "_among_nodes", told)
+    monkeypatch.setattr(verdict.Judge, "_among_nodes", told)
     alone = judged(run)
     assert here == [os.getpid()]
     monkeypatch.setattr(beside, "THINGS", 0)

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import alone, bands, others, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, peer_comparison, physics, single_checks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bandwidth import bandwidth_verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations, parse, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
@@ -39,7 +39,7 @@ def code(seen: dict[str, t.Any]) -> str | None:
     given = {"value": found["value"] or 1, "unit": found["unit"], "metric": metric, "better": "lower" if lower else "higher"}
     one = {**given, "id": "mine", "match": {"stage": seen["stage"]}, "source": "x", "date": "2026-11", "confidence": "measured"}
     key = Key(seen["stage"], seen["check"], "", "n1")
-    opinion, _compared = alone.measured(key, records.measurement(seen), Expectations([parse(one, "here")]))
+    opinion, _compared = single_checks.measured(key, records.measurement(seen), Expectations([parse(one, "here")]))
     by_filter = bandwidth_verdict(seen, given)
     assert by_filter["reason_code"] == opinion.reason_code, (by_filter["reason"], opinion.reason)
     assert opinion.verdict == ("UNKNOWN" if opinion.reason_code else "PASS")
@@ -189,12 +189,12 @@ def test_no_healthy_port_is_refused(context: dict[str, t.Any], value: float) -> 
 def test_what_cannot_be_is_no_yardstick_for_neighbours() -> None:
     context = {**H200, "gpus": 8, "nvls": True, "series_units": {"busbw": "GB/s"}}
     seen = {f"n{n}": measured("nccl_node", "all_reduce", context, 3824.0 if n < 6 else 478.0) for n in range(9)}
-    by_itself = alone.Alone((), lambda _node, _target: shipped(), {}, {})
+    by_itself = single_checks.SingleChecks((), lambda _node, _target: shipped(), {}, {})
     deciding = {}
     for name, one in seen.items():
         one.update(subject={"kind": "node", "id": name, "members": []}, target=name, simulated=False)
         deciding[Key("nccl_node", "all_reduce", "", name)] = records.measurement(one)
-    assert not list(others.opinions(deciding, {key: by_itself.own(key, one)[1] for key, one in deciding.items()}, {}))
+    assert not list(peer_comparison.opinions(deciding, {key: by_itself.own(key, one)[1] for key, one in deciding.items()}, {}))
 
 
 def test_the_probe_knows_the_links_that_physics_knows() -> None:

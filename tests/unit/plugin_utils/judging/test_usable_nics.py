@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import alone
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import single_checks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bandwidth import bandwidth_verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
     ExpectationError,
@@ -41,7 +41,7 @@ def record(gpu: str, gpus: int, nics: int, gbps: float, value: float, **context:
 def verdict(seen: dict[str, t.Any], known: Expectations | None = None) -> tuple[str, str | None]:
     """By a run's verdict, which is that of the filter with the same entry."""
     known = known or shipped()
-    opinion, _compared = alone.measured((seen["stage"], seen["check"], "", "g"), records.measurement(seen), known)
+    opinion, _compared = single_checks.measured((seen["stage"], seen["check"], "", "g"), records.measurement(seen), known)
     for chosen in known.choose(seen["stage"], seen["check"], seen["context"]):
         entry = chosen.expectation
         keys = ("id", "match", "metric", "value", "unit", "source", "date", "confidence", "better", "missed", "note", "layer")
@@ -88,7 +88,7 @@ def test_no_floor_is_above_what_the_gpus_can_use(gpu: str, gpus: int, nics: int,
 
 def test_a_number_that_may_be_all_that_there_is_says_what_to_do() -> None:
     seen = records.measurement(record(L40S, 8, 4, 200, 15.0))
-    opinion, _compared = alone.measured(("nccl_fabric", "all_reduce", "", "g"), seen, shipped())
+    opinion, _compared = single_checks.measured(("nccl_fabric", "all_reduce", "", "g"), seen, shipped())
     assert opinion.reason_code == "path_unknown"
     assert "8 x NVIDIA L40S with 4 NICs of 200 Gb/s" in opinion.reason and "acceptance_expectations" in opinion.reason
 

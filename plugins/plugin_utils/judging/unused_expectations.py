@@ -1,12 +1,15 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Expectations of a user's that no measurement of a run was held to, though they seem to be meant for it.
+"""A user's expectations that were applied to no measurement of a run, although they seem to be meant for it.
 
-An inventory is shared: what it says of stages and checks that did not run, and of hardware that is not there, is no mistake. A mistake is
-an entry for a stage, check and GPU of this run that held for nothing, while no other entry of the user's did for that GPU and check; a
-size that no sweep had; and a name that is almost one of this run's and no product's that is known. Where nodes were left out, by
---limit or by a sample, only the last two are said.
+An inventory is shared by many runs, so an entry for a stage, check or GPU that this run does not have is no mistake. A mistake is
+
+* an entry for a stage, check and GPU of this run that was not applied, while no other entry of the user was applied to that GPU and check;
+* a size that no sweep had;
+* a name that almost equals a name of this run and is no known product.
+
+If nodes were left out, by --limit or by a sample, only the last two are reported.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Numbers beside those of others: of identical subjects, of the same node, and their own of earlier runs.
+"""Comparison of numbers with those of identical subjects and of the same node; and the numbers to compare with earlier runs.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -12,9 +12,9 @@ import collections
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, expectations, hops, past, physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.alone import Compared, better_of, primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import Compared, better_of, primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 def opinions(
     deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compared], leaf: t.Mapping[str, str]
 ) -> t.Iterator[tuple[Key, Opinion]]:
-    """WARN and FAIL of those that are far worse than identical subjects, or than the other GPUs of their node."""
+    """Yield a WARN or FAIL for each number that is far worse than those of identical subjects, or of the other GPUs of its node."""
     alike: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
     nodes: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
     for key, record in deciding.items():
@@ -61,7 +61,7 @@ def opinions(
 
 
 def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compared]) -> t.Iterator[past.Number]:
-    """Numbers to hold against earlier ones: those with an expectation, and the one that stands for the check."""
+    """Yield the numbers to compare with earlier runs: those with an expectation, and the primary number of each check."""
     for key, record in deciding.items():
         compared = chosen[key]
         if record.outcome != "measured" or record.context.get("comparable") is False or compared is None:
@@ -88,7 +88,7 @@ def hardware(record: Measurement) -> str:
 def _comparable(
     record: Measurement, compared: list[tuple[Expectation, bands.Reading]]
 ) -> t.Iterator[tuple[str, int | None, str, str, float]]:
-    """Numbers to lay beside the neighbours': those with an expectation, else the one that stands for the check."""
+    """Yield the numbers to compare with neighbours: those with an expectation; without one, the primary number of the check."""
     if compared:
         for expectation, found in compared:
             try:
@@ -109,6 +109,4 @@ def _outlier(what: tuple[t.Any, ...], value: float, found: tuple[str, float], co
     at = f" at {bands.human(size)}" if size else ""
     floor = bands.floors(median, better)[0]
     reason = f"{metric} {value:.5g} {unit}{at} is {value / median:.3f} of {others}, {median:.5g}"
-    return Opinion(
-        verdict, reason, code, value, unit, floor, "fleet", others, "measured", metric=metric, expected=median
-    )
+    return Opinion(verdict, reason, code, value, unit, floor, "fleet", others, "measured", metric=metric, expected=median)

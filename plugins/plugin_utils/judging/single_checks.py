@@ -36,7 +36,7 @@ MEANINGS: dict[str, t.Callable[[str], str]] = {"remap": lambda _words: "ecc", "x
 BROKEN = frozenset({*reasons.FATAL, *reasons.DEFECTS})
 
 
-class Alone:
+class SingleChecks:
     """Judges one record by itself: by its outcome, its expectations, its findings and its evidence."""
 
     def __init__(
@@ -148,7 +148,7 @@ class Alone:
         if record.context.get("set_aside") and record.outcome == "measured" and key[3] == node_of(key[3]):
             opinion = opinion._replace(findings=[*opinion.findings, set_aside(record)])
         if not self.quiet(record):
-            opinion = self._beside(record, opinion)
+            opinion = self._with_changes(record, opinion)
         missing = self._missing(key, record)
         if missing and opinion.severity < bands.SEVERITY["UNKNOWN"]:
             reason = f"{key.stage}_required_evidence: it could not be read while the test ran: {', '.join(missing)}; see acceptance_become"
@@ -156,8 +156,8 @@ class Alone:
         return opinion
 
     @staticmethod
-    def _beside(record: Measurement, opinion: Opinion) -> Opinion:
-        """An opinion, with what happened or could not be seen while it was measured."""
+    def _with_changes(record: Measurement, opinion: Opinion) -> Opinion:
+        """Return an opinion with the changes of the evidence during the measurement, and with the evidence that could not be read."""
         evidence = record.evidence
         changes = evidence.get("changes") or []
         unreadable = evidence.get("unreadable") or []
