@@ -10,6 +10,7 @@ import datetime
 import itertools
 import json
 import pathlib
+import shutil
 import typing as t
 
 import pytest
@@ -23,27 +24,34 @@ from harness.history_runs import Machine
 TFLOPS = Quantity("gemm", "bf16", runs.VARIANT, "tflops", "TFLOPS")
 
 
-@pytest.fixture
-def results(tmp_path: pathlib.Path) -> pathlib.Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Seven runs of two machines with a GPU each: in the fourth b is slow, in the fifth it is renamed, and in the last two the GPU of a
     is in c, with a newer driver there. The last one is simulated."""
+    folder = tmp_path_factory.mktemp("history") / "results"
     for day in range(1, 4):
-        runs.judged(tmp_path, day, runs.fleet(a=670.0 + day, b=660.0 + day / 10))
-    runs.judged(tmp_path, 4, runs.fleet(a=670.0, b=500.0))
-    runs.judged(tmp_path, 5, {"a": Machine("a" * 32, {97: 671.0}), "new": Machine("b" * 32, {98: 661.0})})
+        runs.judged(folder, day, runs.fleet(a=670.0 + day, b=660.0 + day / 10))
+    runs.judged(folder, 4, runs.fleet(a=670.0, b=500.0))
+    runs.judged(folder, 5, {"a": Machine("a" * 32, {97: 671.0}), "new": Machine("b" * 32, {98: 661.0})})
     moved = {"c": Machine("c" * 32, {97: 671.0}, driver="590.2"), "new": Machine("b" * 32, {98: 640.0}, driver="590.2")}
-    runs.judged(tmp_path, 6, moved)
+    runs.judged(folder, 6, moved)
     simulated = {name: Machine(of.machine_id, of.gpus, simulated=True) for name, of in moved.items()}
-    runs.judged(tmp_path, 7, simulated)
-    with Store(url_of(tmp_path), make=True) as store:
-        assert folders.bring(store, str(tmp_path)).left_out == []
-    return tmp_path
+    runs.judged(folder, 7, simulated)
+    with Store(url_of(folder), make=True) as store:
+        assert folders.bring(store, str(folder)).left_out == []
+    return folder
+
+
+@pytest.fixture
+def results(made: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of the results folder with the seven runs and their history. Tests may change it."""
+    return pathlib.Path(shutil.copytree(made, tmp_path / "results"))
 
 
 @pytest.fixture
 def store(results: pathlib.Path) -> t.Iterator[Store]:
-    with Store(url_of(results)) as made:
-        yield made
+    with Store(url_of(results)) as opened:
+        yield opened
 
 
 def test_a_series_is_the_subjects_whatever_its_name_and_never_the_simulated_one(store: Store) -> None:
