@@ -55,8 +55,17 @@ def file_of(nodeid: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files on big rigs first, then the others from the longest text to the shortest: with short files at the end, no worker waits
+    long for the last one."""
     order = [*BIG_RIGS, ""]
-    items.sort(key=lambda item: order.index(rig_of(file_of(item.nodeid))))
+    size = {file: (ROOT / file).stat().st_size for file in {file_of(item.nodeid) for item in items}}
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        file = file_of(item.nodeid)
+        rig = rig_of(file)
+        return order.index(rig), 0 if rig else -size[file]
+
+    items.sort(key=place)
 
 
 class ByRig(LoadScopeScheduling):
