@@ -32,8 +32,8 @@ def section() -> str:
     but = " and ".join(case.id for case in shipped if not any(one.always for one in case.assertions))
     rows = "".join(f"{row(case)}\n" for case in shipped)
     return (
-        f"Of the {len(shipped)} cases what must hold in profile `strict`, with the gates of each; written from their files by\n"
-        f"`tests/tools/sharing_cases.py`. Besides, in all of them but {but}: {', '.join(f'`{that}`' for that in always)}.\n\n"
+        f"The assertions of the {len(shipped)} cases in profile `strict`, with the gate of each. `tests/tools/sharing_cases.py` writes\n"
+        f"this table from the files of the cases. All cases but {but} also assert {' and '.join(f'`{that}`' for that in always)}.\n\n"
         "| case | | clusters | asserts |\n|---|---|---|---|\n" + rows
     )
 
