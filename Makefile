@@ -11,7 +11,7 @@ export PYTHONPATH := $(CURDIR)/.collections
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo console test unit integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas rig-fleet rig-rdma rig-kubernetes clean
+.PHONY: help setup demo console test unit integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas rig-fleet rig-rdma rig-kubernetes clean clean-caches
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,3 +102,7 @@ rig-kubernetes: setup ## Kubernetes: two nodes that run containers, fifty that e
 
 clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .collections .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+RIG_CACHE = $(or $(GPUFLEET_RIG_CACHE),$(HOME)/.cache/gpufleet-acceptance/rigs)
+clean-caches: ## Remove the programs and images that rigs have built for all checkouts (tests/README.md)
+	@cd "$(RIG_CACHE)" 2>/dev/null || exit 0; rm -rf ansible-core==* axe debian13 kubernetes mpich* otel perftest rdma
