@@ -79,6 +79,10 @@ class Window:
         self._judge_samples()
         self._read_kernel_log()
 
+    def under_load(self, uuid: str, values: dict[str, float]) -> None:
+        """Take in what a test itself read of a device while it worked: values of SERIES; before the window ends."""
+        self.loads.setdefault(uuid, base.Load()).add(base.Sample(uuid, values, frozenset(), busy=True))
+
     def evidence(self) -> dict[str, t.Any]:
         """{"window": {GPU UUID: {"samples", "sm_clock": {"unit", "min", "max", "mean"}, "power", "temperature",
         "throttle": [names]}}, "changes": [{"code", "part", "text", "before", "after"}], "unreadable": [codes]}.

@@ -22,6 +22,8 @@ SKIP_RULES = {
     "mig_enabled": "MIG is on, whole-GPU numbers do not apply",
     "other_accelerator": "the test is for another kind of accelerators than the node has",
     "no_gpu_expected": "the inventory says this machine has no GPU",
+    "one_gpu": "the check is of several GPUs of a node, and the node has one",
+    "one_numa_node": "the check is about memory far from a GPU, and all memory of the machine is near it",
     "sharing_cluster": "the case is for another kind of cluster (gpu_sharing_cluster)",
     "sharing_destructive": "the case disturbs the cluster, and gpu_sharing_destructive does not allow it",
     "sharing_no_node": "nobody says which node the case may take (gpu_sharing_drain_node, gpu_sharing_stress_node)",

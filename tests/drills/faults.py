@@ -96,6 +96,32 @@ FAULTS: list[tuple[str, str]] = [
     ("gemm_unchecked", "timed products that nobody checked"),
     ("gemm_fewer", "best of those that answered: one GPU was not measured"),
     ("gemm_cut", "results without an end"),
+    ("mem_hang", "the memory test never ends"),
+    ("mem_crash", "the copies crash"),
+    ("mem_no_cuda", "CUDA does not start, and nothing was copied"),
+    ("mem_cut", "copies without an end"),
+    ("mem_missing", "one GPU was not copied to"),
+    ("mem_slow=0.5", "copies at half speed, as with pageable memory or a competing copy"),
+    ("mem_slow=0.93 warn", "copies of one GPU a little slower"),
+    ("mem_all_slow=0.5", "copies of all GPUs at half speed"),
+    ("mem_slow=2", "more than the PCIe link can give"),
+    ("mem_both=0.6", "slow only with both directions at once"),
+    ("mem_together=0.5", "slow only beside the other GPUs: a shared PCIe switch or a narrow uplink"),
+    ("mem_link_gen", "a PCIe link that trains down to generation 3 under load"),
+    ("mem_link_width", "a PCIe link that trains down to x8 under load"),
+    ("mem_far=0.5", "a GPU that is slow from the other NUMA node"),
+    ("mem_denied", "memory of the other NUMA node could not be had"),
+    ("mem_peer=0.4", "one pair of GPUs at less than half speed"),
+    ("mem_copy=0.85", "slow copies inside one GPU's memory"),
+    ("mem_read=0.85", "slow reads of one GPU's memory"),
+    ("mem_copy=1.4", "more than the memory's datasheet"),
+    ("mem_late=2 warn", "one GPU reads the host's memory in twice the time"),
+    ("mem_wrong", "wrong bytes copied to a GPU"),
+    ("mem_wrong_back", "wrong bytes copied from a GPU"),
+    ("mem_wrong_peer", "wrong bytes copied between GPUs"),
+    ("mem_bits", "a bit of the memory that does not hold its value"),
+    ("mem_ecc", "an uncorrectable memory error during the test"),
+    ("mem_half", "only half of the memory was tested"),
     ("train_odd", "one GPU computes other bits than its siblings, without an error"),
     ("train_wrong", "wrong products beside a training that is right"),
     ("train_nan", "a loss that is not finite"),
@@ -184,7 +210,7 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
         fault, _blank, grade = words.partition(" ")
         made = node(f"bad-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}", what, grade == "warn", faults=fault)
         if fault == "smi_hang":  # it is waited for once; the other stages would wait as long
-            made.update(nccl_node_timeout=15, gemm_timeout=15, train_timeout=16)
+            made.update(nccl_node_timeout=15, gemm_timeout=15, train_timeout=16, gpu_memory_timeout=16)
     for number in range(3):
         npu(f"healthy-npu-{number + 1:02d}")
     for words, what in NPU_FAULTS:
@@ -243,10 +269,11 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
         "nccl_node_sizes": ["8M:16G"],
         "nccl_node_test_timeout": 10,
         "gemm_test_timeout": 15,
+        "gpu_memory_test_timeout": 15,
         "train_test_timeout": 15,
         "train_modes": ["together"],
         "acceptance_gpu_count": 8,
-        "acceptance_stages": ["stack", "nccl_node", "gemm", "train", {"name": "disk", "role": "disk"}],
+        "acceptance_stages": ["stack", "nccl_node", "gemm", "gpu_memory", "train", {"name": "disk", "role": "disk"}],
         "acceptance_expectations": [DISK, *NPUS],
     }
     return {"all": {"hosts": hosts, "vars": variables}}, planted

@@ -58,13 +58,19 @@ NOT_COVERED = [
         "not published",
     ),
     ("train", "training itself on all but H200", "not published; the products of `compute` are held to those of `gemm`"),
-    ("ddp, hccl, storage, gpu_memory", "all", "not published: `playbooks/baseline.yml` proposes from your own nodes"),
+    (
+        "gpu_memory",
+        "copies of GB300; both directions at once but of PCIe 5; all GPUs at once, far memory, between GPUs, latency",
+        "not published, or healthy machines differ too much: held to the other GPUs of the node and to identical machines",
+    ),
+    ("ddp, hccl, storage", "all", "not published: `playbooks/baseline.yml` proposes from your own nodes"),
 ]
 STAGES = {
     "nccl_node": "NCCL within a node (GB/s, bus bandwidth)",
     "nccl_fabric": "NCCL between nodes (GB/s, bus bandwidth)",
     "gemm": "Matrix products of 8192 x 8192 x 8192 (dense TFLOPS per GPU)",
     "train": "Training (dense TFLOPS per GPU)",
+    "gpu_memory": "Copies and memory of a GPU (GB/s)",
     "rdma": "RDMA between two ports",
 }
 SHORT = ("NVIDIA ", "Tesla ", "AMD Instinct ")

@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / ".collectio
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, gemm, nccl, train
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, gemm, gpu_memory, nccl, train
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
@@ -44,7 +44,7 @@ def options(entry: expectations.Expectation, key: str) -> list[t.Any]:
 def contexts(entry: expectations.Expectation, gpus: list[str]) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
     """(check, context) as the probes write it, of all machines with the hardware that an entry is about."""
     makers: dict[str, t.Callable[[expectations.Expectation, str], t.Iterator[tuple[str, dict[str, t.Any]]]]] = {
-        "nccl_node": _nccl_node, "nccl_fabric": _nccl_fabric, "gemm": _gemm, "train": _train, "rdma": _rdma,
+        "nccl_node": _nccl_node, "nccl_fabric": _nccl_fabric, "gemm": _gemm, "train": _train, "rdma": _rdma, "gpu_memory": _gpu_memory,
     }  # fmt: skip
     make = makers.get(entry.match["stage"])
     for name in options(entry, "gpu") if "gpu" in entry.match else gpus:
@@ -91,6 +91,13 @@ def _train(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[str, 
         keys = {"mode": mode, "type": str(dtype or "bf16"), "shape": str(shape), "steps": "60", "minutes": "10"}
         batch, width, *_rest = str(shape).split("x")
         yield check, train._context(train._order(check, keys, {"steps": 60}), used, said, {"batch": batch, "width": width, "seed": 1})
+
+
+def _gpu_memory(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+    for check, generation, width in itertools.product(
+        _checks(entry, list(gpu_memory.CHECKS)), options(entry, "pcie_gen"), options(entry, "pcie_width")
+    ):
+        yield check, gpu_memory._hardware(check, [{"name": name, "pcie": {"gen_max": generation, "width_max": width}}])
 
 
 def _rdma(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:

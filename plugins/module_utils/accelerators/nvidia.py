@@ -79,6 +79,9 @@ BOARDS: tuple[tuple[str, int, float, int], ...] = (
     (r"(Tesla|NVIDIA) V100-SXM.*", 6, 25.0, 8),
 )
 
+# Grace superchips, whose GPU and CPU are joined by NVLink-C2C.
+SUPERCHIP = re.compile(r"NVIDIA G[HB]\d")
+
 Run = t.Callable[..., t.Any]
 
 
@@ -449,6 +452,11 @@ def nvlink_domain(seen: dict[str, t.Any]) -> str:
     found = {(g["fabric"]["cluster"] or "", g["fabric"]["clique"] or "") for g in seen["gpus"]}
     cluster, clique = found.pop() if len(found) == 1 else ("", "")
     return f"{cluster}/{clique}" if cluster.strip("0-") and cluster.upper() != "N/A" else ""
+
+
+def host_link(g: dict[str, t.Any]) -> tuple[int | None, int | None] | None:
+    """Return the PCIe generation and width that a GPU and its slot can do; None for a superchip, whose CPU is reached by NVLink-C2C."""
+    return None if SUPERCHIP.match(g["name"] or "") else (g["pcie"]["gen_max"], g["pcie"]["width_max"])
 
 
 def link_words(states: list[float | None]) -> str:

@@ -47,7 +47,7 @@ ABSURD = 0.3
 # busbw: the driver counts NVLink 4 and 5 at 26.5625 and 53.125 GB/s per link, where the datasheet says 25 and 50.
 # tflops: datasheets give tensor cores at 1830 MHz (Hopper), and the clock goes up to 1980.
 # bandwidth: perftest takes the time from the processor's clock, whose frequency it estimates; it prints two decimals.
-ABOVE = {"busbw": 0.0625, "tflops": 0.10, "bandwidth": 0.02}
+ABOVE = {"busbw": 0.0625, "tflops": 0.10, "bandwidth": 0.02, "read": 0.02}
 # An RDMA message crosses PCIe on both sides, each some 0.1 us one way; the fastest adapters need 0.6 us for all of it.
 LEAST_LATENCY_US = 0.1
 # RDMA in software: what the port says of its rate is an invention.
@@ -108,6 +108,29 @@ GPUS: tuple[tuple[str, Gpu], ...] = (
     (r"NVIDIA RTX PRO 6000 Blackwell.*", Gpu(0, 0.0, (5, 16), _RTX_PRO_6000)),
     # Seven xGMI links of 64 GB/s in a full mesh.
     (r"AMD Instinct MI300X.*", Gpu(7, 64.0, (5, 16), _MI300X)),
+)
+
+# Checks of copies between host and GPU.
+HOST_COPIES = ("h2d", "d2h", "bidirectional", "h2d_all", "d2h_all", "bidirectional_all", "numa")
+# Bandwidth of a GPU's memory, GB/s (datasheets): what is read and written together cannot be more.
+MEMORY: tuple[tuple[str, float], ...] = (
+    (r"(Tesla|NVIDIA) V100S-PCIE.*", 1134.0),
+    (r"(Tesla|NVIDIA) V100-(SXM|PCIE).*", 900.0),
+    (r"(Tesla|NVIDIA) T4", 320.0),
+    (r"NVIDIA A[18]00.*40GB.*", 1555.0),
+    (r"NVIDIA A[18]00-SXM.*80GB", 2039.0),
+    (r"NVIDIA A[18]00.*80GB.*", 1935.0),
+    (r"NVIDIA (H100|H800) PCIe|NVIDIA H100 80GB HBM2e", 2039.0),
+    (r"NVIDIA H100 NVL", 3938.0),
+    (r"NVIDIA (H100|H800)( 80GB HBM3)?", 3352.0),
+    (r"NVIDIA H20", 4000.0),
+    (r"NVIDIA (H200.*|H20-3e)", 4800.0),
+    (r"NVIDIA GH200 144G.*", 4900.0),
+    (r"NVIDIA GH200.*", 4000.0),
+    (r"NVIDIA G?B[23]00.*", 8000.0),
+    (r"NVIDIA L40S", 864.0),
+    (r"NVIDIA RTX PRO 6000 Blackwell.*", 1792.0),
+    (r"AMD Instinct MI300X.*", 5300.0),
 )
 
 # How many GPUs stand on the boards of a model, by its product name: HGX and OAM baseboards have 4 or 8 (HGX A100 and DGX-2 join two of
@@ -204,6 +227,8 @@ def _limit(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | Non
         directions = 2 if match.get("bidirectional") else 1
         ways = "both directions" if directions == 2 else "one direction"
         return match["nic_gbps"] * directions, "Gb/s", f"line rate of {match['nic_gbps']} Gb/s, {ways}"
+    if metric in ("bandwidth", "read"):
+        return _host_or_memory(match)
     if metric != "busbw":
         return None
     op = match.get("op") or match.get("check") or ""
@@ -226,6 +251,17 @@ def _limit(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | Non
     value, how = min(bounds)
     kind = "reduced in the switch, 2(n-1)/n x " if in_switch and op == "all_reduce" else ""
     return value, "GB/s", f"{kind}{how}"
+
+
+def _host_or_memory(match: dict[str, t.Any]) -> tuple[float, str, str] | None:
+    """Return the limit of copies between host and GPU, one direction, or of those inside a GPU's memory."""
+    generation, lanes, name, check = (match.get(key) for key in ("pcie_gen", "pcie_width", "gpu", "check"))
+    if check in HOST_COPIES and generation in slots.PCIE and is_number(lanes):
+        return slots.rate(int(generation), int(lanes)), "GB/s", f"PCIe {generation:g}.0 x{lanes:g}"
+    if check == "device" and isinstance(name, str):
+        most = next((rate for pattern, rate in MEMORY if re.fullmatch(pattern, name)), None)
+        return (most, "GB/s", f"memory of {name}") if most else None
+    return None
 
 
 def _positive(value: t.Any) -> float | None:

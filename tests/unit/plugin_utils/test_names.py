@@ -27,8 +27,8 @@ OWN = (
     # The probes of the stages of collectives, and what NCCL says of one rail.
     *(f"module_utils/probes/{name}.py" for name in ("nccl", "nccl_fabric", "fabric", "hccl", "hccl_local", "ddp")),
     "module_utils/rails.py",
-    # The workload of gemm calls CUDA's own library.
-    "module_utils/workloads/gemm.py",
+    # They call CUDA's own libraries.
+    "module_utils/workloads/gemm.py", "module_utils/workloads/cuda_driver.py",
 )  # fmt: skip
 
 # {module: (the names in it, why it may have them)}. A name that is gone must go from here too.
@@ -42,10 +42,12 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "module_utils/facts.py": ({"stack"}, "the resource limit of that name"),
     "module_utils/probes/stack.py": ({"cuda"}, "a published check: the runtime of any kind starts"),
     "module_utils/probes/gemm.py": ({"cuda"}, "a published reason code"),
+    "module_utils/probes/gpu_memory.py": ({"cuda"}, "the version of the driver's library, as people call it"),
     "module_utils/probes/rdma_ports.py": ({"rdma_ports_rails", "rdma_ports_gbps"}, "the stage's own variables"),
     "module_utils/probes/train.py": ({"train"}, "a check of its own stage"),
     "module_utils/workloads/agent.py": ({"cuda", "nccl", "nvidia"}, "PyTorch's own API, of which CUDA is a part"),
     "module_utils/workloads/ddp.py": ({"cuda", "nccl"}, "PyTorch's own API"),
+    "module_utils/workloads/gpu_memory.py": ({"cuda"}, "a published reason code, and a sentence with it"),
     "module_utils/workloads/products.py": ({"cuda"}, "PyTorch's own API"),
     "module_utils/workloads/train.py": ({"cuda", "nvidia"}, "a published reason code; PyTorch's own variable"),
     "module_utils/workloads/training.py": ({"cuda"}, "PyTorch's own API"),

@@ -1,0 +1,369 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Copies between host and GPUs, between GPUs and inside their memory, and a test of that memory.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, jsonlines, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import (
+    cuda_driver,
+    host_memory,
+    memory_kernels,
+    packing,
+)
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gpu_memory as workload
+
+# Read at import: a detached probe outlives the archive that Ansible runs it from.
+SOURCE = packing.packed(memory_kernels, host_memory, cuda_driver, workload)
+
+BETWEEN = ("h2d", "d2h", "bidirectional")
+TOGETHER = tuple(f"{check}_all" for check in BETWEEN)
+INSIDE = ("device", "pattern")
+CHECKS = (*BETWEEN, *TOGETHER, "numa", "peer", "device", "latency", "pattern")
+# Checks of several GPUs at once.
+SEVERAL = (*TOGETHER, "peer")
+# Of free memory so much must have been tested (percent).
+LEAST_TESTED = 95.0
+
+Record = t.Dict[str, t.Any]
+Problem = t.Tuple[str, str, str]
+
+
+def probe(params: Record, node: Node) -> t.Iterator[Record]:
+    """Yield, for each check {"check": one of CHECKS, "variant": ""}, an observation of the node with the number of its slowest GPU, and
+    one of each GPU.
+
+    Metrics: `bandwidth` in GB/s of one direction (`device`: bytes read and written), of `bidirectional` that of the slower direction;
+    `latency` in us; `tested` in percent of the memory that was free.
+    """
+    checks = [(c["check"], c["variant"]) for c in params["checks"]]
+    seen = gpu.snapshot(node)
+    simulated = bool(seen.get("simulated"))
+    refusal = gpu.refusal(seen, params["gpu_count"], "copies", params["mig"], nvidia.Nvidia.kind, some=True)
+    if refusal:
+        outcome, code, reason = refusal
+        about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
+        for check, variant in checks:
+            yield observation.failed(check, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=about)
+        return
+    whole, aside = gpu.without_mig(seen)
+    used = whole["gpus"]
+    order = {
+        "devices": [str(g["uuid"]) for g in used],
+        "checks": [check for check, _variant in checks if not (check in SEVERAL and len(used) == 1)],
+        **{name: params[name] for name in ("mib", "copies", "passes", "seed")},
+    }
+    # The workload travels on standard input; its name in the command line is what a person would type.
+    argv = [node.python(params["python"]), "-", json.dumps(order)]
+    with Window(node, seen) as window:
+        result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCE, env=params["env"], merge=False)
+        told = Told(result, used)
+        for place, generation, width in told.links():
+            window.under_load(used[place]["uuid"], {"pcie_gen": generation, "pcie_width": width})
+    common = {
+        "command": argv, "evidence": window.evidence(), "tool_version": told.version,
+        "simulated": simulated or observation.SIMULATED_MARK in result.out,
+    }  # fmt: skip
+    ended = told.ended(params)
+    for number, (check, variant) in enumerate(checks):
+        context = {
+            **_hardware(check, used), "gpus": len(used), "gpu_uuids": [g["uuid"] for g in used], "driver": seen.get("driver"),
+            "backend": "libcuda", **({"set_aside": aside} if aside else {}),
+        }  # fmt: skip
+        mine = {**common, "variant": variant, "context": context, **told.when(kind="time", check=check)}
+        skipped = _skipped(check, told, used)
+        raw = result.raw if number == 0 else result.out
+        # What ended before a hang or a crash stands.
+        stands = (result.timed_out or result.rc != 0) and told.of(kind="time", check=check)
+        problem = skipped or (None if stands else ended)
+        if problem:
+            outcome, code, reason = problem
+            yield observation.failed(check, code, reason, outcome, raw=raw, **mine)
+            yield from _wrong_parts(check, told, used, mine)
+        else:
+            yield from _observations(check, told, used, mine, raw)
+
+
+def default_checks(params: Record) -> list[dict[str, str]]:
+    """Return the checks of a call that names none."""
+    return [{"check": check, "variant": ""} for check in params["tests"]]
+
+
+def _hardware(check: str, gpus: t.Sequence[Record]) -> Record:
+    """Return the context that expectations are chosen by: the model, and where the host takes part the PCIe link of GPUs and slots."""
+    found: Record = {"gpu": gpu.model({"gpus": gpus})}
+    if check in (*INSIDE, "peer"):
+        return found
+    links = [nvidia.host_link(g) for g in gpus]
+    generations, widths = ([number for link in links if link for number in [link[at]] if number] for at in (0, 1))
+    if len(generations) == len(widths) == len(gpus):
+        found.update(pcie_gen=min(generations), pcie_width=min(widths))
+    return found
+
+
+def _skipped(check: str, told: Told, used: list[Record]) -> Problem | None:
+    """Why a check does not apply to the node."""
+    if check in SEVERAL and len(used) == 1:
+        return "not_applicable", "one_gpu", f"{check} is of several GPUs, and the node has one"
+    if check == "numa" and len(told.numa) == 1:
+        return "not_applicable", "one_numa_node", "all memory of the machine is on one NUMA node"
+    return None
+
+
+class Told:
+    """Records that the workload printed, by check and GPU."""
+
+    def __init__(self, result: t.Any, used: list[Record]) -> None:
+        self.result = result
+        self.used = used
+        self.records, self.rest = jsonlines.read(result.out)
+        ready: Record = next(iter(self.of(kind="ready")), {})
+        self.version = f"CUDA driver {ready['driver']}" if ready.get("driver") else None
+        self.numa = ready["numa"] if isinstance(ready.get("numa"), list) else []
+
+    def of(self, **wanted: t.Any) -> list[Record]:
+        """Return the records with these values."""
+        return [r for r in self.records if all(r.get(name) == value for name, value in wanted.items())]
+
+    def links(self) -> t.Iterator[tuple[int, float, float]]:
+        """Yield (place of a GPU, PCIe generation, width) as read while data was copied."""
+        for record in self.of(kind="result"):
+            links, place = record.get("links"), record.get("device")
+            if isinstance(links, list) and self.known(place):
+                for link in links:
+                    if isinstance(link, list) and len(link) == 2 and jsonlines.numbers(*link):
+                        yield t.cast(int, place), float(link[0]), float(link[1])
+
+    def known(self, place: t.Any) -> bool:
+        """Return True if `place` is that of a GPU that was asked for."""
+        return isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(self.used)
+
+    def when(self, **of: t.Any) -> Record:
+        """When a check, or one GPU of it, ran; empty if its times are no times."""
+        for record in self.of(**of):
+            after, took, whole = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
+            if jsonlines.numbers(after, took) and 0 <= after <= whole and 0 <= took <= whole:
+                return {"started_at": observation.utc(self.result.started_at + after), "duration_s": round(took, 3)}
+        return {}
+
+    def ended(self, params: Record) -> Problem | None:
+        """Why the workload did not come to its end, or could not begin."""
+        result = self.result
+        if result.missing:
+            return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set gpu_memory_python"
+        faults = self.of(kind="fault", check=None)
+        if faults:
+            return ("error", *_coded(faults[0]))
+        if result.timed_out:
+            last = next(reversed(self.of(kind="begin")), None)
+            where = f"; {last['check']} of {self.who(last['device'])} did not end" if last and self.known(last.get("device")) else ""
+            return "timeout", "timeout", f"the copies did not end within {result.ended_after(params['test_timeout'])}{where}"
+        if result.rc != 0:
+            words = " ".join((result.err.split() or self.rest)[-40:])
+            return "error", "tool_failed", f"the workload ended with status {result.rc}: {words}"
+        if not self.of(kind="end"):
+            return "error", "incomplete_output", "the workload's output is cut: its last line is missing"
+        return None
+
+    def who(self, place: int) -> str:
+        """Return a GPU's name for people."""
+        return f"GPU {self.used[place]['index']}"
+
+    def problem(self, check: str, place: int) -> Problem | None:
+        """Why a GPU has no result of a check; what is wrong for certain first."""
+        wrong = self.of(kind="wrong", check=check, device=place)
+        if wrong:
+            return "error", "wrong_results", f"{self.who(place)}: {_wrong(wrong[0])}"
+        faults = self.of(kind="fault", check=check, device=place) or self.of(kind="fault", check=check, device=None)
+        if faults:
+            code, reason = _coded(faults[0])
+            return "error", code, f"{self.who(place)}: {reason}"
+        if self.of(kind="wrong", check=check, device=None):
+            return "error", "unresolved", f"{self.who(place)}: data was wrong while several GPUs copied, and nobody knows of which of them"
+        return None
+
+
+def _coded(record: Record) -> tuple[str, str]:
+    code = str(record.get("code"))
+    return code if code in reasons.ALL else "tool_failed", str(record.get("reason"))
+
+
+def _wrong(record: Record) -> str:
+    """Return a sentence about data that is not what was written."""
+    words, offset = record.get("words"), record.get("offset")
+    try:
+        bits = f"; bits {int(str(record.get('expected')), 16) ^ int(str(record.get('found')), 16):#x} differ"
+    except ValueError:
+        bits = ""
+    count = f"{words} words of 8 bytes are" if words != 1 else "a word of 8 bytes is"
+    place = f"the first at byte {offset}" if words != 1 else f"at byte {offset}"
+    return f"{record.get('where')}: {count} wrong, {place}: expected {record.get('expected')}, found {record.get('found')}{bits}"
+
+
+def _wrong_parts(check: str, told: Told, used: list[Record], common: Record) -> t.Iterator[Record]:
+    """Yield the GPUs whose data was wrong in a check that did not end."""
+    for place, g in enumerate(used):
+        if told.of(kind="wrong", check=check, device=place):
+            outcome, code, reason = t.cast(Problem, told.problem(check, place))
+            yield observation.failed(check, code, reason, outcome, **_about(check, told, place, g, common))
+
+
+def _about(check: str, told: Told, place: int, g: Record, common: Record) -> Record:
+    """Return the fields of an observation of one GPU."""
+    context = {**common["context"], **_hardware(check, [g]), "gpu_uuids": [g["uuid"]]}
+    when = told.when(kind="result", check=check, device=place)
+    return {**common, **when, "evidence": {}, "part": f"gpu/{g['uuid']}", "context": context}
+
+
+def _observations(check: str, told: Told, used: list[Record], common: Record, raw: str) -> t.Iterator[Record]:
+    """Yield the node's own observation and those of its GPUs."""
+    parts: list[Record] = []
+    numbers: list[Record] = []
+    for place, g in enumerate(used):
+        about = _about(check, told, place, g, common)
+        read = told.problem(check, place) or _READERS[check](told, check, place)
+        if isinstance(read, tuple):
+            outcome, code, reason = read
+            parts.append(observation.failed(check, code, reason, outcome, **about))
+            continue
+        about["context"].update(read.context)
+        parts.append(observation.measured(check, metrics=read.metrics, series=read.series, **about))
+        numbers.append(read.metrics)
+    members = [f"gpu/{g['uuid']}" for g in used]
+    metrics = _slowest(numbers) if len(numbers) == len(used) else {}
+    yield observation.measured(check, members=members, metrics=metrics, raw=raw, **common)
+    yield from parts
+
+
+def _slowest(numbers: list[Record]) -> Record:
+    """Return each metric of the GPU that has the worst one."""
+    found = {}
+    for name, first in numbers[0].items():
+        values = [one[name]["value"] for one in numbers if name in one]
+        found[name] = {**first, "value": max(values) if first["unit"] == "us" else min(values)}
+    return found
+
+
+def _metric(value: float, unit: str = "GB/s") -> Record:
+    return {"value": value, "unit": unit}
+
+
+@dataclasses.dataclass
+class Reading:
+    """The result of one GPU in a check: metrics, what its context has besides, rows."""
+
+    metrics: Record
+    context: Record = dataclasses.field(default_factory=dict)
+    series: list[Record] = dataclasses.field(default_factory=list)
+
+
+def _one(told: Told, check: str, place: int, *names: str) -> Record | Problem:
+    """Return the one result of a GPU, whose values of these names are positive numbers."""
+    found = told.of(kind="result", check=check, device=place)
+    if len(found) != 1:
+        return "error", "bad_output", f"the workload printed {len(found)} results of {told.who(place)}"
+    values = [found[0].get(name) for name in names]
+    if not jsonlines.numbers(*values) or min(t.cast("list[float]", values)) <= 0:
+        shown = ", ".join(f"{name} {value}" for name, value in zip(names, values))
+        return "error", "bad_output", f"the workload printed {shown} of {told.who(place)}"
+    return found[0]
+
+
+def _of_host(told: Told, check: str, place: int) -> Reading | Problem:
+    ways = {"h2d": ["h2d"], "d2h": ["d2h"]}.get(check.partition("_")[0], ["h2d", "d2h"])
+    record = _one(told, check, place, *ways)
+    if isinstance(record, tuple):
+        return record
+    metrics = {"bandwidth": _metric(min(record[way] for way in ways))}
+    lowest = record.get("lowest")
+    if isinstance(lowest, dict) and jsonlines.numbers(*(lowest.get(way) for way in ways)):
+        metrics["lowest"] = _metric(min(lowest[way] for way in ways))
+    if len(ways) == 2:
+        metrics.update({way: _metric(record[way]) for way in ways})
+    context = {"numa": record.get("numa"), "numa_of_memory": record.get("numa_of_memory")}
+    return Reading(metrics, {**context, **_link_seen(record)})
+
+
+def _link_seen(record: Record) -> Record:
+    """Return the PCIe links that were seen while data was copied, `5 x16`, each once."""
+    links = record.get("links")
+    pairs = {tuple(link) for link in links if isinstance(link, list) and len(link) == 2} if isinstance(links, list) else set()
+    return {"links_under_load": sorted(f"{generation} x{width}" for generation, width in pairs)} if pairs else {}
+
+
+def _of_numa(told: Told, check: str, place: int) -> Reading | Problem:
+    rows = []
+    for record in told.of(kind="result", check=check, device=place):
+        if not jsonlines.numbers(record.get("node"), record.get("h2d"), record.get("d2h")) or min(record["h2d"], record["d2h"]) <= 0:
+            return "error", "bad_output", f"the workload printed {record} of {told.who(place)}"
+        if record.get("numa_of_memory") not in (None, record["node"]):
+            return "error", "no_permission", f"memory on NUMA node {record['node']} cannot be had: see cpuset and mbind of the container"
+        rows.append({"node": record["node"], "h2d": record["h2d"], "d2h": record["d2h"]})
+    own = next((r.get("numa") for r in told.of(kind="result", check=check, device=place)), None)
+    missing = [node for node in told.numa if node != own and node not in [row["node"] for row in rows]]
+    if missing:
+        return "error", "incomplete_output", f"{told.who(place)} has no result for NUMA node {missing[0]}"
+    worst = min(rows, key=lambda row: min(row["h2d"], row["d2h"]))
+    rate = min(worst["h2d"], worst["d2h"])
+    way = "from" if worst["h2d"] == rate else "to"
+    units = {"h2d": "GB/s", "d2h": "GB/s"}
+    context = {"worst": f"{told.who(place)} {way} NUMA node {worst['node']}: {rate:.4g} GB/s", "series_units": units}
+    return Reading({"bandwidth": _metric(rate)}, {**context, "numa": own}, rows)
+
+
+def _of_peers(told: Told, check: str, place: int) -> Reading | Problem:
+    rows = []
+    for record in told.of(kind="result", check=check, device=place):
+        if not told.known(record.get("to")) or not jsonlines.numbers(record.get("rate")) or record["rate"] <= 0:
+            return "error", "bad_output", f"the workload printed {record} of {told.who(place)}"
+        rows.append({"to": told.used[record["to"]]["index"], "bandwidth": record["rate"], "direct": bool(record.get("direct"))})
+    if sorted(row["to"] for row in rows) != sorted(g["index"] for at, g in enumerate(told.used) if at != place):
+        return "error", "incomplete_output", f"{told.who(place)} has results with {len(rows)} of {len(told.used) - 1} other GPUs"
+    worst = min(rows, key=lambda row: row["bandwidth"])
+    how = "directly" if worst["direct"] else "through the host's memory"
+    context = {
+        "worst": f"{told.who(place)} to GPU {worst['to']}: {worst['bandwidth']:.4g} GB/s {how}", "series_units": {"bandwidth": "GB/s"},
+        "nvlink_path": all(row["direct"] for row in rows),
+    }  # fmt: skip
+    return Reading({"bandwidth": _metric(worst["bandwidth"])}, context, rows)
+
+
+def _of_device(told: Told, check: str, place: int) -> Reading | Problem:
+    record = _one(told, check, place, "copy", "read")
+    if isinstance(record, tuple):
+        return record
+    return Reading({"bandwidth": _metric(record["copy"]), "read": _metric(record["read"])})
+
+
+def _of_latency(told: Told, check: str, place: int) -> Reading | Problem:
+    record = _one(told, check, place, "read_us", "copy_us")
+    if isinstance(record, tuple):
+        return record
+    return Reading({"latency": _metric(record["read_us"], "us"), "small_copy": _metric(record["copy_us"], "us")})
+
+
+def _of_pattern(told: Told, check: str, place: int) -> Reading | Problem:
+    record = _one(told, check, place, "share", "bytes")
+    if isinstance(record, tuple):
+        return record
+    if record["share"] < LEAST_TESTED:
+        share = f"{record['share']:g} % of the free memory of {told.who(place)}, at least {LEAST_TESTED:g} % is needed"
+        return "error", "out_of_memory", f"the driver gave {share}"
+    return Reading({"tested": _metric(record["share"], "percent")}, {"tested_gib": round(record["bytes"] / 2**30, 2)})
+
+
+_READERS: dict[str, t.Callable[[Told, str, int], Reading | Problem]] = {
+    **dict.fromkeys((*BETWEEN, *TOGETHER), _of_host), "numa": _of_numa, "peer": _of_peers, "device": _of_device, "latency": _of_latency,
+    "pattern": _of_pattern,
+}  # fmt: skip

@@ -1,0 +1,218 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVIDIA's driver by ctypes: memory, copies, events and kernels of the GPUs, without CUDA's toolkit.
+
+Everything that gpu_memory.py asks of a device goes through Driver and Device, so that another vendor's runtime can take their place.
+
+It travels to the nodes as text, in front of a workload that uses it (workloads/packing.py): no imports of this collection.
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import typing as t
+
+# Status codes (cuda.h, CUresult), and the reason codes of module_utils/reasons.py that they mean.
+CODES = {2: "out_of_memory", 214: "ecc"}
+PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+PROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+PEER_ALREADY = 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+BLOCK, BLOCKS = 256, 8  # threads of a block, and blocks of each multiprocessor
+
+Pointer = t.Any
+
+
+class DriverError(Exception):
+    """A call of the driver that failed; `code` is a reason code."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.code = CODES.get(status, "cuda_failed")
+
+
+class Driver:
+    """libcuda, with a context on every GPU that the process sees.
+
+    OSError if the library is not there; DriverError if it cannot be initialised.
+    """
+
+    def __init__(self, kernels: str) -> None:
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.kernels = kernels.encode() + b"\0"
+        self.call("cuInit", 0)
+        number = ctypes.c_int()
+        self.call("cuDriverGetVersion", ctypes.byref(number))
+        self.version = f"{number.value // 1000}.{number.value % 1000 // 10}"
+        self.call("cuDeviceGetCount", ctypes.byref(number))
+        self.devices = [Device(self, index) for index in range(number.value)]
+
+    def call(self, function: str, *arguments: t.Any) -> None:
+        """Call a function of the library. DriverError with its name and the driver's own words if it fails."""
+        status = getattr(self.cuda, function)(*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            self.cuda.cuGetErrorString(status, ctypes.byref(text))
+            words = (text.value or b"").decode("utf-8", "replace")
+            raise DriverError(f"{function} failed with status {status} {words}".strip(), status)
+
+    def pin(self, address: int, size: int) -> None:
+        """Make host memory pinned for all GPUs."""
+        self.call("cuMemHostRegister_v2", ctypes.c_void_p(address), ctypes.c_size_t(size), PORTABLE)
+
+    def unpin(self, address: int) -> None:
+        """Give pinned host memory back to the kernel."""
+        self.call("cuMemHostUnregister", ctypes.c_void_p(address))
+
+
+class Device:
+    """One GPU. `stream` arguments are handles of stream(); sizes are bytes."""
+
+    def __init__(self, driver: Driver, index: int) -> None:
+        self.driver = driver
+        self.handle = ctypes.c_int()
+        driver.call("cuDeviceGet", ctypes.byref(self.handle), index)
+        uuid = (ctypes.c_ubyte * 16)()
+        driver.call("cuDeviceGetUuid", uuid, self.handle)
+        text = bytes(uuid).hex()
+        self.uuid = f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        name = ctypes.create_string_buffer(20)
+        driver.call("cuDeviceGetPCIBusId", name, 20, self.handle)
+        self.bdf = name.value.decode().lower()
+        number = ctypes.c_int()
+        driver.call("cuDeviceGetAttribute", ctypes.byref(number), PROCESSORS, self.handle)
+        self.processors = number.value
+        self.context = ctypes.c_void_p()
+        driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), self.handle)
+        module = ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), driver.kernels)
+        self.module = module
+        self.functions: dict[str, ctypes.c_void_p] = {}
+
+    def call(self, function: str, *arguments: t.Any) -> None:
+        """Call a function of the library in the GPU's context."""
+        self.driver.call("cuCtxSetCurrent", self.context)
+        self.driver.call(function, *arguments)
+
+    def free(self) -> int:
+        """Return how many bytes of memory are free."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def room(self, size: int) -> int:
+        """Return the address of new device memory."""
+        pointer = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
+        return pointer.value
+
+    def release(self, address: int) -> None:
+        """Free device memory."""
+        self.call("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def mapped(self, address: int) -> int:
+        """Return the address by which the GPU reads pinned host memory."""
+        pointer = ctypes.c_uint64()
+        self.call("cuMemHostGetDevicePointer_v2", ctypes.byref(pointer), ctypes.c_void_p(address), 0)
+        return pointer.value
+
+    def stream(self) -> Pointer:
+        """Return a new stream."""
+        found = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(found), NON_BLOCKING)
+        return found
+
+    def upload(self, to: int, source: int, size: int, stream: Pointer) -> None:
+        """Queue a copy of host memory to the device."""
+        self.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(to), ctypes.c_void_p(source), ctypes.c_size_t(size), stream)
+
+    def download(self, to: int, source: int, size: int, stream: Pointer) -> None:
+        """Queue a copy of device memory to the host."""
+        self.call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(to), ctypes.c_uint64(source), ctypes.c_size_t(size), stream)
+
+    def copy(self, to: int, source: int, size: int, stream: Pointer) -> None:
+        """Queue a copy inside the device's memory."""
+        self.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size), stream)
+
+    def send(self, to: int, other: Device, source: int, size: int, stream: Pointer) -> None:
+        """Queue a copy of memory of this device to another device."""
+        sizes = ctypes.c_size_t(size), stream
+        self.call("cuMemcpyPeerAsync", ctypes.c_uint64(to), other.context, ctypes.c_uint64(source), self.context, *sizes)
+
+    def reach(self, other: Device) -> bool:
+        """Let this GPU read and write memory of another one; False if it cannot, so that copies go through the host's memory."""
+        able = ctypes.c_int()
+        self.call("cuDeviceCanAccessPeer", ctypes.byref(able), self.handle, other.handle)
+        if not able.value:
+            return False
+        self.driver.call("cuCtxSetCurrent", self.context)
+        return self.driver.cuda.cuCtxEnablePeerAccess(other.context, 0) in (0, PEER_ALREADY)
+
+    def zero(self, address: int, size: int) -> None:
+        """Set device memory to 0."""
+        self.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(size))
+
+    def launch(self, kernel: str, *parameters: int, stream: Pointer = None, threads: int = 0) -> None:
+        """Queue a kernel, over the whole GPU or with one thread (`threads=1`)."""
+        if kernel not in self.functions:
+            found = ctypes.c_void_p()
+            self.call("cuModuleGetFunction", ctypes.byref(found), self.module, kernel.encode())
+            self.functions[kernel] = found
+        values = [ctypes.c_uint64(one) for one in parameters]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
+        blocks, threads = (1, threads) if threads else (self.processors * BLOCKS, BLOCK)
+        self.call("cuLaunchKernel", self.functions[kernel], blocks, 1, 1, threads, 1, 1, 0, stream, pointers, None)
+
+    def event(self) -> Pointer:
+        """Return a new event."""
+        found = ctypes.c_void_p()
+        self.call("cuEventCreate", ctypes.byref(found), 0)
+        return found
+
+    def record(self, event: Pointer, stream: Pointer) -> None:
+        """Queue an event."""
+        self.call("cuEventRecord", event, stream)
+
+    def wait(self, stream: Pointer, event: Pointer) -> None:
+        """Let a stream wait for an event."""
+        self.call("cuStreamWaitEvent", stream, event, 0)
+
+    def between(self, first: Pointer, last: Pointer) -> float:
+        """Return the seconds between two events that have passed."""
+        span = ctypes.c_float()
+        self.call("cuEventElapsedTime", ctypes.byref(span), first, last)
+        return span.value / 1e3
+
+    def settle(self, stream: Pointer = None) -> None:
+        """Wait until a stream, or the whole GPU, has done what was queued."""
+        if stream is None:
+            self.call("cuCtxSynchronize")
+        else:
+            self.call("cuStreamSynchronize", stream)
+
+
+class Links:
+    """PCIe generation and width of GPUs as NVML tells them now; nothing where there is no NVML."""
+
+    def __init__(self) -> None:
+        try:
+            self.nvml: t.Any = ctypes.CDLL("libnvidia-ml.so.1")
+            if self.nvml.nvmlInit_v2():
+                self.nvml = None
+        except OSError:
+            self.nvml = None
+
+    def now(self, uuid: str) -> list[int] | None:
+        """Return [generation, width]."""
+        if self.nvml is None:
+            return None
+        handle, generation, width = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_uint()
+        if (
+            self.nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle))
+            or self.nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle, ctypes.byref(generation))
+            or self.nvml.nvmlDeviceGetCurrPcieLinkWidth(handle, ctypes.byref(width))
+        ):
+            return None
+        return [generation.value, width.value]

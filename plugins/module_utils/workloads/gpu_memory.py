@@ -1,0 +1,623 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Copies between host and GPUs, between GPUs and inside their memory, and a test of that memory: the workload of `gpu_memory`.
+
+Runs under the node's Python, behind memory_kernels.py, host_memory.py and cuda_driver.py (workloads/packing.py), with
+{"devices": [UUID], "checks": [name], "mib": M, "copies": N, "passes": P, "seed": S} as its argument. Prints one JSON line per result:
+
+    {"kind": "ready", "driver": version of CUDA, "numa": [nodes]}
+    {"kind": "begin", "check": name, "device": place in `devices`}           before each step, so that a hang has a name
+    {"kind": "result", "check", "device", ..., "after_s", "took_s"}          numbers of one GPU
+    {"kind": "wrong", "check", "device", "words", "offset", "expected", "found", "where"}   data that is not what was written
+    {"kind": "fault", "check", "device", "code", "reason"}                   what ended a check
+    {"kind": "time", "check", "after_s", "took_s"}, {"kind": "end"}
+
+Rates are GB/s, 10^9 bytes per second of one direction; `copy` and `read` count every byte that is read or written once.
+
+How copies are measured: each copies a buffer of `mib` MiB in CHUNKS pieces behind a kernel that waits for the start, so that all begin
+together; events before the first piece and behind each give the time. The median of `copies` copies is the rate, the lowest is told too.
+Two sets of data alternate, so that data of the copy before is not taken for new. Behind each copy, outside of its time, every byte is
+compared: on the GPU with a copy of the data that went up once and came back right, on the host with the data itself.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import ctypes
+import json
+import random
+import statistics
+import struct
+import sys
+import threading
+import time
+import typing as t
+
+if "Driver" not in globals():  # else they stand above: workloads/packing.py
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import Device, Driver, DriverError, Links
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.host_memory import (
+        Buffer,
+        available,
+        first_difference,
+        numa_nodes,
+        of_device,
+    )
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import KINDS, MOST, OUT_BYTES, ptx
+
+BEGAN = time.monotonic()
+MIB = 1 << 20
+CHUNKS = 4
+WARM_UP = 2
+# The second set of data begins so many bytes behind the first one.
+SHIFT = 4096
+# What the process needs besides its buffers.
+SPARE = 1 << 30
+GATE_NS = 2_000_000_000
+# Device memory that stays free during the pattern test, by share and at least.
+LEFT_FREE, LEAST_FREE = 0.02, 256 * MIB
+DEVICE_COPY = 4096 * MIB
+DEVICE_TIMES = 8
+CHASE_BYTES, CHASE_LINE, CHASE_STEPS = 4 * MIB, 128, 16384
+SMALL_COPIES, SMALL_BYTES = 400, 16
+PEER_COPIES, NUMA_COPIES = 6, 4
+
+
+class Wrong(Exception):
+    """Data that is not what was written."""
+
+    def __init__(self, where: str, words: int, offset: int, expected: int, found: int) -> None:
+        super().__init__(where)
+        self.record = {"where": where, "words": words, "offset": offset, "expected": f"{expected:#018x}", "found": f"{found:#018x}"}
+
+
+class Fault(Exception):
+    """A check cannot be measured; `code` is a reason code."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+LOCK = threading.Lock()
+# {place of a GPU: the data in pinned memory, and room for what comes back}
+Memory = t.Dict[int, t.Tuple["Buffer", "Buffer"]]
+
+
+def say(**record: t.Any) -> None:
+    """Print one record."""
+    with LOCK:
+        sys.stdout.write(json.dumps(record) + "\n")
+        sys.stdout.flush()
+
+
+class Gpu:
+    """One GPU under test: its streams and buffers."""
+
+    def __init__(self, place: int, device: Device, size: int) -> None:
+        self.place = place
+        self.device = device
+        self.size = size
+        self.node = of_device(device.bdf)
+        self.up, self.down, self.first = device.stream(), device.stream(), device.stream()
+        self.out = device.room(OUT_BYTES)
+        self.truth = 0
+        self.landing = 0
+        self.links: list[list[int]] = []
+
+    def prepare(self, source: Buffer, back: Buffer) -> None:
+        """Bring the data to the device, and see that it comes back right."""
+        device = self.device
+        if not self.truth:
+            self.truth = device.room(self.size + SHIFT)
+            self.landing = device.room(self.size)
+        device.upload(self.truth, source.address, self.size + SHIFT, self.up)
+        device.settle(self.up)
+        for shift in (0, SHIFT):
+            device.download(back.address, self.truth + shift, self.size, self.down)
+            device.settle(self.down)
+            compare_host(back, source, shift, self.size, "after a copy to the GPU and back")
+
+    def mismatches(self) -> tuple[int, list[tuple[int, int, int]]]:
+        """Return how many words were wrong, and (offset, expected, found) of some, the lowest offset first."""
+        data = ctypes.create_string_buffer(OUT_BYTES)
+        self.device.download(ctypes.addressof(data), self.out, OUT_BYTES, self.up)
+        self.device.settle(self.up)
+        numbers = struct.unpack(f"<{OUT_BYTES // 8}Q", data.raw)
+        kept = min(numbers[0], MOST)
+        return numbers[0], sorted(zip(*[iter(numbers[1 : 1 + 3 * kept])] * 3))
+
+    def hold(self, where: str) -> None:
+        """Raise Wrong if the last comparison on the GPU found something."""
+        self.device.settle()
+        words, kept = self.mismatches()
+        if words:
+            offset, expected, found = kept[0]
+            raise Wrong(where, words, offset, expected, found)
+
+    def compare(self, address: int, shift: int, where: str) -> None:
+        """Compare a buffer on the device with the data."""
+        self.device.zero(self.out, OUT_BYTES)
+        self.device.launch("same", address, self.truth + shift, self.size // 8, self.out)
+        self.hold(where)
+
+    def free(self) -> None:
+        """Give the device buffers back."""
+        for address in filter(None, (self.truth, self.landing)):
+            self.device.release(address)
+        self.truth = self.landing = 0
+
+
+def compare_host(back: Buffer, source: Buffer, shift: int, size: int, where: str) -> None:
+    """Compare host memory with the data; Wrong if it differs."""
+    at = first_difference(back.address, source.address + shift, size)
+    if at is not None:
+        at -= at % 8
+        expected, found = (struct.unpack("<Q", ctypes.string_at(a + at, 8))[0] for a in (source.address + shift, back.address))
+        raise Wrong(where, 1, at, expected, found)
+
+
+class Bench:
+    """The GPUs of a node, the data, and the checks."""
+
+    def __init__(self, order: dict[str, t.Any]) -> None:
+        self.order = order
+        self.plant: dict[str, t.Any] = order.get("plant") or {}
+        self.size = int(order["mib"]) * MIB
+        self.copies = int(order["copies"])
+        self.driver = Driver(ptx())
+        known = {device.uuid: device for device in self.driver.devices}
+        missing = [uuid for uuid in order["devices"] if uuid not in known]
+        if missing:
+            raise Fault("gpu_invisible", f"CUDA does not see {', '.join(missing)}")
+        self.nodes = numa_nodes()
+        self.gpus = [Gpu(place, known[uuid], self.size) for place, uuid in enumerate(order["devices"])]
+        self.nvml = Links()
+        self.data = self._data(self.size + SHIFT, int(order["seed"]))
+        self.flag = Buffer(4096, None, self.nodes)
+        self.driver.pin(self.flag.address, 4096)
+        self.workers = concurrent.futures.ThreadPoolExecutor(max(1, len(self.gpus)))
+
+    @staticmethod
+    def _data(size: int, seed: int) -> bytes:
+        """Return random bytes of which no two MiB are alike: one random block, turned by another amount each time."""
+        block = random.Random(seed).getrandbits(8 * MIB).to_bytes(MIB, "little")
+        turned = (block[at:] + block[:at] for at in (8 * 4099 * k % MIB for k in range(-(-size // MIB))))
+        return b"".join(turned)[:size]
+
+    def host(self, node: int | None, size: int) -> Buffer:
+        """Return pinned host memory on a NUMA node."""
+        found = Buffer(size, node, self.nodes)
+        if not self.plant.get("pageable"):
+            self.driver.pin(found.address, size)
+        return found
+
+    def buffers(self, node: int | None) -> tuple[Buffer, Buffer]:
+        """Return the data in pinned memory on a NUMA node, and room for what comes back."""
+        source, back = self.host(node, self.size + SHIFT), self.host(node, self.size)
+        ctypes.memmove(source.address, self.data, len(self.data))
+        return source, back
+
+    def close(self, *buffers: Buffer) -> None:
+        """Give host memory back."""
+        for one in buffers:
+            if not self.plant.get("pageable"):
+                self.driver.unpin(one.address)
+            one.close()
+
+    def enough(self, buffers: int) -> None:
+        """Fault if the host has not the memory for so many pairs of buffers."""
+        need, have = buffers * (2 * self.size + SHIFT) + SPARE, available()
+        if have is not None and have < need:
+            raise Fault("out_of_memory", f"the host has {have / 2**30:.1f} GiB of memory to spare, and the copies need {need / 2**30:.1f}")
+
+    # Copies between host and GPUs -----------------------------------------------------------------------------------
+
+    def once(self, gpus: list[Gpu], ways: t.Sequence[str], shift: int, memory: Memory) -> dict[int, dict[str, float]]:
+        """Copy once on each of the GPUs, all beginning together; return {place: {way: GB/s}}.
+
+        Of two ways at once the rate counts the pieces that ended while the other one was still under way.
+        """
+        ctypes.memset(self.flag.address, 0, 8)
+        piece = self.size // CHUNKS
+        queued = []
+        for one in gpus:
+            device, (source, back) = one.device, memory[one.place]
+            device.launch("gate", device.mapped(self.flag.address), GATE_NS, stream=one.first, threads=1)
+            start = device.event()
+            device.record(start, one.first)
+            marks: dict[str, list[t.Any]] = {}
+            for way in ways:
+                stream = one.up if way == "h2d" else one.down
+                device.wait(stream, start)
+                began = device.event()
+                device.record(began, stream)
+                marks[way] = [began]
+            for k in range(CHUNKS):
+                for way in ways:
+                    at = k * piece
+                    if way == "h2d":
+                        device.upload(one.landing + at, source.address + shift + at, piece, one.up)
+                    else:
+                        device.download(back.address + at, one.truth + shift + at, piece, one.down)
+                    ended = device.event()
+                    device.record(ended, one.up if way == "h2d" else one.down)
+                    marks[way].append(ended)
+            queued.append((one, marks))
+        ctypes.memset(self.flag.address, 1, 8)
+        for one in gpus:
+            link = self.nvml.now(one.device.uuid)
+            if link:
+                one.links.append(link)
+        rates: dict[int, dict[str, float]] = {}
+        for one, marks in queued:
+            for stream in (one.up, one.down):
+                one.device.settle(stream)
+            ends = {way: [one.device.between(events[0], event) for event in events[1:]] for way, events in marks.items()}
+            over = min(found[-1] for found in ends.values())
+            rates[one.place] = {}
+            for way, found in ends.items():
+                whole = [at for at in found if at <= over] or found[:1]
+                rates[one.place][way] = len(whole) * piece / whole[-1] / 1e9
+            for events in marks.values():
+                for event in events:
+                    one.device.call("cuEventDestroy_v2", event)
+        return rates
+
+    def verify(self, gpus: list[Gpu], ways: t.Sequence[str], shift: int, memory: Memory) -> None:
+        """Compare every byte that once() has copied."""
+        flip = self.plant.get("flip")
+        for one in gpus:
+            if flip in ways:  # what tests plant
+                address = one.landing if flip == "h2d" else memory[one.place][1].address
+                byte = ctypes.create_string_buffer(b"\x01\x02\x03\x04\x05\x06\x07\x08")
+                if flip == "h2d":
+                    one.device.upload(address + 1024, ctypes.addressof(byte), 8, one.up)
+                    one.device.settle(one.up)
+                else:
+                    ctypes.memmove(address + 1024, byte, 8)
+        if "h2d" in ways:
+            for one in gpus:
+                one.compare(one.landing, shift, "copied from host to GPU")
+        if "d2h" in ways:
+            tasks = [
+                self.workers.submit(compare_host, memory[one.place][1], memory[one.place][0], shift, self.size, "copied from GPU to host")
+                for one in gpus
+            ]
+            for task in tasks:
+                task.result()
+
+    def rates(
+        self, gpus: list[Gpu], ways: t.Sequence[str], copies: int, memory: Memory
+    ) -> dict[int, dict[str, list[float]]]:
+        """Return {place: {way: [GB/s of each copy]}}, each verified."""
+        found: dict[int, dict[str, list[float]]] = {one.place: {way: [] for way in ways} for one in gpus}
+        for number in range(WARM_UP + copies):
+            shift = SHIFT * (number % 2)
+            rates = self.once(gpus, ways, shift, memory)
+            self.verify(gpus, ways, shift, memory)
+            if number >= WARM_UP:
+                for place, of in rates.items():
+                    for way, rate in of.items():
+                        found[place][way].append(rate)
+        return found
+
+    def between(self, check: str, ways: t.Sequence[str], together: bool) -> None:
+        """Measure copies between host and GPUs, each alone or all at once."""
+        self.enough(len(self.gpus) if together else 1)
+        for group in [self.gpus] if together else [[one] for one in self.gpus]:
+            with Trial(check, None if together and len(group) > 1 else group[0]):
+                self._between(check, ways, group)
+
+    def _between(self, check: str, ways: t.Sequence[str], group: list[Gpu]) -> None:
+        began = time.monotonic()
+        memory: Memory = {}
+        try:
+            for one in group:
+                one.links = []
+                memory[one.place] = self.buffers(own_node(one, self.nodes))
+                one.prepare(*memory[one.place])
+            found = self.rates(group, ways, self.copies, memory)
+            for one in group:
+                of = found[one.place]
+                numbers = {way: round(statistics.median(values), 3) for way, values in of.items()}
+                lowest = {way: round(min(values), 3) for way, values in of.items()}
+                say(
+                    kind="result", check=check, device=one.place, **numbers, lowest=lowest, copies=self.copies, bytes=self.size,
+                    numa=one.node, numa_of_memory=memory[one.place][0].where, links=one.links, **times(began),
+                )  # fmt: skip
+        finally:
+            for one in group:
+                one.free()
+            for pair in memory.values():
+                self.close(*pair)
+
+    def numa(self) -> None:
+        """Measure copies of each GPU from and to the memory of every NUMA node that is not its own."""
+        self.enough(1)
+        for node in sorted(self.nodes):
+            far = [one for one in self.gpus if own_node(one, self.nodes) != node]
+            if not far:
+                continue
+            pair = self.buffers(node)
+            try:
+                for one in far:
+                    with Trial("numa", one):
+                        self._numa(one, node, pair)
+            finally:
+                for one in far:
+                    one.free()
+                self.close(*pair)
+
+    def _numa(self, one: Gpu, node: int, pair: tuple[Buffer, Buffer]) -> None:
+        began = time.monotonic()
+        one.prepare(*pair)
+        memory = {one.place: pair}
+        rates = {way: self.rates([one], [way], NUMA_COPIES, memory)[one.place][way] for way in ("h2d", "d2h")}
+        numbers = {way: round(statistics.median(values), 3) for way, values in rates.items()}
+        say(
+            kind="result", check="numa", device=one.place, node=node, numa=one.node, numa_of_memory=pair[0].where, **numbers, **times(began)
+        )
+        one.free()
+
+    # Between GPUs, and inside one -----------------------------------------------------------------------------------
+
+    def peer(self) -> None:
+        """Measure copies of every ordered pair of GPUs, one pair after the other."""
+        self.enough(1)
+        pair = self.buffers(None)
+        try:
+            for one in self.gpus:
+                with Trial("peer", one):
+                    one.prepare(*pair)
+            for one in self.gpus:
+                for other in self.gpus:
+                    if one is not other:
+                        with Trial("peer", one):
+                            self._peer(one, other)
+        finally:
+            for one in self.gpus:
+                one.free()
+            self.close(*pair)
+
+    def _peer(self, one: Gpu, other: Gpu) -> None:
+        began = time.monotonic()
+        direct = one.device.reach(other.device)
+        rates = [self._sent(one, other, SHIFT * (k % 2)) for k in range(WARM_UP + PEER_COPIES)][WARM_UP:]
+        rate = round(statistics.median(rates), 3)
+        say(kind="result", check="peer", device=one.place, to=other.place, direct=direct, rate=rate, **times(began))
+
+    def _sent(self, one: Gpu, other: Gpu, shift: int) -> float:
+        """Copy the data to another GPU once, verified there; GB/s."""
+        device = one.device
+        first, last = device.event(), device.event()
+        device.record(first, one.up)
+        device.send(other.landing, other.device, one.truth + shift, self.size, one.up)
+        device.record(last, one.up)
+        device.settle(one.up)
+        other.compare(other.landing, shift, f"copied from GPU {one.place} to GPU {other.place}")
+        return self.size / device.between(first, last) / 1e9
+
+    def inside(self) -> None:
+        """Measure copies inside each GPU's memory, and reading it."""
+        for one in self.gpus:
+            with Trial("device", one):
+                began = time.monotonic()
+                copy, read, size = self._inside(one)
+                say(kind="result", check="device", device=one.place, copy=round(copy, 1), read=round(read, 1), bytes=size, **times(began))
+
+    def _inside(self, one: Gpu) -> tuple[float, float, int]:
+        device = one.device
+        size = min(DEVICE_COPY, device.free() // 4) // MIB * MIB
+        source = device.room(size)
+        target = device.room(size)
+        try:
+            copies, reads = [], []
+            for number in range(WARM_UP + DEVICE_TIMES):
+                device.launch("fill", source, size // 8, memory_kind("random"), number * (size // 8), 0, stream=one.up)
+                copies.append(self._timed(one, lambda: device.copy(target, source, size, one.up)))
+                device.zero(one.out, OUT_BYTES)
+                device.launch("check", target, size // 8, memory_kind("random"), number * (size // 8), 0, one.out, 0)
+                one.hold("copied inside the GPU's memory")
+            words = size // 8
+            device.launch("fill", source, words, memory_kind("address"), 0, 0, stream=one.up)
+            expected = 8 * (words * (words - 1) // 2) & (1 << 64) - 1
+            for _number in range(WARM_UP + DEVICE_TIMES):
+                device.zero(one.out, OUT_BYTES)
+                reads.append(self._timed(one, lambda: device.launch("total", source, words, one.out, stream=one.up)))
+                found = one.mismatches()[0]
+                if found != expected:
+                    raise Wrong("the sum of what was read", 1, 0, expected, found)
+        finally:
+            device.release(source)
+            device.release(target)
+        return 2 * size / statistics.median(copies[WARM_UP:]) / 1e9, size / statistics.median(reads[WARM_UP:]) / 1e9, size
+
+    def _timed(self, one: Gpu, work: t.Callable[[], None]) -> float:
+        """Return the seconds that queued work takes on the GPU."""
+        device = one.device
+        first, last = device.event(), device.event()
+        device.settle()
+        device.record(first, one.up)
+        work()
+        device.record(last, one.up)
+        device.settle(one.up)
+        return device.between(first, last)
+
+    def latency(self) -> None:
+        """Measure how long a GPU takes to read one word of host memory, and how long a small copy takes."""
+        for one in self.gpus:
+            with Trial("latency", one):
+                began = time.monotonic()
+                buffer = self.host(own_node(one, self.nodes), CHASE_BYTES)
+                try:
+                    read, copy = self._latency(one, buffer)
+                finally:
+                    self.close(buffer)
+                say(kind="result", check="latency", device=one.place, read_us=round(read, 4), copy_us=round(copy, 3), **times(began))
+
+    def _latency(self, one: Gpu, buffer: Buffer) -> tuple[float, float]:
+        device, lines = one.device, CHASE_BYTES // CHASE_LINE
+        base = device.mapped(buffer.address)
+        walk = list(range(lines))
+        random.Random(1).shuffle(walk)
+        for at, then in zip(walk, walk[1:] + walk[:1]):
+            ctypes.c_uint64.from_address(buffer.address + at * CHASE_LINE).value = base + then * CHASE_LINE
+        spans, first = [], base + walk[0] * CHASE_LINE
+        for _number in range(3):
+            spans.append(self._timed(one, lambda: device.launch("chase", first, CHASE_STEPS, one.out, stream=one.up, threads=1)))
+            found, expected = one.mismatches()[0], base + walk[CHASE_STEPS % lines] * CHASE_LINE
+            if found != expected:
+                raise Wrong("pointers in host memory, followed by the GPU", 1, 0, expected, found)
+        target = device.room(SMALL_BYTES)
+        try:
+            took = []
+            for _number in range(SMALL_COPIES):
+                before = time.perf_counter()
+                device.upload(target, buffer.address, SMALL_BYTES, one.up)
+                device.settle(one.up)
+                took.append(time.perf_counter() - before)
+        finally:
+            device.release(target)
+        return 1e6 * statistics.median(spans) / CHASE_STEPS, 1e6 * statistics.median(took)
+
+    # The memory itself ----------------------------------------------------------------------------------------------
+
+    def pattern(self) -> None:
+        """Test nearly all free memory of all GPUs, at once."""
+        tasks = [self.workers.submit(self._pattern, one) for one in self.gpus]
+        for task in tasks:
+            task.result()
+
+    def _pattern(self, one: Gpu) -> None:
+        with Trial("pattern", one):
+            began = time.monotonic()
+            device = one.device
+            free = device.free()
+            parts = rooms(device, int(free - max(LEAST_FREE, LEFT_FREE * free)))
+            try:
+                for number in range(int(self.order["passes"])):
+                    for name, kind, seed, mask in patterns(int(self.order["seed"]), number):
+                        self._pass(one, parts, name, kind, seed, mask)
+            finally:
+                for address, _size in parts:
+                    device.release(address)
+            tested = sum(size for _address, size in parts)
+            say(kind="result", check="pattern", device=one.place, bytes=tested, share=round(100 * tested / free, 2), **times(began))
+
+    def _pass(self, one: Gpu, parts: list[tuple[int, int]], name: str, kind: str, seed: int, mask: int) -> None:
+        """Write a pattern, compare it and write its inverse in one go, and compare that (moving inversions)."""
+        device, number = one.device, memory_kind(kind)
+        device.zero(one.out, OUT_BYTES)
+        for at, (address, size) in enumerate(parts):
+            device.launch("fill", address, size // 8, number, seed + at, mask, stream=one.up)
+        if self.plant.get("flip") == "pattern":
+            byte = ctypes.create_string_buffer(b"\x01\x02\x03\x04\x05\x06\x07\x08")
+            device.upload(parts[0][0] + 4096, ctypes.addressof(byte), 8, one.up)
+        for inverse, invert in ((0, 1), ((1 << 64) - 1, 0)):
+            for at, (address, size) in enumerate(parts):
+                device.launch("check", address, size // 8, number, seed + at, mask ^ inverse, one.out, invert, stream=one.up)
+        device.settle(one.up)
+        words, kept = one.mismatches()
+        if words:
+            offset, expected, found = kept[0]
+            raise Wrong(f"pattern {name}", words, offset, expected, found)
+
+
+def patterns(seed: int, number: int) -> t.Iterator[tuple[str, str, int, int]]:
+    """Yield (name, kind, seed, mask) of the patterns of one pass; each is written, inverted and compared twice.
+
+    Ones walk through every second bit in a pass, and through the others in the next one.
+    """
+    yield "all zeros and all ones", "constant", 0, 0
+    yield "alternating bits", "constant", 0x5555555555555555, 0
+    yield "address in address", "address", 0, 0
+    yield "random", "random", (seed + 1000 * number) << 40 & (1 << 62) - 1, 0
+    for bit in range(number % 2, 64, 2):
+        yield f"walking ones {bit}", "walking", bit, 0
+
+
+def memory_kind(name: str) -> int:
+    """Return the number of a kind of pattern."""
+    return KINDS.index(name)
+
+
+def rooms(device: Device, size: int) -> list[tuple[int, int]]:
+    """Return (address, bytes) of device memory of this size together, in as few parts as the driver has."""
+    found: list[tuple[int, int]] = []
+    part = size // MIB * MIB
+    while size >= MIB and part >= MIB:
+        part = min(part, size // MIB * MIB)
+        try:
+            found.append((device.room(part), part))
+            size -= part
+        except DriverError as error:
+            if error.code != "out_of_memory":
+                raise
+            part = part // 2 // MIB * MIB
+    return found
+
+
+def own_node(one: Gpu, nodes: t.Mapping[int, set[int]]) -> int | None:
+    """Return the NUMA node of a GPU; of a machine with one node that one; None if nobody tells."""
+    if one.node in nodes:
+        return one.node
+    return next(iter(nodes)) if len(nodes) == 1 else None
+
+
+def times(began: float) -> dict[str, float]:
+    """When something ran, in seconds since the workload began."""
+    now = time.monotonic()
+    return {"after_s": round(began - BEGAN, 3), "took_s": round(now - began, 3)}
+
+
+class Trial:
+    """`with Trial(check, gpu):` tells what goes wrong inside, as data that is wrong or as a fault of the check, and goes on behind it.
+
+    `gpu` is None where nobody knows which GPU it was.
+    """
+
+    def __init__(self, check: str, gpu: Gpu | None) -> None:
+        self.check, self.place = check, gpu.place if gpu else None
+
+    def __enter__(self) -> None:
+        if self.place is not None:
+            say(kind="begin", check=self.check, device=self.place)
+
+    def __exit__(self, _kind: t.Any, error: t.Any, _trace: t.Any) -> bool:
+        if isinstance(error, Wrong):
+            say(kind="wrong", check=self.check, device=self.place, **error.record)
+        elif isinstance(error, (DriverError, Fault, OSError, MemoryError)):
+            code = getattr(error, "code", "out_of_memory")
+            say(kind="fault", check=self.check, device=self.place, code=code, reason=(str(error) or type(error).__name__)[:500])
+        else:
+            return False
+        return True
+
+
+def main(order: dict[str, t.Any]) -> int:
+    """Run the checks; 0 if every one of them was begun, whatever it found."""
+    try:
+        bench = Bench(order)
+    except (OSError, DriverError, Fault) as error:
+        say(kind="fault", check=None, device=None, code=getattr(error, "code", "cuda_failed"), reason=f"{error}"[:500])
+        say(kind="end")
+        return 0
+    say(kind="ready", driver=bench.driver.version, numa=sorted(bench.nodes), gpus=[[one.device.bdf, one.node] for one in bench.gpus])
+    do: dict[str, t.Callable[[], None]] = {
+        "device": bench.inside, "pattern": bench.pattern, "latency": bench.latency, "numa": bench.numa, "peer": bench.peer,
+    }
+    for name, ways in (("h2d", ["h2d"]), ("d2h", ["d2h"]), ("bidirectional", ["h2d", "d2h"])):
+        for end, together in (("", False), ("_all", True)):
+            do[name + end] = lambda check=name + end, ways=ways, together=together: bench.between(check, ways, together)  # type: ignore[misc]
+    for check in order["checks"]:
+        began = time.monotonic()
+        with Trial(check, None):
+            do[check]()
+        say(kind="time", check=check, **times(began))
+    say(kind="end")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

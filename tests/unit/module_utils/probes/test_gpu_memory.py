@@ -1,0 +1,158 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The probe of gpu_memory over a simulated node, and over output that no healthy workload prints."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory
+from rigs.simulated import nodes
+
+CHECKS = [{"check": check, "variant": ""} for check in gpu_memory.CHECKS]
+FOUND = t.List[t.Dict[str, t.Any]]
+
+
+def ask(
+    folder: pathlib.Path, faults: str = "", timeout: float = 30.0, python: str = "", checks: t.Any = None, gpus: int = 8, **more: t.Any
+) -> FOUND:
+    nodes.planted(folder, 1, faults=faults, gpus=gpus, **more)
+    params = {
+        "checks": checks or CHECKS, "python": python or str(folder / "bin/python3"), "env": {}, "gpu_count": gpus, "mig": "refused",
+        "mib": 256, "copies": 16, "passes": 1, "seed": 1, "test_timeout": timeout,
+    }  # fmt: skip
+    node = Node(60, root=str(folder), tools={"nvidia_smi": str(folder / "bin/nvidia-smi")})
+    return list(gpu_memory.probe(params, node))
+
+
+def of(found: FOUND, check: str, part: bool = False) -> FOUND:
+    return [one for one in found if one["check"] == check and bool(one["part"]) == part]
+
+
+def saying(folder: pathlib.Path, *records: t.Any, rc: int = 0) -> str:
+    path = folder / "says"
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    path.write_text("#!/bin/sh\ncat >/dev/null\ncat <<'EOF'\n" + "\n".join(lines) + f"\nEOF\nexit {rc}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+READY = {"kind": "ready", "driver": "13.0", "numa": [0]}
+END = {"kind": "end"}
+
+
+def ended(check: str) -> dict[str, t.Any]:
+    return {"kind": "time", "check": check, "after_s": 0, "took_s": 0}
+
+
+def test_a_healthy_node_has_a_number_of_every_check_and_gpu(tmp_path: pathlib.Path) -> None:
+    found = ask(tmp_path)
+    assert {one["outcome"] for one in found} == {"measured"}, [one["reason"] for one in found if one["reason"]]
+    assert len(found) == len(CHECKS) * 9
+    (node,) = of(found, "h2d")
+    slowest = min(one["metrics"]["bandwidth"]["value"] for one in of(found, "h2d", part=True))
+    assert node["metrics"]["bandwidth"] == {"value": slowest, "unit": "GB/s"}
+    assert (node["context"]["pcie_gen"], node["context"]["pcie_width"], node["context"]["gpus"]) == (5, 16, 8)
+    assert set(of(found, "bidirectional")[0]["metrics"]) == {"bandwidth", "h2d", "d2h"}
+    assert of(found, "h2d", part=True)[0]["context"]["links_under_load"] == ["5 x16"]
+    assert "pcie_gen" not in of(found, "device")[0]["context"]
+
+
+def test_the_worst_way_is_named(tmp_path: pathlib.Path) -> None:
+    found = ask(tmp_path, "mem_far=0.5 mem_peer=0.4")
+    worst = of(found, "numa", part=True)[-1]["context"]["worst"]
+    assert worst.startswith("GPU 7 from NUMA node 0: 2") and worst.endswith(" GB/s")
+    last = of(found, "peer", part=True)[-1]
+    assert last["context"]["worst"].startswith("GPU 7 to GPU 0: 15") and last["context"]["worst"].endswith("GB/s directly")
+    assert len(last["series"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "words"),
+    [
+        ("mem_wrong", "h2d", "GPU 7: copied from host to GPU: 3 words of 8 bytes are wrong, the first at byte 1073741832"),
+        ("mem_bits", "pattern", "expected 0x5555555555555555, found 0x5555555555555557; bits 0x2 differ"),
+        ("mem_wrong_peer", "peer", "GPU 7: "),
+    ],
+)
+def test_wrong_data_is_wrong_results_of_its_gpu(tmp_path: pathlib.Path, fault: str, check: str, words: str) -> None:
+    found = ask(tmp_path, fault)
+    bad = [one for one in found if one["outcome"] != "measured"]
+    assert [(one["check"], one["reason_code"]) for one in bad] == [(check, "wrong_results")]
+    assert bad[0]["part"] and words in bad[0]["reason"]
+    assert of(found, check)[0]["metrics"] == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        ("mem_ecc", "ecc", "GPU 7: cuStreamSynchronize failed with status 214"),
+        ("mem_half", "out_of_memory", "the driver gave 50 % of the free memory of GPU 7, at least 95 % is needed"),
+        ("mem_denied", "no_permission", "memory on NUMA node 1 cannot be had: see cpuset and mbind of the container"),
+        ("mem_no_cuda", "cuda_failed", "cuInit failed with status 802"),
+        ("mem_crash", "tool_failed", "the workload ended with status 139: Segmentation fault"),
+    ],
+)
+def test_what_was_not_measured_says_why(tmp_path: pathlib.Path, fault: str, code: str, words: str) -> None:
+    found = [one for one in ask(tmp_path, fault) if one["outcome"] != "measured"]
+    assert {one["reason_code"] for one in found} == {code} and words in found[0]["reason"]
+
+
+def test_a_gpu_without_a_result_is_no_measurement(tmp_path: pathlib.Path) -> None:
+    found = [one for one in ask(tmp_path, "mem_missing") if one["outcome"] != "measured"]
+    assert len(found) == len(CHECKS) and found[0]["reason"] == "the workload printed 0 results of GPU 7"
+
+
+@pytest.mark.parametrize(("fault", "code"), [("mem_link_gen", "pcie_speed"), ("mem_link_width", "pcie_width")])
+def test_a_link_that_trains_down_under_load_is_a_change(tmp_path: pathlib.Path, fault: str, code: str) -> None:
+    changes = ask(tmp_path, fault)[0]["evidence"]["changes"]
+    assert [one["code"] for one in changes] == [code] and "GPU 7" in changes[0]["text"] and "under load" in changes[0]["text"]
+
+
+def test_what_ended_before_a_hang_stands_and_the_hang_has_a_name(tmp_path: pathlib.Path) -> None:
+    found = ask(tmp_path, "mem_hang", timeout=2.0)
+    assert of(found, "latency")[0]["outcome"] == "measured"
+    (hung,) = of(found, "pattern")
+    assert hung["reason_code"] == "timeout" and hung["reason"].endswith("; pattern of GPU 0 did not end")
+
+
+def test_one_gpu_skips_what_is_of_several_and_one_numa_node_what_is_of_far_memory(tmp_path: pathlib.Path) -> None:
+    results = [{"kind": "result", "check": "h2d", "device": 0, "h2d": 55.0}, ended("h2d")]
+    checks = [{"check": check, "variant": ""} for check in ("h2d", "h2d_all", "peer", "numa")]
+    found = ask(tmp_path, python=saying(tmp_path, READY, *results, END), checks=checks, gpus=1)
+    assert [(one["check"], one["outcome"], one["reason_code"]) for one in found if not one["part"]] == [
+        ("h2d", "measured", None),
+        ("h2d_all", "not_applicable", "one_gpu"),
+        ("peer", "not_applicable", "one_gpu"),
+        ("numa", "not_applicable", "one_numa_node"),
+    ]
+
+
+@pytest.mark.parametrize("value", ["NaN", "-1", "0", '"55"', "true", "null", "1e400"])
+def test_a_number_that_is_none_is_no_measurement(tmp_path: pathlib.Path, value: str) -> None:
+    line = f'{{"kind": "result", "check": "h2d", "device": 0, "h2d": {value}}}'
+    found = ask(tmp_path, python=saying(tmp_path, READY, line, ended("h2d"), END), checks=CHECKS[:1], gpus=1)
+    assert found[1]["outcome"] == "error" and found[1]["reason_code"] == "bad_output"
+
+
+def test_two_results_of_one_gpu_are_none(tmp_path: pathlib.Path) -> None:
+    result = {"kind": "result", "check": "h2d", "device": 0, "h2d": 55.0}
+    found = ask(tmp_path, python=saying(tmp_path, READY, result, result, ended("h2d"), END), checks=CHECKS[:1], gpus=1)
+    assert found[1]["reason"] == "the workload printed 2 results of GPU 0"
+
+
+def test_data_that_was_wrong_before_a_crash_is_a_defect(tmp_path: pathlib.Path) -> None:
+    wrong = {"kind": "wrong", "check": "h2d", "device": 0, "words": 1, "offset": 8, "expected": "0x1", "found": "0x3", "where": "copied"}
+    found = ask(tmp_path, python=saying(tmp_path, READY, wrong, rc=139), checks=CHECKS[:1], gpus=1)
+    assert [one["reason_code"] for one in found] == ["tool_failed", "wrong_results"]
+    assert found[1]["reason"] == "GPU 0: copied: a word of 8 bytes is wrong, at byte 8: expected 0x1, found 0x3; bits 0x2 differ"
+
+
+def test_a_superchip_has_no_pcie_link_in_its_context(tmp_path: pathlib.Path) -> None:
+    g = {"name": "NVIDIA GH200 480GB", "pcie": {"gen_max": 4, "width_max": 1}}
+    assert gpu_memory._hardware("h2d", [g]) == {"gpu": "NVIDIA GH200 480GB"}

@@ -1,0 +1,210 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The workload of gpu_memory over a driver whose GPUs are memory of this process."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import pathlib
+import re
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory as probe
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gpu_memory, host_memory, memory_kernels
+from unit.module_utils.fake_driver import FakeDevice, FakeDriver
+
+Record = t.Dict[str, t.Any]
+Run = t.Callable[..., t.List[Record]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run checks on GPUs of 1 MiB each; a MiB of the workload is 4 KiB here."""
+    monkeypatch.setattr(gpu_memory, "MIB", 4096)
+    monkeypatch.setattr(gpu_memory, "LEAST_FREE", 4096)
+    monkeypatch.setattr(gpu_memory, "DEVICE_COPY", 16384)
+    monkeypatch.setattr(gpu_memory, "CHASE_BYTES", 65536)
+    monkeypatch.setattr(gpu_memory, "CHASE_STEPS", 700)
+    monkeypatch.setattr(gpu_memory, "SMALL_COPIES", 3)
+
+    def of(checks: list[str], devices: int = 1, change: t.Callable[[FakeDriver], None] | None = None, **order: t.Any) -> list[Record]:
+        driver = FakeDriver(*(f"GPU-{n}" for n in range(devices)))
+        if change:
+            change(driver)
+        monkeypatch.setattr(gpu_memory, "Driver", lambda _ptx: driver)
+        order = {"mib": 8, "copies": 4, "passes": 1, "seed": 1, **order}
+        assert gpu_memory.main({"devices": [d.uuid for d in driver.devices], "checks": checks, **order}) == 0
+        assert len(driver.pinned) == 1, "the flag alone stays pinned"
+        assert all(list(map(len, d.memory.values())) == [memory_kernels.OUT_BYTES] for d in driver.devices), "device memory is given back"
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return of
+
+
+def kinds(found: list[Record], kind: str) -> list[Record]:
+    return [one for one in found if one["kind"] == kind]
+
+
+def once(step: str, number: int, offset: int = 0) -> t.Callable[[FakeDriver], None]:
+    """Flip a bit of what the n-th such step of the last GPU wrote."""
+
+    def change(driver: FakeDriver) -> None:
+        seen = []
+
+        def plant(did: str, address: int, _size: int) -> None:
+            if did == step:
+                seen.append(address)
+                if len(seen) == number:
+                    byte = ctypes.c_ubyte.from_address(address + offset)
+                    byte.value ^= 4
+
+        driver.devices[-1].plant = plant
+
+    return change
+
+
+def test_every_check_of_two_gpus_has_its_numbers(run: Run) -> None:
+    found = run(["h2d", "d2h", "bidirectional", "h2d_all", "peer", "device", "latency"], devices=2)
+    assert not kinds(found, "wrong") and not kinds(found, "fault") and found[-1] == {"kind": "end"}
+    rows = kinds(found, "result")
+    assert [(r["check"], r["device"]) for r in rows if r["check"] != "peer"] == [
+        (check, n) for check in ("h2d", "d2h", "bidirectional", "h2d_all", "device", "latency") for n in (0, 1)
+    ]
+    assert rows[0]["h2d"] == 55.0 and rows[2]["d2h"] == 54.0 and rows[0]["lowest"] == {"h2d": 55.0}
+    assert [(r["device"], r["to"], r["rate"]) for r in rows if r["check"] == "peer"] == [(0, 1, 390.0), (1, 0, 390.0)]
+    device = next(r for r in rows if r["check"] == "device")
+    assert device["copy"] == 3000.0 and device["read"] == 3000.0
+    assert next(r for r in rows if r["check"] == "latency")["read_us"] == 1.2
+
+
+def test_of_two_ways_at_once_only_the_time_of_both_counts(run: Run) -> None:
+    def change(driver: FakeDriver) -> None:
+        driver.devices[0].rates.update(h2d=20.0)
+
+    (row,) = kinds(run(["bidirectional"], change=change), "result")
+    assert row["h2d"] == 20.0 and row["d2h"] == 54.0
+
+
+@pytest.mark.parametrize(
+    ("check", "step", "number", "where"),
+    [
+        # Of eight pieces of two warm-up copies and four copies: one early, one in the middle, the last.
+        ("h2d", "h2d", 2, "copied from host to GPU"),
+        ("h2d", "h2d", 14, "copied from host to GPU"),
+        ("h2d", "h2d", 25, "copied from host to GPU"),
+        ("d2h", "d2h", 3, "copied from GPU to host"),
+        ("d2h", "d2h", 16, "copied from GPU to host"),
+        ("device", "copy", 9, "copied inside the GPU's memory"),
+        ("peer", "send", 5, "copied from GPU 1 to GPU 0"),
+        ("pattern", "fill", 1, "pattern all zeros and all ones"),
+        ("pattern", "fill", 36, "pattern walking ones 62"),
+    ],
+)
+def test_one_flipped_bit_of_one_copy_is_found(run: Run, check: str, step: str, number: int, where: str) -> None:
+    found = run([check], devices=2, change=once(step, number, offset=800 if step != "fill" else 160))
+    (wrong,) = kinds(found, "wrong")
+    assert (wrong["check"], wrong["device"], wrong["where"], wrong["words"]) == (check, 1, where, 1)
+    assert int(wrong["expected"], 16) ^ int(wrong["found"], 16) in (1 << 2, 1 << 10, 1 << 18)
+    assert [r["device"] for r in kinds(found, "result") if r["check"] != "peer"] == ([0] if check != "peer" else [])
+
+
+def test_a_copy_that_never_arrived_is_found(run: Run) -> None:
+    def change(driver: FakeDriver) -> None:
+        device = driver.devices[0]
+        seen: list[int] = []
+
+        def lost(to: int, source: int, size: int, stream: t.Any) -> None:
+            seen.append(to)
+            if len(seen) != 6:  # the data of the copy before stays there
+                FakeDevice.upload(device, to, source, size, stream)
+
+        device.upload = lost  # type: ignore[method-assign]
+
+    assert kinds(run(["h2d"], change=change), "wrong")
+
+
+def test_the_sum_of_a_read_and_the_end_of_a_chase_are_held_against_what_they_must_be(run: Run) -> None:
+    def change(driver: FakeDriver) -> None:
+        device = driver.devices[0]
+        device._total = lambda base, n, out: FakeDevice.write(out, [1])  # type: ignore[method-assign]
+        device._chase = lambda first, steps, out: FakeDevice.write(out, [first])  # type: ignore[method-assign]
+
+    found = run(["device", "latency"], change=change)
+    assert [one["where"] for one in kinds(found, "wrong")] == ["the sum of what was read", "pointers in host memory, followed by the GPU"]
+
+
+def test_nearly_all_free_memory_is_tested_in_the_parts_that_the_driver_gives(run: Run) -> None:
+    def change(driver: FakeDriver) -> None:
+        device = driver.devices[0]
+
+        def room(size: int) -> int:
+            return FakeDevice.room(device, size if size <= 262144 else 1 << 30)
+
+        device.room = room  # type: ignore[method-assign]
+        device.total = 600000
+
+    (row,) = kinds(run(["pattern"], change=change), "result")
+    assert row["share"] > 95 and row["bytes"] > 262144
+
+
+def test_a_gpu_that_cuda_does_not_see_and_a_host_without_memory_are_faults(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_memory, "available", lambda: 1 << 30)
+    (fault,) = kinds(run(["h2d"]), "fault")
+    assert fault["code"] == "out_of_memory" and fault["reason"] == "the host has 1.0 GiB of memory to spare, and the copies need 1.0"
+
+
+def test_words_are_those_of_splitmix64_and_of_the_other_patterns() -> None:
+    assert memory_kernels.word("random", 1, 0) == 0xE220A8397B1DCDAF  # the first output behind the state 0
+    assert memory_kernels.word("address", 3, 0) == 24 and memory_kernels.word("walking", 65, 1) == 4
+    assert memory_kernels.word("constant", 9, 5, memory_kernels.WORD) == memory_kernels.WORD ^ 5
+
+
+def test_two_passes_walk_through_every_bit() -> None:
+    bits = {seed for number in (0, 1) for _name, kind, seed, _mask in gpu_memory.patterns(1, number) if kind == "walking"}
+    assert bits == set(range(64))
+
+
+def test_the_kernels_are_well_formed() -> None:
+    text = memory_kernels.ptx()
+    for name in ("fill", "check", "same", "total", "gate", "chase"):
+        body = text[text.index(f".entry {name}(") :].partition("\n}\n")[0]
+        labels = re.findall(r"^(\$\w+):", body, re.MULTILINE)
+        assert len(labels) == len(set(labels)) and set(re.findall(r"bra (\$\w+)", body)) <= set(labels), name
+        assert body.count("{") == body.count("}") + 1
+
+
+def test_the_packed_text_is_a_whole_program() -> None:
+    compile(probe.SOURCE, "gpu_memory", "exec")
+    assert probe.SOURCE.count("from __future__") == 1
+
+
+def test_numa_nodes_are_those_with_processors_and_memory(tmp_path: pathlib.Path) -> None:
+    for number, listed, total in ((0, "0-3,8", 64), (1, "4-7", 64), (2, "", 96), (3, "12", 0)):
+        node = tmp_path / f"devices/system/node/node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(listed + "\n")
+        (node / "meminfo").write_text(f"Node {number} MemTotal:       {total} kB\n")
+    assert host_memory.numa_nodes(str(tmp_path)) == {0: {0, 1, 2, 3, 8}, 1: {4, 5, 6, 7}}
+
+
+def test_memory_to_spare_is_what_the_machine_and_the_control_group_leave(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    8 kB\n")
+    assert host_memory.available(str(tmp_path)) == 8192
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("6000\n")
+    (tmp_path / "sys/fs/cgroup/memory.current").write_text("1000\n")
+    assert host_memory.available(str(tmp_path)) == 5000
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    assert host_memory.available(str(tmp_path)) == 8192
+
+
+def test_the_first_difference_is_found() -> None:
+    one, other = (ctypes.create_string_buffer(b"x" * 1000) for _ in range(2))
+    addresses = ctypes.addressof(one), ctypes.addressof(other)
+    assert host_memory.first_difference(*addresses, 1000) is None
+    other[777] = b"y"
+    assert host_memory.first_difference(*addresses, 1000) == 777
