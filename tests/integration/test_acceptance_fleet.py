@@ -92,7 +92,9 @@ def test_a_host_in_trouble_is_nobody_elses(faulty: Done, acceptance: Acceptance)
 
 def test_a_host_that_never_answered_is_connected_to_once(faulty: Done) -> None:
     reasons = {m["reason"] for m in faulty.journal if m["target"] == "gpu-08"}
-    assert len(reasons) == 1 and {m["stage"] for m in faulty.journal if m["target"] == "gpu-08"} == {"stack", "nccl_node", "gemm"}
+    assert len(reasons) == 1 and {m["stage"] for m in faulty.journal if m["target"] == "gpu-08"} == {
+        "stack", "gpu_memory", "nccl_node", "gemm",
+    }  # fmt: skip
 
 
 def test_junit_lists_every_verdict(faulty: Done) -> None:
@@ -174,7 +176,7 @@ def test_the_strategy_of_the_environment_does_not_matter(healthy: Acceptance) ->
     done = healthy.run(GOOD[:3], environment={"ANSIBLE_STRATEGY": "free"})
     assert done.status != 0 and done.good("gpu-01") and done.good("gpu-03") and "FAIL" in done.of("gpu-02")
     order = [m["stage"] for m in done.journal]
-    assert order == sorted(order, key=["stack", "nccl_node", "gemm"].index)  # no host is ahead of the others
+    assert order == sorted(order, key=["stack", "gpu_memory", "nccl_node", "gemm"].index)  # no host is ahead of the others
 
 
 def test_more_hosts_than_forks_all_run_at_once(healthy: Acceptance) -> None:

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import door  # noqa: E402
 
 INVENTORY = str(ROOT / "inventories/demo")
-DEMO = {"stages": {"names": ["stack", "nccl_node", "gemm"]}}
+DEMO = {"stages": {"names": ["stack", "gpu_memory", "nccl_node", "gemm"]}}
 
 
 def main() -> int:
