@@ -15,15 +15,20 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, kernel_log, process
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 SERIES = (("sm_clock", "MHz"), ("power", "W"), ("temperature", "C"), ("pcie_gen", "generation"), ("pcie_width", "lanes"))
 # Less than this in a whole test is no reason for a lower number.
 THROTTLE_US = 1000
+# A window that lasts so long demands samples of each device, a quarter of what the interval of the sampler gives, and of some device
+# under load. A shorter one may be over before the sampler's second look: without persistence it starts in seconds.
+SAMPLED_S = 10.0
+SAMPLED_SHARE = 0.25
 # Code of a change -> the counter of a snapshot's GPU that must not rise.
 COUNTERS: dict[str, t.Callable[[dict[str, t.Any]], int | None]] = {
     "ecc": lambda g: g["ecc"]["volatile_uncorrected"],
@@ -90,7 +95,8 @@ class Window:
         Codes of counters: ecc_corrected, remap, pcie_replay, nvlink_error, link_errors, throttle_hw, throttle_thermal. All others are
         reason codes: of a health check (ecc, ecc_past, pcie_width, pcie_speed, fabric, nvlink ...), of the kernel's log (xid, xid_own,
         xid_unknown, ecc, gpu_fault, gpu_lost, nvlink, gpu_reset), and gpu_state. In `unreadable`, `samples` stands for clocks, power,
-        temperature and throttle reasons, `pcie_link` for the speed of the PCIe link under load. "health": what a health check would have
+        temperature and throttle reasons (also a change, if the sampler ended by itself), `pcie_link` for the speed of the PCIe link under
+        load. "health": what a health check would have
         found as the test began, the kernel's log since boot included, [{"code", "part", "text"}], if anything."""
         found = {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
         return {**found, "health": self.began} if self.began else found
@@ -110,8 +116,9 @@ class Window:
         """Return the defects of the devices as the test begins, and the errors of devices that the kernel has logged since boot."""
         found = self._logged_before()
         siblings = self.accelerator.siblings(self.before)
+        links = self.accelerator.links_unreadable(self.before) if self.links_down is None else self.links_down
         for g in self.before["gpus"]:
-            down = (self.links_down or {}).get(g["uuid"])
+            down = links.get(g["uuid"])
             for code, words in [*self.accelerator.health(g), *siblings.get(g["uuid"], []), *([down] if down else [])]:
                 found.append({"code": code, "part": f"gpu/{g['uuid']}", "text": f"{gpu.word(g)} {g['index']}: {words}"})
         return found
@@ -142,6 +149,7 @@ class Window:
 
     def _start_sampler(self) -> None:
         self.sampler: subprocess.Popen[bytes] | None = None
+        self.sampled_since = time.monotonic()
         try:
             self.samples = tempfile.TemporaryFile()  # noqa: SIM115
             self.sampler = process.spawn(
@@ -152,7 +160,10 @@ class Window:
             self.unreadable.add("samples")
 
     def _stop_sampler(self) -> None:
+        self.lasted = time.monotonic() - self.sampled_since
+        status = None
         if self.sampler:
+            status = self.sampler.poll()
             process.end(self.sampler, signal.SIGKILL)
             self.samples.seek(0)
             working: set[str] = set()
@@ -163,9 +174,18 @@ class Window:
             for name, _unit in SERIES:
                 if name in of:
                     of[name]["mean"] = round(of[name].pop("sum") / of[name].pop("count"), 2)
-        if not self.window:
-            self.unreadable.add("samples")
+        self._judge_sampler(status)
         self._judge_sampled_throttle()
+
+    def _judge_sampler(self, status: int | None) -> None:
+        """Record samples that are missing. `status` is that of a sampler that ended before the test, None if it ran to the end."""
+        counts = [self.window.get(g["uuid"], {}).get("samples", 0) for g in self.before["gpus"]]
+        demanded = SAMPLED_SHARE * self.lasted / self.accelerator.sample_s if self.lasted >= SAMPLED_S else 0
+        if not self.window or status is not None or min(counts, default=0) < demanded:
+            self.unreadable.add("samples")
+        if self.window and status is not None:
+            words = f"the sampler of clocks and PCIe links ended by itself with status {status}, after {max(counts)} samples in a test"
+            self._change("samples", None, f"{words} of {self.lasted:.0f} s")
 
     def _sample(self, line: str, working: set[str]) -> None:
         """Take one line of the sampler in; `working` are the GPUs that worked in their last one."""
@@ -199,7 +219,8 @@ class Window:
             for code, words in self.accelerator.sampled(g, self.loads, self.before):
                 if code not in known and not self._has(code, g):
                     self._change(code, g, f"{gpu.word(g)} {g['index']}: {words}")
-        self.unreadable.update(self.accelerator.unsampled(self.loads))
+        if self.loads or self.lasted >= SAMPLED_S:
+            self.unreadable.update(self.accelerator.unsampled(self.loads))
 
     def _throttled(self, g: dict[str, t.Any], name: str, how: str, before: int | None, after: int | None) -> None:
         code = "throttle_hw" if name.startswith("hw_") else "throttle_thermal"
@@ -258,6 +279,8 @@ class Window:
         was, down = {g["uuid"]: g for g in self.before["gpus"]}, self.accelerator.links_beside(self.after)
         if down is None or self.links_down is None:
             self.unreadable.add(self.accelerator.links_code)
+        if down is None and self.links_down is not None:
+            down = self.accelerator.links_unreadable(self.after)
         beside, before = self.accelerator.siblings(self.after), self.accelerator.siblings(self.before)
         for g in self.after["gpus"]:
             if g["uuid"] not in was:
@@ -335,6 +358,32 @@ def _log(path: str, accelerator: base.Accelerator) -> list[int | None] | None:
             found = [first, line.sequence, line.sequence if accelerator.logged(line.text) else found[2]]
     log.close()
     return None if found[0] is None else found
+
+
+class LoggedErrors:
+    """`with LoggedErrors(node) as logged:` run tests that have no Window; then `logged.changes` has the errors of accelerators that the
+    kernel has logged meanwhile, in the form of Window.evidence(). Empty if the log may not be read."""
+
+    def __init__(self, node: Node) -> None:
+        self.kinds = [registry.make(kind, node) for kind, known in registry.KINDS.items() if known.log_code]
+        self.path = node.path(kernel_log.PATH)
+        self.changes: list[dict[str, t.Any]] = []
+
+    def __enter__(self) -> LoggedErrors:
+        self.log = kernel_log.at_end(self.path)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self.log is None:
+            return
+        told: dict[tuple[str, str, str | None], dict[str, t.Any]] = {}
+        for line in self.log.lines():
+            for found in filter(None, (kind.logged(line.text) for kind in self.kinds)):
+                about = f"the GPU at {found.where}: " if found.where else ""
+                change = {"code": found.code, "part": "", "text": f"{about}{found.words}", "before": 0, "after": 0}
+                told.setdefault((found.code, found.name, found.where), change)["after"] += 1
+        self.changes = list(told.values())
+        self.log.close()
 
 
 class _Pids:

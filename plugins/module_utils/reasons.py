@@ -137,8 +137,9 @@ MILD = {
     "clocks_locked": "the clocks of a GPU are held below what it can give",
     "ecc_off": "ECC is switched off",
     "ecc_past": "memory errors of the past, repaired and not pending",
-    "pcie_slot": "a PCIe link is slower than the GPU can be, in a slot whose speed nobody tells",
+    "pcie_slot": "a PCIe link is slower than the GPU can be, because of its slot or because the slot's speed is not known",
     "power_limit": "the power limit of a GPU is below its default",
+    "unreadable_state": "the driver does not report a state that every GPU of this model has",
     "xid": "the driver logged an error of an application",
 }
 

@@ -125,12 +125,12 @@ def began_with(code: str, attempt: int) -> str:
     return accepts(nodes(Node()), made=[*before, bad, {**test, "attempt": attempt}])
 
 
-def ports(gbps: float, part: str = "MCX75310AAS-NEAT") -> str:
-    """The word of a fleet of two nodes whose RDMA ports all run at one rate, of adapters with a part number."""
+def ports(gbps: float, part: str = "MCX75310AAS-NEAT", chip: str = "", layer: str = "InfiniBand") -> str:
+    """The word of a fleet of two nodes whose RDMA ports all run at one rate, of adapters with a part number and a chip."""
     made = []
     for node in ("n0", "n1"):
-        one = {"device": "mlx5_0", "port": 1, "state": "ACTIVE", "rate_gbps": gbps}
-        device = {"device": "mlx5_0", "part_number": part}
+        one = {"device": "mlx5_0", "port": 1, "state": "ACTIVE", "rate_gbps": gbps, "link_layer": layer}
+        device = {"device": "mlx5_0", "part_number": part, "type": chip, "pci": "0000:1a:00.0"}
         made.append(record(node, "rdma_ports", "ports", context={"devices": [device], "ports": [one], "findings": [], "wanted": {}}))
     return accepts(nodes(Node(), Node()), made=made)
 
@@ -220,6 +220,11 @@ FAULTS: list[tuple[str, str, t.Callable[[], str]]] = [
         lambda: accepts(nodes(*[Node()] * 5, Node(facts={**SMC, "driver": "570"})), stack={"n5": {"ignore": ["kernel"]}}),
     ),
     ("all RDMA ports run at half the rate of their adapters", "warned", lambda: ports(200.0)),
+    (
+        "all InfiniBand ports run at half the rate of their chips, with part numbers of a machine's maker",
+        "warned",
+        lambda: ports(200.0, "0H3X6V", "MT4129"),
+    ),
     ("a product that stands alone", "warned", lambda: accepts(nodes(*TEN_AND_THREE[:11]))),
     (
         "a pod's node with another driver",
@@ -245,6 +250,8 @@ HEALTHY: list[tuple[str, str, t.Callable[[], str]]] = [
     ),
     ("RDMA ports at the rate of their adapters", "accepted", lambda: ports(400.0)),
     ("RDMA ports of adapters whose part number tells nothing", "accepted", lambda: ports(200.0, "0H3X6V")),
+    ("RDMA ports that reach what their chips can do", "accepted", lambda: ports(400.0, "0H3X6V", "MT4129")),
+    ("Ethernet ports, whose chips are sold at several rates", "accepted", lambda: ports(200.0, "0H3X6V", "MT4129", "Ethernet")),
     ("nodes with four and with eight GPUs, as was said", "accepted", lambda: accepts(counts(8, 8, 4, 4))),
     ("one GPU of eight in a virtual machine", "warned", lambda: accepts(counts(1, facts=VM), **NOBODY)),
     ("three cards for slots", "warned", lambda: accepts(counts(3, model=CARD), entry(300.0, gpu=CARD, gpus=3, nvls=False), **NOBODY)),

@@ -145,7 +145,7 @@ class Ascend(base.Accelerator):
             "application_clock": {"now": None, "default": None},
             "power": {"draw_w": chip["power_w"], "limit_w": None, "default_limit_w": None},
             "temperature_c": chip["temperature_c"],
-            "pcie": {"gen": None, "gen_max": None, "width": None, "width_max": None, "replays": None},
+            "pcie": {"gen": None, "gen_max": None, "gen_device": None, "width": None, "width_max": None, "replays": None},
             "slot_known": False,
             "fabric": dict.fromkeys(("state", "status", "health", "bandwidth", "faults", "cluster", "clique")),
             "processes": [

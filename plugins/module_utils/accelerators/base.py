@@ -147,6 +147,8 @@ class Accelerator:
     log_code = ""
     # Throttle reasons that no machine in order shows under load, and the device's own counter of the time spent in each, if it has one.
     bad_throttle: t.Mapping[str, str | None] = {}
+    # Seconds between two samples of a device.
+    sample_s = 1.0
 
     def __init__(self, node: Node, program: str) -> None:
         self.node = node
@@ -168,6 +170,10 @@ class Accelerator:
         """{UUID: (reason code, words)} of devices whose links are fewer or slower than those of the best of the node, or fewer than their
         model has where that is certain."""
         raise NotImplementedError
+
+    def links_unreadable(self, seen: Snapshot) -> dict[str, Problem]:
+        """Return the problem, by UUID, of each device whose model has links for certain, where links() could read none."""
+        return {}
 
     def links_beside(self, seen: Snapshot) -> dict[str, Problem] | None:
         """links_down() as it is asked before and after each test; None where the links cannot be read, {} where that takes too long to be
@@ -240,7 +246,8 @@ class Accelerator:
         return []
 
     def unsampled(self, loads: t.Mapping[str, Load]) -> list[str]:
-        """Evidence codes of what sampled() would judge and could not, since the tool does not tell it."""
+        """Return the evidence codes of what sampled() would judge and could not: the tool does not report it, or, if `loads` is empty, no
+        sample is of a device under load."""
         return []
 
     def logged(self, line: str) -> Logged | None:

@@ -14,7 +14,7 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import installed, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import installed, reasons, slots
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, cuda, nccl_settings, xids
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
@@ -82,6 +82,12 @@ BOARDS: tuple[tuple[str, int, float, int], ...] = (
 # Grace superchips, whose GPU and CPU are joined by NVLink-C2C.
 SUPERCHIP = re.compile(r"NVIDIA G[HB]\d")
 
+# Models whose memory always has ECC counters (datasheets).
+HAS_ECC = re.compile(
+    r"NVIDIA (GB200|GB300|GH200|B200|B300|H100|H200|H800|H20|A100|A800|A30|A40|A10|A10G|A16|A2|L4|L20|L40|L40S)\b.*"
+    r"|(Tesla|NVIDIA) (V100S?|T4|P100)\b.*"
+)
+
 Run = t.Callable[..., t.Any]
 
 
@@ -129,6 +135,7 @@ class Nvidia(base.Accelerator):
     links_code = "nvlink"
     log_code = "xid"
     bad_throttle = BAD_THROTTLE
+    sample_s = INTERVAL_MS / 1000
 
     def snapshot(self) -> base.Snapshot:
         return {**_snapshot(self.node.run, self.program), "kind": self.kind}
@@ -153,6 +160,15 @@ class Nvidia(base.Accelerator):
     def links_beside(self, seen: base.Snapshot) -> dict[str, base.Problem] | None:
         links = self.links(seen)
         return None if links is None else self.links_down(seen, links)
+
+    def links_unreadable(self, seen: base.Snapshot) -> dict[str, base.Problem]:
+        found = {}
+        for g in without_mig(seen["gpus"]):
+            board = board_of(g, seen["gpus"])
+            if board:
+                words = f"nvidia-smi nvlink -s lists no NVLink, and the model has {board[0]}: nobody knows whether they are up"
+                found[g["uuid"]] = ("unreadable_state", words)
+        return found
 
     def siblings(self, seen: base.Snapshot) -> dict[str, list[base.Problem]]:
         return siblings(seen["gpus"])
@@ -242,7 +258,8 @@ class Nvidia(base.Accelerator):
         return [*slow_link(device, load, alike), *held_clock(device, load)]
 
     def unsampled(self, loads: t.Mapping[str, base.Load]) -> list[str]:
-        return ["pcie_link"] if any(not load.seen.get(name) for load in loads.values() for name in ("pcie_gen", "pcie_width")) else []
+        silent = any(not load.seen.get(name) for load in loads.values() for name in ("pcie_gen", "pcie_width"))
+        return ["pcie_link"] if silent or not loads else []
 
     def link_errors(self, seen: base.Snapshot) -> dict[str, dict[str, int]] | None:
         """GPUs without NVLink have no counters, which is no gap."""
@@ -315,7 +332,7 @@ def health(g: dict[str, t.Any]) -> list[tuple[str, str]]:
     if width and most and width < most:
         found.append(("pcie_width", f"the PCIe link is x{width} and can be x{most}: reseat the GPU or its riser"))
     found += [("fabric", words) for words in _fabric(g["fabric"])]
-    found += _settings(g)
+    found += [*_settings(g), *_slot(g), *_unreadable(g)]
     return sorted(found, key=lambda problem: problem[0] in reasons.MILD)
 
 
@@ -347,6 +364,24 @@ def _settings(g: dict[str, t.Any]) -> list[base.Problem]:
     if clock is not None and normal is not None and clock < normal:
         found.append(("clocks_locked", f"the application clock is {clock} MHz, by default {normal} MHz: nvidia-smi -rac resets it"))
     return found
+
+
+def _slot(g: dict[str, t.Any]) -> list[base.Problem]:
+    """Return the problem of a slot of an older PCIe generation than its GPU, as the driver reports both, else as the model tells it."""
+    known = slots.of(g["name"] or "")
+    device = g["pcie"]["gen_device"] or (known.generation if known else 0)
+    most, wanted = g["pcie"]["gen_max"], min(device, HOSTS_PCIE)
+    if not most or most >= wanted or SUPERCHIP.match(g["name"] or ""):
+        return []
+    words = f"the PCIe link can be generation {most} in its slot, and the GPU {wanted}: see the slot's setting in the BIOS, riser and cable"
+    return [("pcie_slot", words)]
+
+
+def _unreadable(g: dict[str, t.Any]) -> list[base.Problem]:
+    """Return the problem of a GPU that does not report its memory errors although its model has ECC. ECC that is off has another one."""
+    if not HAS_ECC.fullmatch(g["name"] or "") or g["ecc_mode"] == "Disabled" or g["ecc"]["volatile_uncorrected"] is not None:
+        return []
+    return [("unreadable_state", "the driver does not report its memory errors, and the model has ECC: see nvidia-smi -q -d ECC")]
 
 
 def siblings(gpus: t.Sequence[dict[str, t.Any]]) -> dict[str, list[base.Problem]]:
@@ -481,17 +516,26 @@ def links_missing(gpus: t.Sequence[dict[str, t.Any]], by_uuid: dict[str, list[fl
     """Return {GPU UUID: words} of GPUs with fewer links up at their rate than their model has, if all are surely connected (BOARDS)."""
     found = {}
     for g in gpus:
-        for pattern, links, rate, least in BOARDS:
-            if not re.fullmatch(pattern, g["name"] or ""):
-                continue
-            whole = sum(g["name"] == other["name"] for other in gpus) >= least or (g["fabric"]["state"] or "").lower() == "completed"
-            up = sum(1 for speed in by_uuid.get(g["uuid"], []) if speed and speed >= LINK_SHARE * rate)
-            if whole and g["uuid"] in by_uuid and up < links:
-                said = link_words(by_uuid[g["uuid"]])
-                model = f"the model has {links} links of {rate:g} GB/s"
-                found[g["uuid"]] = f"NVLink: {said} up, {model}: reset the GPUs, then check board, tray or cables"
-            break
+        board = board_of(g, gpus)
+        if board is None or g["uuid"] not in by_uuid:
+            continue
+        links, rate = board
+        if sum(1 for speed in by_uuid[g["uuid"]] if speed and speed >= LINK_SHARE * rate) < links:
+            model = f"the model has {links} links of {rate:g} GB/s"
+            words = f"NVLink: {link_words(by_uuid[g['uuid']])} up, {model}: reset the GPUs, then check board, tray or cables"
+            found[g["uuid"]] = words
     return found
+
+
+def board_of(g: dict[str, t.Any], gpus: t.Sequence[dict[str, t.Any]]) -> tuple[int, float] | None:
+    """Return the number of NVLinks of a GPU and their rate in GB/s, if its model is soldered to a board and all of them are surely
+    connected (BOARDS); else None. `gpus` are all of the node."""
+    found = next(((links, rate, least) for pattern, links, rate, least in BOARDS if re.fullmatch(pattern, g["name"] or "")), None)
+    if found is None:
+        return None
+    links, rate, least = found
+    whole = sum(g["name"] == other["name"] for other in gpus) >= least or (g["fabric"]["state"] or "").lower() == "completed"
+    return (links, rate) if whole else None
 
 
 def unseen(root: str, seen: dict[str, t.Any]) -> list[str]:

@@ -134,6 +134,8 @@ _BEGINS = re.compile(rf"(?:NVRM: Xid|nvidia-nvswitch\d{{1,3}}: SXid)\b(?: {_PLAC
 # A GPU that is gone when the driver starts has no Xid.
 _BUS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
 _FALLEN = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({_BUS})\b[^\n]{{0,300}}?\bfallen off the bus")
+# A GPU that the driver could not start (nvidia.ko, RmInitAdapter); older drivers do not name it. The second form stands behind the first.
+_NOT_STARTED = re.compile(rf"NVRM: (?:GPU (?:at )?(?:PCI:)?({_BUS})(?:\.[0-7])?: ?)?(?:RmInitAdapter|rm_init_adapter) failed\b")
 # Lines that only tell more of an SXid that was told before.
 _DETAIL = re.compile(r"\s*(?:Severity \d|Data \{)")
 _PID = re.compile(r"\bpid='?(\d{1,10})\b")
@@ -179,6 +181,9 @@ def read(text: str) -> Event | None:
     found = _FALLEN.match(text)
     if found:
         return Event(found.group(1), "Xid 79", *TABLE[79], None, line)
+    found = _NOT_STARTED.match(text)
+    if found:
+        return Event(found.group(1), "RmInitAdapter failed", LOST, "the driver could not start the GPU", None, line)
     found = _BEGINS.match(text)
     return Event(found.group(1), "Xid", UNLISTED, "the line in the kernel's log is cut", None, line) if found else None
 

@@ -69,7 +69,8 @@ def parse_xml(text: t.Any) -> dict[str, t.Any]:
         remapped_rows {correctable, uncorrectable, pending, failure}, retired_pages {single_bit, double_bit, pending},
         throttle_reasons (names of the active ones), throttle_us (time spent in each, since driver 550 or so),
         clocks {sm, mem, max_sm} (MHz), application_clock {now, default} (MHz),
-        power {draw_w, limit_w, default_limit_w} (W), temperature_c, pcie {gen, gen_max, width, width_max, replays},
+        power {draw_w, limit_w, default_limit_w} (W), temperature_c,
+        pcie {gen, gen_max, gen_device (of the GPU alone), width, width_max, replays},
         slot_known (whether gen_max speaks for the slot too; in a virtual machine it is what the GPU alone can do),
         fabric {state, status, health, bandwidth, faults (names of FABRIC_FAULTS), cluster, clique}, processes [{pid, name, used_mib, type}]
 
@@ -294,6 +295,7 @@ def _gpu(index: int, node: ElementTree.Element) -> dict[str, t.Any]:
         "pcie": {
             "gen": _int(_text(node, link + "pcie_gen/current_link_gen")),
             "gen_max": _int(_text(node, link + "pcie_gen/max_link_gen")),
+            "gen_device": _int(_text(node, link + "pcie_gen/max_device_link_gen")),
             "width": _int(_text(node, link + "link_widths/current_link_width")),
             "width_max": _int(_text(node, link + "link_widths/max_link_width")),
             "replays": _int(_text(node, "pci/replay_counter")),

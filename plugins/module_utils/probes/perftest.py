@@ -31,7 +31,7 @@ import time
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, guardian_pod, observation, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, evidence, guardian_pod, observation, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import perftest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, governor, rdma_ports
@@ -98,8 +98,9 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             return
         params = {**params, **told}
     walk = _Walk(params, node)
-    with walk.governor or contextlib.nullcontext():
+    with evidence.LoggedErrors(node) as logged, walk.governor or contextlib.nullcontext():
         yield from walk.rounds()
+    walk.changes += logged.changes
     yield walk.timetable()
 
 

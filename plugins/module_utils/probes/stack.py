@@ -78,7 +78,7 @@ class _Health:
         self.beside: list[base.Problem] = []
         self.unreadable: list[str] = []
         self.log: dict[str, t.Any] = {}
-        down = {} if links is None or not seen["gpus"] else accelerator.links_down(seen, links)
+        down = accelerator.links_unreadable(seen) if links is None else accelerator.links_down(seen, links) if seen["gpus"] else {}
         for uuid, problem in down.items():
             if f"gpu/{uuid}" in self.parts:
                 self.parts[f"gpu/{uuid}"][1].append(problem)
@@ -88,7 +88,8 @@ class _Health:
             self.unreadable.append(accelerator.links_code)
         if any(g["ecc_mode"] == "Enabled" and g["ecc"]["volatile_uncorrected"] is None for g in seen["gpus"]):
             self.unreadable.append("ecc")
-        if seen["gpus"] and accelerator.log_code:
+        # The log may say why the driver shows no GPU at all.
+        if accelerator.log_code and (seen["gpus"] or seen["reason_code"] == "no_gpu"):
             self._read_log()
 
     def _read_log(self) -> None:
@@ -118,7 +119,9 @@ class _Health:
         context = {**common["context"], **self.log, "gpu_table": [_row(g) for g in self.seen["gpus"]]}
         evidence = {"window": {}, "changes": [], "unreadable": sorted(self.unreadable)} if self.unreadable else {}
         fields = {**common, "context": context, "members": sorted(self.parts), "evidence": evidence}
-        yield _absent("gpu_health", self.seen, expected, fields) or _found("gpu_health", findings, fields)
+        absent = _absent("gpu_health", self.seen, expected, fields)
+        gone = not self.seen["gpus"] and expected != 0 and any(code in reasons.FATAL for code, _words in self.beside)
+        yield absent if absent and not gone else _found("gpu_health", findings, fields)
         for part, (g, found) in self.parts.items():
             about = {"gpu": g["name"], "gpu_uuids": [g["uuid"]] if g["uuid"] else []}
             yield _found("gpu_health", [("", *problem) for problem in found], {**common, "part": part, "context": about})

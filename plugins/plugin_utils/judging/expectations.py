@@ -72,6 +72,8 @@ METRIC_KINDS = {
 NUMBER = {"match", "metric", "value", "unit", "better"}
 # Keys of a match that say for what hardware and what test an entry is; the others say how NCCL or a library was set.
 SCOPE = {"check", *CONTEXT_KEYS} - {"algorithm", "proto", "precision", "backend", "placement"}
+# An entry below this share of a shipped one is named as softer; healthy machines of a kind differ by as much.
+NOTICED = 0.98
 # A list of (layer, value), weakest first; a value is a list of entries, or a dict of ids with what to change of each
 # (None takes the entry out).
 Layered = t.Sequence[tuple[str, t.Any]]
@@ -304,7 +306,7 @@ def _resolve(layered: Layered, overlays: tuple[str, ...], files: tuple[str, ...]
     own = [e for e in entries.values() if e.rank > len(overlays)]
     for finding in lint_own(own, base.entries):
         raise ExpectationError(f"{finding.origin}: {finding.text}")
-    return Expectations(entries.values(), [*ignored, *displacing(own, base.entries)])
+    return Expectations(entries.values(), [*ignored, *displacing(own, base.entries), *softening(own, base.entries)])
 
 
 def displacing(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.Iterator[str]:
@@ -316,9 +318,7 @@ def displacing(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t
         for other in base:
             same = (entry.metric, entry.match["stage"]) == (other.metric, other.match["stage"]) and other.id != entry.id
             if same and set(entry.sizes) & set(other.sizes) and physics.overlap(entry.match, other.match):
-                # A check says what its operation and type are.
-                scope = SCOPE - ({"op", "type"} if "check" in entry.match else set())
-                wider = sorted(key for key in scope & set(other.match) if not _within(entry.match.get(key), other.match[key]))
+                wider = _wider(entry, other)
                 if wider:
                     taken.append((other, wider))
         if taken:
@@ -327,6 +327,31 @@ def displacing(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t
             more = f" and {len(taken) - 4} more" if len(taken) > 4 else ""
             said = f"{entry.origin}: {entry.value:g} {entry.unit} holds for more than what it displaces (any {', '.join(keys)})"
             yield f"{said}: {shown}{more}"
+
+
+def _wider(entry: Expectation, other: Expectation) -> list[str]:
+    """Return the keys in which an entry holds for more hardware or tests than another. A check says what its operation and type are."""
+    scope = SCOPE - ({"op", "type"} if "check" in entry.match else set())
+    return sorted(key for key in scope & set(other.match) if not _within(entry.match.get(key), other.match[key]))
+
+
+def softening(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.Iterator[str]:
+    """Yield a line for each entry of a user that accepts less than a shipped one which it displaces, and holds for no more than that one
+    (displacing() names the others)."""
+    base = list(base)
+    for entry in own:
+        softened = []
+        for other in base:
+            same = (entry.metric, entry.better, entry.match["stage"]) == (other.metric, other.better, other.match["stage"])
+            if not same or not set(entry.sizes) & set(other.sizes) or not physics.overlap(entry.match, other.match) or _wider(entry, other):
+                continue
+            ratio = physics.convert(entry.value, entry.unit, other.unit) / other.value
+            if (1 / ratio if entry.better == "lower" else ratio) < NOTICED:
+                softened.append(f"{ratio:.2f} of the {other.value:g} {other.unit} of shipped {other.id}")
+        if softened:
+            more = f" and {len(softened) - 2} more" if len(softened) > 2 else ""
+            why = f": {entry.note}" if entry.note else ""
+            yield f"{entry.origin}: {entry.value:g} {entry.unit} is softer than shipped, {', '.join(softened[:2])}{more}{why}"
 
 
 def _within(value: t.Any, other: t.Any) -> bool:

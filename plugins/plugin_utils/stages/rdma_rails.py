@@ -26,6 +26,9 @@ MAJORITY = 3
 # 100). Part numbers of machine makers tell nothing.
 _PART = re.compile(r"MCX[67]\d{4,5}[A-Z]*-([A-Z])")
 PART_GBPS = {"N": 400, "W": 400, "H": 200, "V": 200, "E": 100, "C": 100}
+# The rate of an InfiniBand port at which the chip of an adapter is sold at most, Gb/s, by its type (`hca_type`; datasheets of ConnectX-4
+# to ConnectX-8, BlueField-2 and 3). Adapters with a slower port of the same chip are sold too, so this is worth a look and no defect.
+CHIP_GBPS = {"MT4115": 100, "MT4119": 100, "MT4121": 100, "MT4123": 200, "MT41686": 200, "MT4129": 400, "MT41692": 400, "MT4131": 800}
 
 
 def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -57,7 +60,8 @@ def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
     """Ports slower than the same rail elsewhere, unless the inventory says how fast they should be, which the probe has looked at.
 
     Slower than most is a FAIL. Where most are as slow, or there is no most, a port whose very board runs faster elsewhere is UNKNOWN:
-    one of them is not what it should be, and nobody says which. A port that says that it can do more is worth a look.
+    one of them is not what it should be, and nobody says which. A port that says that it can do more is worth a look, as is one whose
+    part number or chip can.
     """
     by_rail: dict[int, dict[Key, tuple[float, Record, str]]] = collections.defaultdict(dict)
     silent: dict[int, list[tuple[Key, Record]]] = collections.defaultdict(list)
@@ -70,7 +74,8 @@ def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
             elif port.get("state") == "ACTIVE":
                 device = devices[str(port["device"])]
                 board = str(device.get("board"))
-                by_rail[rail][key] = (float(t.cast(float, rate)), {**port, "part": str(device.get("part_number"))}, board)
+                told: Record = {"part": str(device.get("part_number")), "chip_gbps": _chip_gbps(device, port, devices)}
+                by_rail[rail][key] = (float(t.cast(float, rate)), {**port, **told, "type": device.get("type")}, board)
     for rail, found in by_rail.items():
         for key, port in silent[rail]:
             text = f"rail {rail} ({port['device']} port {port.get('port')}) does not say its rate, {len(found)} of other nodes do"
@@ -92,6 +97,18 @@ def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
             elif rate < _part_gbps(port["part"]):
                 text = f"{said}, and {port['part']} can do {_part_gbps(port['part'])}; rdma_ports_gbps says which is right"
                 yield key, Opinion("WARN", text, "link_slow")
+            elif rate < port["chip_gbps"] and most is None and not _part_gbps(port["part"]):
+                chip = f"InfiniBand ports of its chip {port['type']} can do {port['chip_gbps']}, and its part number does not say less"
+                yield key, Opinion("WARN", f"{said}, {chip}; rdma_ports_gbps says which is right", "link_slow")
+
+
+def _chip_gbps(device: Record, port: Record, devices: t.Mapping[str, Record]) -> int:
+    """Return the highest rate of a port by the chip of its adapter, Gb/s; 0 for Ethernet, whose driver reports the modes of the port, and
+    for an adapter with several ports, which are sold at half of the rate."""
+    slot = str(device.get("pci") or "").rpartition(".")[0]
+    shared = [one for one in devices.values() if slot and str(one.get("pci") or "").rpartition(".")[0] == slot]
+    alone = len(shared) <= 1 and port.get("port") in (None, 1)
+    return CHIP_GBPS.get(str(device.get("type")), 0) if alone and port.get("link_layer") == "InfiniBand" else 0
 
 
 def _part_gbps(part: str) -> int:

@@ -15,7 +15,7 @@ case "$*" in
 "-q -x") cat "$here/q.xml"; [ -r "$here/next.xml" ] && cp "$here/next.xml" "$here/q.xml"; exit $(cat "$here/rc") ;;
 "nvlink -s") cat "$here/nvlink-s.txt" ;;
 "nvlink -e") cat "$here/nvlink-e.txt"; [ -r "$here/next-e.txt" ] && cp "$here/next-e.txt" "$here/nvlink-e.txt" ;;
-*-lms*) echo $$ >"$here/sampler"; while :; do cat "$here/samples"; : >"$here/sampled"; sleep 0.1; done ;;
+*-lms*) echo $$ >"$here/sampler"; while :; do cat "$here/samples"; : >"$here/sampled"; [ -r "$here/dies" ] && exit 3; sleep 0.1; done ;;
 esac
 exit 0
 """

@@ -11,6 +11,7 @@ import time
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import evidence as evidence_module
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
@@ -180,6 +181,27 @@ def test_no_samples(smi: FakeSmi) -> None:
     assert evidence["window"] == {} and evidence["unreadable"] == ["samples"]
 
 
+def test_a_sampler_that_dies_after_one_sample(smi: FakeSmi) -> None:
+    smi.write("dies", "")
+    evidence = watch(smi, lambda: time.sleep(0.3))
+    assert codes(evidence) == [("samples", "")] and evidence["unreadable"] == ["samples"]
+    assert "ended by itself with status 3, after 1 samples in a test of" in evidence["changes"][0]["text"]
+
+
+def test_fewer_samples_than_a_long_test_demands(smi: FakeSmi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence_module, "SAMPLED_S", 0.3)
+    assert watch(smi, lambda: time.sleep(0.4))["unreadable"] == []
+    monkeypatch.setattr(evidence_module, "SAMPLED_SHARE", 100)
+    assert watch(smi, lambda: time.sleep(0.4))["unreadable"] == ["samples"]
+
+
+def test_a_long_test_without_a_sample_under_load(smi: FakeSmi, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi.write("samples", "".join(smi.sample(i, busy=0) for i in range(4)))
+    assert watch(smi)["unreadable"] == [], "a short test may be over before two samples under load"
+    monkeypatch.setattr(evidence_module, "SAMPLED_S", 0.0)
+    assert watch(smi)["unreadable"] == ["pcie_link"]
+
+
 def test_a_gpu_that_is_lost_during_the_test(smi: FakeSmi) -> None:
     later(smi, "gpu_temp", "GPU is lost")
     evidence = watch(smi)
@@ -251,6 +273,13 @@ def test_more_rows_than_before_are_a_change_beside_a_counter_that_is_less_grave(
 def test_a_counter_that_can_be_read_no_more(smi: FakeSmi) -> None:
     smi.write("next.xml", smi.read("q.xml").replace("<replay_counter>0<", "<replay_counter>N/A<", 1))
     assert codes(watch(smi)) == [("gpu_state", FIRST)]
+
+
+def test_links_that_can_be_read_no_more(smi: FakeSmi) -> None:
+    evidence = watch(smi, lambda: smi.write("nvlink-s.txt", ""))
+    assert codes(evidence) == [("unreadable_state", f"gpu/{UUID.format(i)}") for i in range(4)] and evidence["unreadable"] == ["nvlink"]
+    evidence = watch(smi)
+    assert evidence["changes"] == [] and {one["code"] for one in evidence["health"]} == {"unreadable_state", "gpu_lost"}
 
 
 def test_a_link_that_goes_down(smi: FakeSmi) -> None:

@@ -61,6 +61,9 @@ def test_every_row_has_a_code_that_a_verdict_knows() -> None:
         ("NVRM: GPU 0000:1a:00.0: GPU has fallen off the bus.", "gpu_lost"),
         ("NVRM: GPU at PCI:0000:1a:00 has fallen off the bus.", "gpu_lost"),
         (r"NVRM: The NVIDIA GPU 0000:1a:00.0\x0aNVRM: (PCI ID: 10de:2335) installed has\x0aNVRM: fallen off the bus and is", "gpu_lost"),
+        ("NVRM: GPU 0000:1a:00.0: RmInitAdapter failed! (0x26:0x56:1474)", "gpu_lost"),
+        ("NVRM: GPU 0000:1a:00.0: rm_init_adapter failed, device minor number 3", "gpu_lost"),
+        ("NVRM: RmInitAdapter failed! (0x26:0xffff:1096)", "gpu_lost"),
         # Cut lines are errors that nobody knows.
         (f"{PLACE}7", "xid_unknown"),
         (PLACE, "xid_unknown"),

@@ -54,7 +54,7 @@ def test_a_real_recording_is_read_whole(xml: str) -> None:
     assert first["throttle_reasons"] == ["gpu_idle"] and first["throttle_us"]["hw_power_brake"] == 0
     assert first["clocks"] == {"sm": 375, "mem": 3201, "max_sm": 1980}
     assert first["power"] == {"draw_w": 78.69, "limit_w": 700.0, "default_limit_w": 700.0}
-    assert first["pcie"] == {"gen": 5, "gen_max": 5, "width": 16, "width_max": 16, "replays": 0}
+    assert first["pcie"] == {"gen": 5, "gen_max": 5, "gen_device": 5, "width": 16, "width_max": 16, "replays": 0}
     domain = {"cluster": "00000000-0000-0000-0000-000000000000", "clique": "0"}
     assert first["fabric"] == {"state": "Completed", "status": "Success", "health": None, "bandwidth": None, "faults": [], **domain}
     assert nvidia.nvlink_domain(seen) == "", "an NVSwitch inside the node is no domain beyond it"

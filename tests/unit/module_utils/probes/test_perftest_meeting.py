@@ -60,6 +60,21 @@ def test_a_partner_that_has_not_come_is_not_waited_for(tmp_path: pathlib.Path) -
     assert timetable["outcome"] == "measured" and timetable["duration_s"] < 1
 
 
+def test_a_gpu_that_fails_while_the_rounds_last(tmp_path: pathlib.Path) -> None:
+    """No test of this stage looks at the GPUs, and there may be none after it that does."""
+    (tmp_path / "dev").mkdir()
+    log = tmp_path / "dev/kmsg"
+    log.write_text("4,1,1,-;NVRM: Xid (PCI:0000:00:06): 48, pid=1, before the rounds\n")
+    write(tmp_path, {"addresses": {"k/b": "192.0.2.2"}, "rounds": [{"round": 0, "tests": [a_test("k/c")]}]})
+    seen = perftest.probe(params(10), Node(20, root=str(tmp_path)))
+    next(seen)
+    with open(log, "a") as kmsg:
+        kmsg.write("4,2,2,-;NVRM: Xid (PCI:0000:00:07): 79, pid=1, GPU has fallen off the bus.\n" * 2)
+    (timetable,) = seen
+    (change,) = timetable["evidence"]["changes"]
+    assert (change["code"], change["after"]) == ("gpu_lost", 2) and change["text"].startswith("the GPU at 0000:00:07: Xid 79, ")
+
+
 def test_a_pod_with_devices_of_its_own_takes_those_of_its_rail(tmp_path: pathlib.Path) -> None:
     pairs.sysfs(tmp_path, ["10.0.0.1", "10.0.0.2"], state="DOWN")
     side = a_test("k/a", rail="0-1", device="mlx5_7", gid_index=9, gid="10.9.9.9")

@@ -105,6 +105,58 @@ def test_a_link_that_is_down(smi: FakeSmi) -> None:
     assert node["reason_code"] == first["reason_code"] == "nvlink" and "17 x 26.562 GB/s" in node["reason"]
 
 
+FINDINGS = t.List[t.Tuple[str, str]]
+
+
+def found_on(gpu: dict[str, t.Any]) -> FINDINGS:
+    return [(one["code"], one["text"]) for one in gpu["context"].get("findings", [])]
+
+
+def test_slots_of_an_older_generation_on_all_gpus(smi: FakeSmi) -> None:
+    """Siblings are alike, so only the GPU's own generation shows it: as the driver says it, or as the model does."""
+    slow = smi.read("q.xml").replace("<max_link_gen>5<", "<max_link_gen>3<")
+    for text in (slow, slow.replace("<max_device_link_gen>5<", "<max_device_link_gen>N/A<")):
+        smi.write("q.xml", text)
+        node, *gpus = ask(smi, "gpu_health")
+        assert node["outcome"] == "measured" and len(gpus) == 4
+        for g in gpus:
+            ((code, words),) = found_on(g)
+            assert code == "pcie_slot" and "generation 3 in its slot, and the GPU 5" in words
+
+
+def test_nvlinks_that_nobody_lists(smi: FakeSmi) -> None:
+    for text in ("", "Unable to retrieve NVLink information\n"):
+        smi.write("nvlink-s.txt", text)
+        node, *gpus = ask(smi, "gpu_health")
+        assert node["outcome"] == "measured" and node["evidence"]["unreadable"][0] == "nvlink"
+        assert all(found_on(g)[0][0] == "unreadable_state" and "the model has 18" in found_on(g)[0][1] for g in gpus)
+    smi.write("q.xml", smi.read("q.xml").replace("NVIDIA H200<", "NVIDIA H200 NVL<").replace("<state>Completed<", "<state>N/A<"))
+    assert not any(found_on(g) for g in ask(smi, "gpu_health")[1:]), "cards may have no bridges"
+
+
+def test_memory_errors_that_no_gpu_reports(smi: FakeSmi) -> None:
+    text = smi.read("q.xml")
+    for tag in ("current_ecc", "sram_uncorrectable_parity", "sram_uncorrectable_secded", "dram_uncorrectable"):
+        text = re.sub(rf"<{tag}>[^<]*</{tag}>", f"<{tag}>N/A</{tag}>", text)
+    smi.write("q.xml", text)
+    node, *gpus = ask(smi, "gpu_health")
+    assert node["outcome"] == "measured" and all([code for code, _words in found_on(g)] == ["unreadable_state"] for g in gpus)
+    smi.write("q.xml", text.replace("NVIDIA H200<", "NVIDIA GeForce RTX 4090<"))
+    assert not any(found_on(g) for g in ask(smi, "gpu_health")[1:])
+
+
+def test_a_gpu_that_the_driver_could_not_start(smi: FakeSmi) -> None:
+    (smi.folder / "dev").mkdir()
+    smi.write("dev/kmsg", "6,0,0,-;Linux\n3,7,9,-;NVRM: GPU 0000:1a:00.0: RmInitAdapter failed! (0x26:0x56:1474)\n")
+    node = ask(smi, "gpu_health")[0]
+    assert (node["outcome"], node["reason_code"]) == ("error", "gpu_lost") and "could not start the GPU" in node["reason"]
+    smi.write("q.xml", "No devices were found\n")
+    smi.write("rc", "6")
+    (node,) = ask(smi, "gpu_health")
+    assert (node["outcome"], node["reason_code"]) == ("error", "gpu_lost"), "none came up, and the log says why"
+    assert ask(smi, "gpu_health", gpu_count=0)[0]["reason_code"] == "no_gpu_expected"
+
+
 def test_a_count_that_is_not_expected(smi: FakeSmi) -> None:
     found = ask(smi, "gpu_health", gpu_count=8)[0]
     assert found["reason_code"] == "gpu_count" and "4 GPUs found" in found["reason"] and "8" in found["reason"]

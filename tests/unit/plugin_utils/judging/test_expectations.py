@@ -272,6 +272,15 @@ def test_values_of_ansibles_own_classes_are_what_they_are() -> None:
     assert own(forgot)["match"]["stage"].__class__ is Text
 
 
+def test_an_entry_that_is_softer_than_the_shipped_one_is_named() -> None:
+    (line,) = resolve([("group", {"h200-gemm-bf16": {"value": 500}})]).notes
+    assert line.endswith("h200-gemm-bf16: 500 TFLOPS is softer than shipped, 0.75 of the 670 TFLOPS of shipped h200-gemm-bf16"), line
+    (line,) = resolve([("run", [entry(value=300, note="the trays run at 500 W")])]).notes
+    assert "300 GB/s is softer than shipped, 0.85 of the 354 GB/s of shipped h200-4-all_reduce-1g" in line
+    assert line.endswith(": the trays run at 500 W")
+    assert resolve([("run", [entry(value=354)])]).notes == ()
+
+
 def test_an_entry_that_takes_over_more_than_it_displaces_is_named() -> None:
     forgot = entry(id="forgot", match={"gpu": None}, value=350, note="whatever it is")
     (line,) = resolve([("group", [forgot])]).notes

@@ -268,6 +268,8 @@ def port_facts(node: str, **changes: t.Any) -> Record:
         "firmware": changes.get("firmware", "28"),
         "board": changes.get("board", "x"),
         "part_number": changes.get("part_number"),
+        "type": changes.get("type"),
+        "pci": "0000:1a:00.0",
     }
     more = [{**one, "device": f"mlx5_{rail}", "gid": None, "gids": []} for rail in range(1, changes.get("rails", 1))]
     devices = [{**device, "device": p["device"], "guid": f"{device['guid']}:{rail}"} for rail, p in enumerate([one, *more])]
@@ -285,6 +287,28 @@ def test_a_fleet_whose_ports_all_run_below_their_part_number(part: str | None, w
     assert {v["verdict"] for v in judge(fleet).planned} == {word}
     said = [port_facts(n, rate_gbps=200.0, part_number=part, wanted={"gbps": [200.0]}) for n in nodes(4)]
     assert {v["verdict"] for v in judge(said).planned} == {"PASS"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, "WARN"),
+        ({"part_number": "MCX75310AAS-HEAT"}, "PASS"),
+        ({"rate_gbps": 400.0}, "PASS"),
+        ({"link_layer": "Ethernet"}, "PASS"),
+        ({"most_gbps": 200}, "PASS"),
+        ({"rails": 2}, "PASS"),
+        ({"type": "MT4123"}, "PASS"),
+        ({"type": "MT9999"}, "PASS"),
+        ({"wanted": {"gbps": [200.0]}}, "PASS"),
+    ],
+)
+def test_a_fleet_of_infiniband_ports_that_all_run_below_their_chip(changes: Record, word: str) -> None:
+    """With the part numbers of a machine's maker, which tell nothing. Two ports of one adapter are sold at half of the rate."""
+    known = {"rate_gbps": 200.0, "part_number": "0H3X6V", "type": "MT4129", "link_layer": "InfiniBand"}
+    found = judge([port_facts(n, **{**known, **changes}) for n in nodes(4)]).planned
+    assert {v["verdict"] for v in found} == {word}
+    assert word == "PASS" or all("its chip MT4129 can do 400" in v["reason"] for v in found)
 
 
 @pytest.mark.parametrize(
