@@ -83,7 +83,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     records = evidence.records
     sound = (record for record in records if isinstance(record, Measurement))
     stages = [registry.of(entry) for entry in written["stages"]]
-    before = _Before(run, written, references.parse(inputs.get("references") or []), loader, task_vars)
+    before = _Before(run, written, references.parse(inputs.get("references") or []), inputs.get("rack") or {}, loader, task_vars)
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs[drift.RULES],
         stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), required=inputs.get("required"), changed=evidence.changed,
@@ -151,9 +151,10 @@ class _Before:
     """Asks the history, where there is one, what became of the numbers of a run; what goes wrong there is a note."""
 
     def __init__(
-        self, run: Run, plan: dict[str, t.Any], begun: list[references.Reference], loader: t.Any, task_vars: dict[str, t.Any]
-    ) -> None:
-        self.run, self.plan, self.begun, self.loader, self.task_vars = run, plan, begun, loader, task_vars
+        self, run: Run, plan: dict[str, t.Any], begun: list[references.Reference], racks: dict[str, str], loader: t.Any,
+        task_vars: dict[str, t.Any],
+    ) -> None:  # fmt: skip
+        self.run, self.plan, self.begun, self.racks, self.loader, self.task_vars = run, plan, begun, racks, loader, task_vars
         self.notes: list[str] = []
 
     def say(self, deciding: t.Mapping[Key, t.Any], numbers: t.Iterable[past.Number]) -> past.PastReport | None:
@@ -161,7 +162,8 @@ class _Before:
             asked = _history(self.loader, self.task_vars)
             if not asked:
                 return None
-            return comparison.with_earlier_runs(self.run.dir.parent, self.plan, deciding, numbers, asked.options, self.begun)
+            folder = self.run.dir.parent
+            return comparison.with_earlier_runs(folder, self.plan, deciding, numbers, asked.options, self.begun, racks=self.racks)
         except (AnsibleError, RunError) as error:
             self.notes = [f"nothing was held against earlier runs: {error}"]
             return None
@@ -241,7 +243,7 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
     before = written["judging"]
     shift = len(today["sets"])
     today["sets"] += before["sets"]
-    today["leaf"] = {**before.get("leaf", {}), **today["leaf"]}
+    today.update({name: {**before.get(name, {}), **today[name]} for name in ("leaf", "rack")})
     for target, number in before["of"].items():
         today["of"].setdefault(target, number + shift)
         if target in before[drift.RULES]:

@@ -258,7 +258,15 @@ def dropped(seed: int) -> Scene:
     return made
 
 
-def quiet(seed: int, alike: float = 0.0, row: float = 0.0) -> Scene:
+def warm(seed: int, size: float, told: bool = False) -> Scene:
+    """A node loses something where rows of five nodes wander; `told`: the inventory states them as racks."""
+    made = quiet(seed, row=0.01, told=told)
+    made.onset, made.hit = 40, made.of_nodes(1, 7)
+    made.lose(made.hit, made.onset, size)
+    return made
+
+
+def quiet(seed: int, alike: float = 0.0, row: float = 0.0, told: bool = False) -> Scene:
     """Nothing changes. `row`: standard deviation of what the air does to a row of five nodes from run to run (AR(1) of 0.8)."""
     made = scene(seed, 20, Weather((0.01, 0.01), alike=alike, hiccups=0), 60, 9)
     rng = random.Random(f"rows {seed}")
@@ -267,6 +275,8 @@ def quiet(seed: int, alike: float = 0.0, row: float = 0.0) -> Scene:
         for run in range(60):
             away = 0.8 * away + 0.6 * rng.gauss(0, row)
             made.lose(made.of_nodes(5, first), run, -away, run + 1)
+        if told:
+            made.fleet.racks.update({made.fleet.nodes[subject]: f"row-{first}" for subject in made.of_nodes(5, first)})
     return made
 
 
@@ -278,8 +288,11 @@ SCENES: dict[str, tuple[t.Callable[[int], Scene], int]] = {
     "lone_node_after_the_fleets_driver": (lone, SOON),
     "repaired_node_5_percent": (repaired, SOON),
     "first_drop_30_percent": (dropped, 1),
+    "warm_rows_and_a_node_5_percent": (lambda seed: warm(seed, 0.05), SOON),
+    "warm_racks_that_are_told_and_a_node_5_percent": (lambda seed: warm(seed, 0.05, True), SOON),
     "nothing_ar_0.8": (lambda seed: quiet(seed, alike=0.8), 51),
     "nothing_warm_rows_1_percent": (lambda seed: quiet(seed, row=0.01), 51),
+    "nothing_warm_racks_that_are_told": (lambda seed: quiet(seed, row=0.01, told=True), 51),
 }
 
 

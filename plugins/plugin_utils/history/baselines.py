@@ -63,16 +63,17 @@ class Quantity(t.NamedTuple):
 
 def compare(
     store: Store, plan: Record, deciding: t.Mapping[keys.Key, Measurement], numbers: t.Iterable[Number],
-    begun: t.Sequence[Reference] = (), seconds: float = SECONDS,
+    begun: t.Sequence[Reference] = (), seconds: float = SECONDS, *, racks: t.Mapping[str, str] | None = None,
 ) -> PastReport:  # fmt: skip
-    """Return the change of each number of a run against its past. `begun` are the references that the inventory declares as new."""
+    """Return the change of each number of a run against its past. `begun` are the references that the inventory declares as new, `racks`
+    the racks of the nodes that it states."""
     end = time.monotonic() + seconds
     found = PastReport()
     checks: dict[Quantity, list[Number]] = collections.defaultdict(list)
     for number in numbers:
         checks[Quantity(*number.key[:3], number.metric, number.unit, number.size or 0)].append(number)
     with store.reading() as connection:
-        past = _Baselines(connection, plan, deciding, begun)
+        past = _Baselines(connection, plan, deciding, begun, racks or {})
         for quantity, of_check in sorted(checks.items()):
             name, most = quantity.said, MOST_SIZED if quantity.size else MOST
             if len(of_check) > most:
@@ -94,9 +95,10 @@ class _Baselines:
     """The values of earlier runs for the subjects of one run."""
 
     def __init__(
-        self, connection: sqlalchemy.Connection, plan: Record, deciding: t.Mapping[keys.Key, Measurement], begun: t.Sequence[Reference]
-    ) -> None:
-        self.connection, self.plan, self.begun = connection, plan, begun
+        self, connection: sqlalchemy.Connection, plan: Record, deciding: t.Mapping[keys.Key, Measurement],
+        begun: t.Sequence[Reference], racks: t.Mapping[str, str],
+    ) -> None:  # fmt: skip
+        self.connection, self.plan, self.begun, self.racks = connection, plan, begun, racks
         self.anew: dict[Reference, set[t.Any]] = collections.defaultdict(set)  # numbers of which something was before
         measurements = [m for m in deciding.values() if m.started_at]
         identities = importing.identities_of(connection, Identities(measurements), measurements)
@@ -161,8 +163,9 @@ class _Baselines:
             record = number.record
             subject, one = number.key.subject, who(record)
             said = quantity.said + ("" if size or primary(record) == metric else f" {metric}")
+            places = tuple(_places(one, self.racks))
             today[subject] = Today(
-                subject=subject, check=" ".join(map(str, quantity)), point=Point(*now, number.value), places=tuple(_places(one)),
+                subject=subject, check=" ".join(map(str, quantity)), point=Point(*now, number.value), places=places,
                 model=f"{one.kind} {hardware(record)}", better=number.better, unit=unit, label=said,
             )  # fmt: skip
             simulated[subject] = one.simulated
@@ -228,11 +231,14 @@ def _telling(facts: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {name: value for name, value in facts.items() if name != "gpu_serials" and matches(name, EXPLAINING + REPAIRS)}
 
 
-def _places(one: Who) -> t.Iterator[tuple[str, str]]:
+def _places(one: Who, racks: t.Mapping[str, str]) -> t.Iterator[tuple[str, str]]:
     """Return the places of a subject, from itself outwards."""
     words = {"nic": "port", "pair": "path"}
     yield words.get(one.kind, one.kind), one.id
     ends = keys.ends_of(one.id) if one.kind == "pair" else (one.id,) if one.kind in ("gpu", "nic") else ()
     if one.kind == "pair":
         yield from (("port", end) for end in ends if keys.kind_of(end) == "nic")
-    yield from dict.fromkeys(("node", keys.node_of(end)) for end in ends)
+    nodes = dict.fromkeys(keys.node_of(end) for end in ends)
+    yield from (("node", node) for node in nodes)
+    standing = (one.id,) if one.kind == "node" else nodes
+    yield from dict.fromkeys(("rack", racks[node]) for node in standing if node in racks)

@@ -12,6 +12,10 @@ Where a larger part of the fleet stepped, no average over all is right. `split` 
 two clusters of at least SHARE each (the threshold of greatest variance between the two, Otsu 1979); from that run on, the effect is
 estimated from the cluster that did not move.
 
+A rack may wander by itself (the air at one end of the room): `wander` estimates what the subjects of each rack share, about what all share,
+if the racks of the fleet move by more than the scatter of their subjects explains. It is held to what the racks of the fleet wander, so
+that a rack which steps is still seen. Nodes are not treated so: what all GPUs of a node do is what a fault of the node looks like.
+
 Pure. This plugin util is PRIVATE to the collection.
 """
 
@@ -38,6 +42,10 @@ STRAYED = 4.0  # scatters of how far apart the two clusters were before
 LEAST = 0.005  # of the value: a smaller gap is no split
 SPLITS = 4  # most of them: a driver that comes in waves
 MOST = 600  # units that the run of a split is looked for by
+MEMBERS = 4  # subjects of a place, below which nothing is said of what they share
+PLACES = 3  # fewest places that say how places wander
+WANDERS = 1.5  # times the standard deviation that the scatter of its subjects gives a place
+WANDERED = 3.0  # standard deviations, to which what a place did in a run is held: a place that steps goes further
 
 Row = t.Sequence[tuple[int, float]]  # (number of the run, value)
 Levels = dict[int, float]  # {number of the run: value}
@@ -99,6 +107,47 @@ def _biweight(found: t.Sequence[tuple[float, float]]) -> float:
             break
         at = above / below
     return at
+
+
+def wander(rows: t.Sequence[Row], place_of: t.Sequence[str]) -> list[Levels]:
+    """Return, for each row, {number of the run: what its place did in it}. `rows` are without what all share; `place_of` names the place of
+    each row, "" if it has none.
+
+    The standard deviation of what a place does is taken from the differences between neighbouring runs, which no step raises, and from how
+    alike neighbouring runs are (AR(1)), by the medians over places."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for at, place in enumerate(place_of):
+        if place and len(rows[at]) >= 3:
+            members[place].append(at)
+    found = {place: _levels([rows[at] for at in of]) for place, of in members.items() if len(of) >= MEMBERS}
+    if len(found) < PLACES:
+        return [{} for _row in rows]
+    by_chance = statistics.median([_of_scatter([rows[at] for at in members[place]], levels) for place, levels in found.items()])
+    alike = max(0.0, min(scatter.ALIKE, statistics.median([_alike(list(levels.values())) for levels in found.values()])))
+    own = statistics.median([_noise(list(levels.values())) for levels in found.values()]) / math.sqrt(1 - alike)
+    if own < WANDERS * by_chance:
+        return [{} for _row in rows]
+    share, most = 1 - (by_chance / own) ** 2, WANDERED * own
+    held = {place: {run: max(-most, min(most, share * level)) for run, level in levels.items()} for place, levels in found.items()}
+    return [held.get(place, {}) for place in place_of]
+
+
+def _of_scatter(rows: t.Sequence[Row], levels: Levels) -> float:
+    """Return the standard deviation of a place's median that the scatter of its subjects about it explains."""
+    left = []
+    for row in rows:
+        middle = statistics.median([value - levels[run] for run, value in row])
+        left += [abs(value - levels[run] - middle) for run, value in row]
+    # A median of n values scatters by 1.2533 times as much as their mean (Stuart and Ord, 10.11).
+    return 1.2533 * max(scatter.FLOOR, scatter.SIGMA * statistics.median(left)) / math.sqrt(len(rows))
+
+
+def _alike(values: t.Sequence[float]) -> float:
+    """Return how alike neighbouring values are (lag-1 autocorrelation), each held to BOUND scatters."""
+    middle, spread = scatter.centre(values)
+    held = [max(-scatter.BOUND, min(scatter.BOUND, (value - middle) / max(spread, scatter.FLOOR))) for value in values]
+    square = sum(h * h for h in held)
+    return sum(a * b for a, b in itertools.pairwise(held)) / square + 1 / len(values) if square else 0.0
 
 
 def splits(rows: t.Sequence[Row], unit_of: t.Sequence[str]) -> list[Split]:

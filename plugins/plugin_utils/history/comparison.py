@@ -37,15 +37,18 @@ def with_earlier_runs(
     options: Options,
     begun: t.Sequence[Reference] = (),
     seconds: float = SECONDS,
+    *,
+    racks: t.Mapping[str, str] | None = None,
 ) -> PastReport | None:
-    """Return the changes of a run's numbers since the runs before it; None if there is nothing to say. Raises RunError if it fails."""
+    """Return the changes of a run's numbers since the runs before it; None if there is nothing to say. `racks` are those of the nodes, as
+    far as the inventory states them. Raises RunError if it fails."""
 
     def ask() -> PastReport | None:
         # Half a second of imports, which nobody pays who has no history.
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import baselines, store
 
         with store.Store(store.url_of(results, str(options["url"]))) as history:
-            found = baselines.compare(history, plan, deciding, numbers, begun)
+            found = baselines.compare(history, plan, deciding, numbers, begun, racks=racks)
         return found if found.compared or found.short or found.left_out else None
 
     return _answered(ask, seconds) if _is_there(results, options) else None

@@ -97,6 +97,8 @@ def _fleet(fleet: t.Sequence[Today], past: t.Mapping[Key, t.Sequence[Point]], fa
     added = {} if alone else common.shared(rows, splits)
     for series in all_series:
         series.own = [value - added.get(run, 0.0) for run, value in zip(series.runs, series.values, strict=True)]
+    if not alone:
+        _without_wandering(all_series)
     noise = scatter.noise([s.own for s in all_series], [s.least for s in all_series])
     for series in all_series:
         if usable(series.today.point.value):
@@ -108,6 +110,18 @@ def _fleet(fleet: t.Sequence[Today], past: t.Mapping[Key, t.Sequence[Point]], fa
         _change(s, attributions.get(s.today.subject, Attribution()), siblings.get(s.today.subject, words.Siblings())) for s in all_series
     ]
     return each, _all(all_series, added, cases, history, runs, times)
+
+
+def _without_wandering(all_series: t.Sequence[Series]) -> None:
+    """Subtract from each series what its rack did in each run, as far as the racks of the fleet wander. Of a subject in several racks
+    nothing is subtracted."""
+    places = [[name for kind, name in s.today.places if kind == "rack"] for s in all_series]
+    if not any(places):
+        return
+    rows = [list(zip(s.runs, s.own, strict=True)) for s in all_series]
+    away = common.wander(rows, [names[0] if len(names) == 1 else "" for names in places])
+    for series, levels in zip(all_series, away, strict=True):
+        series.own = [value - levels.get(run, 0.0) for run, value in zip(series.runs, series.own, strict=True)]
 
 
 def _units(fleet: t.Sequence[Today]) -> list[str]:

@@ -27,7 +27,8 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
     with settings of its own: number of its set}, "waivers", "references": levels that are new on purpose, "warn", "regression", "stack":
     {target: golden values and what drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed},
     "own_facts": {target: patterns of the facts that are not the machine's where its plane reads them},
-    "required": {target: {stage: evidence that must have been readable}}, "leaf": {node: the leaf switch it hangs on}, "notes"}."""
+    "required": {target: {stage: evidence that must have been readable}}, "leaf": {node: the leaf switch it hangs on},
+    "rack": {node: the rack or row it stands in}, "notes"}."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
     of: dict[str, int] = {}
@@ -38,6 +39,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
     own_facts: dict[str, list[str]] = {}
     required: dict[str, dict[str, list[str]]] = {}
     leaf: dict[str, str] = {}
+    rack: dict[str, str] = {}
     leaves, facts = registry.leaf_variables(), registry.finding_facts().name
     notes: list[str] = []
     for host, values in settings.items():
@@ -57,6 +59,7 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
             book.take(entry.get("waivers") or [], f"{host}: acceptance_node_vars: waivers", node, days)
         on: t.Any = next((values[name] for name in leaves if values.get(name)), {})
         leaf.update({str(node): str(name) for node, name in (on.items() if isinstance(on, dict) else [(host, on)]) if name})
+        rack.update(_racks(host, values.get("acceptance_rack")))
         chosen = {name: values.get(f"{facts}_{name}") for name in ("golden", "ignore", "drift")}
         if any(chosen.values()):
             stack[host] = chosen
@@ -79,8 +82,16 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         "own_facts": own_facts,
         "required": required,
         "leaf": leaf,
+        "rack": rack,
         "notes": sorted({line for s in sets for line in s.notes}) + notes,
     }
+
+
+def _racks(host: str, stated: t.Any) -> dict[str, str]:
+    """Return the rack of each node of a host of the inventory: its own, or of a cluster {name of the node: rack}."""
+    if isinstance(stated, dict):
+        return {f"{host}/{node}": str(name) for node, name in stated.items() if name not in (None, "")}
+    return {} if stated in (None, "") else {host: str(stated)}
 
 
 def without_effect(written: dict[str, t.Any], settings: dict[str, dict[str, t.Any]]) -> list[str]:

@@ -55,16 +55,21 @@ class Fleet:
     hiccups: set[tuple[str, int]]
     weather: Weather
     noise: dict[str, float] = dataclasses.field(default_factory=dict)
+    racks: dict[str, str] = dataclasses.field(default_factory=dict)  # of nodes, where somebody has said it
 
     def today(self, run: int, subjects: t.Iterable[str] | None = None) -> list[Today]:
         return [
             Today(
-                subject=s, check="gemm bf16", point=self.point(s, run), places=(("gpu", s), ("node", self.nodes[s])), model="H200",
+                subject=s, check="gemm bf16", point=self.point(s, run), places=self.places(s), model="H200",
                 better=self.weather.better, unit="TFLOPS", label="gemm bf16",
             )
             for s in subjects or self.subjects
             if self.values[s][run] is not None
         ]  # fmt: skip
+
+    def places(self, subject: str) -> tuple[tuple[str, str], ...]:
+        node = self.nodes[subject]
+        return ("gpu", subject), ("node", node), *((("rack", self.racks[node]),) if node in self.racks else ())
 
     def past(self, run: int) -> dict[Key, list[Point]]:
         return {(s, "gemm bf16"): [self.point(s, r) for r in range(run) if self.values[s][r] is not None] for s in self.subjects}

@@ -136,6 +136,58 @@ def test_a_row_of_nodes_that_wanders_with_its_air_is_no_part_that_stepped() -> N
     assert [split.at for split in common.splits(stepped, nodes)] == [55]
 
 
+def wandering(rows: int, runs: int) -> dict[str, Values]:
+    """Rows of five nodes, each of which goes its own way by 1 % (AR(1) of 0.8)."""
+    series: dict[str, Values] = {}
+    for row in range(rows):
+        rng, away, air = random.Random(f"row {row}"), 0.0, []
+        for _run in range(runs):
+            away = 0.8 * away + 0.6 * rng.gauss(0, 0.01)
+            air.append(1 + away)
+        for node in range(5 * row, 5 * row + 5):
+            for gpu in range(8):
+                steady = healthy((node, gpu), runs)
+                series[f"n{node}/gpu/{gpu}"] = [value * by for value, by in zip(steady, air, strict=True)]
+    return series
+
+
+def standing(subject: str) -> tuple[tuple[str, str], ...]:
+    node = subject.split("/", maxsplit=1)[0]
+    return (("gpu", subject), ("node", node), ("rack", f"row-{int(node[1:]) // 5}"))
+
+
+def read_on(series: t.Mapping[str, Values], days: int, told: bool) -> dict[str, Change]:
+    """Return the alarms of a day by subject; `told`: the inventory states the racks."""
+    today, past = [], {}
+    for subject, values in series.items():
+        places = standing(subject) if told else standing(subject)[:2]
+        today.append(Today(subject=subject, check=CHECK, point=point(days - 1, values[days - 1]), places=places, model="H200"))
+        past[subject, CHECK] = [point(run, value) for run, value in enumerate(values[: days - 1])]
+    return {change.subject: change for change in changes(today, past) if change.alarm and change.subject}
+
+
+def test_what_a_wandering_rack_does_is_no_change_of_its_gpus() -> None:
+    series = wandering(4, 40)
+    untold, told = (sum(len(read_on(series, days, stated)) for days in range(20, 41, 5)) for stated in (False, True))
+    assert untold >= 15 and told <= 3
+
+
+def test_a_node_that_steps_in_a_wandering_rack_is_found() -> None:
+    series = wandering(4, 40)
+    hit = {subject for subject in series if subject.startswith("n7/")}
+    found = read_on({s: since(values, 36, 0.95) if s in hit else values for s, values in series.items()}, 40, True)
+    assert hit <= set(found) and len(found) <= len(hit) + 1
+    assert {found[subject].attribution.name for subject in hit} == {"n7"}
+
+
+def test_racks_that_do_not_wander_lose_nothing() -> None:
+    rows = [list(enumerate(math.log(value) for value in values)) for values in fleet(6, 30).values()]
+    assert common.wander(rows, [f"n{place // 8}" for place in range(48)]) == [{}] * 48
+    stepped = [[(run, value - 0.05 * (run > 20 and place < 8)) for run, value in row] for place, row in enumerate(rows)]
+    assert common.wander(stepped, [f"n{place // 8}" for place in range(48)]) == [{}] * 48, "one rack that stepped makes no fleet wander"
+    assert common.wander(rows[:16], [f"n{place // 8}" for place in range(16)]) == [{}] * 16, "two racks do not say how racks wander"
+
+
 def test_a_fault_is_not_masked_by_the_loss_of_the_other_half() -> None:
     got = {f"n{node}" for node in range(1, 5)}
     series = {s: since(v, 20, 0.97) if s.split("/")[0] in got else v for s, v in fleet(8, 25).items()}
