@@ -112,7 +112,7 @@ def test_junit_lists_every_verdict(faulty: Done) -> None:
 
 def test_skip_tags_leaves_a_stage_out_and_says_so(healthy: Acceptance) -> None:
     done = healthy.run(GOOD[:2], "--skip-tags", "nccl_node")
-    assert done.status == 0 and {v["stage"] for v in done.verdicts} == {"stack", "gemm"}
+    assert done.status == 0 and {v["stage"] for v in done.verdicts} == {"stack", "gpu_memory", "gemm"}
     assert "PARTIAL" in done.output and "nccl_node" in done.output.split("PARTIAL", 1)[1].splitlines()[0]
     assert done.folder and "PARTIAL" in (done.folder / "report.md").read_text()
 
@@ -227,7 +227,7 @@ def test_without_root_the_rest_is_measured_and_the_blind_spots_named(healthy: Ac
     ("arguments", "words"),
     [
         (("--tags", "nope"), "no stage is left"),
-        (("--skip-tags", "stack,nccl_node,gemm"), "no stage is left"),
+        (("--skip-tags", "stack,gpu_memory,nccl_node,gemm"), "no stage is left"),
         (("--skip-tags", "always"), "would skip the plan and the verdict"),
         (("--start-at-task", "x"), "choose stages with --tags"),
         (("-e", "acceptance_hosts=nobody"), "matches 'nobody': nothing to accept"),
