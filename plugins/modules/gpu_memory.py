@@ -39,6 +39,17 @@ options:
     description: Seed of the random data.
     type: int
     default: 1
+  tool:
+    description:
+      - V(driver) measures by the driver alone. V(nvbandwidth) measures copies and latency by NVIDIA's nvbandwidth as a second opinion;
+        V(numa) and V(pattern), which it does not have, stay as they are.
+    type: str
+    choices: [driver, nvbandwidth]
+    default: driver
+  nvbandwidth:
+    description: Where nvbandwidth is on the node; empty for that in the path.
+    type: str
+    default: ""
   python:
     description: The Python on the node that runs the copies.
     type: str
@@ -128,6 +139,8 @@ OPTIONS = {
     "copies": {"type": "int", "default": 16},
     "passes": {"type": "int", "default": 1},
     "seed": {"type": "int", "default": 1},
+    "tool": {"type": "str", "choices": ["driver", "nvbandwidth"], "default": "driver"},
+    "nvbandwidth": {"type": "str", "default": ""},
     "python": {"type": "str", "default": ""},
     "env": {"type": "dict", "default": {}},
     "gpu_count": {"type": "int"},

@@ -4,9 +4,9 @@
 """Parser for nvbandwidth, as text and as JSON (`-j`), versions 0.5 to 0.10.
 
 A text counts as measured only if it is whole: each test that began has its matrices with their sums, the sums follow from the matrices,
-and the last lines are there (0.6 and later). Traps that the program itself has: an unknown name of a test ends with status 0; `Waived` stands
-without a name in the text and is not passed; without a GPU it ends with status 1 and says nothing on standard output. Whether results were
-compared (`-s` skips it) the output does not say.
+and the last lines are there (0.6 and later). The program's own traps: an unknown name of a test ends with status 0; `Waived` stands without
+a name in the text and is not passed; without a GPU it ends with status 1 and says nothing on standard output. Whether results were compared
+(`-s` skips it) the output does not say.
 
 Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.
 """

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, js
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nvbandwidth
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import (
     cuda_driver,
     host_memory,
@@ -59,9 +60,11 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
         return
     whole, aside = gpu.without_mig(seen)
     used = whole["gpus"]
+    wanted = [check for check, _variant in checks if not (check in SEVERAL and len(used) == 1)]
+    second = [check for check in wanted if check in nvbandwidth.TESTS] if params["tool"] == "nvbandwidth" else []
     order = {
         "devices": [str(g["uuid"]) for g in used],
-        "checks": [check for check, _variant in checks if not (check in SEVERAL and len(used) == 1)],
+        "checks": [check for check in wanted if check not in second],
         **{name: params[name] for name in ("mib", "copies", "passes", "seed")},
     }
     # The workload travels on standard input; its name in the command line is what a person would type.
@@ -71,6 +74,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
         told = Told(result, used)
         for place, generation, width in told.links():
             window.under_load(used[place]["uuid"], {"pcie_gen": generation, "pcie_width": width})
+        other = nvbandwidth.Second(node, params, second, used) if second else None
     common = {
         "command": argv, "evidence": window.evidence(), "tool_version": told.version,
         "simulated": simulated or observation.SIMULATED_MARK in result.out,
@@ -82,6 +86,10 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
             "backend": "libcuda", **({"set_aside": aside} if aside else {}),
         }  # fmt: skip
         mine = {**common, "variant": variant, "context": context, **told.when(kind="time", check=check)}
+        if other and check in second:
+            mine.update(command=other.argv, tool_version=other.version)
+            yield from _of_second(check, other, used, mine, params["test_timeout"])
+            continue
         skipped = _skipped(check, told, used)
         raw = result.raw if number == 0 else result.out
         # What ended before a hang or a crash stands.
@@ -93,6 +101,33 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
             yield from _wrong_parts(check, told, used, mine)
         else:
             yield from _observations(check, told, used, mine, raw)
+
+
+def _of_second(check: str, other: nvbandwidth.Second, used: list[Record], common: Record, timeout: float) -> t.Iterator[Record]:
+    """Yield the observations of a check that nvbandwidth measured."""
+    common["context"] = {**common["context"], "backend": "nvbandwidth"}
+    problem = other.problem(timeout)
+    if problem:
+        outcome, code, reason = problem
+        yield observation.failed(check, code, reason, outcome, raw=other.result.raw, **common)
+        return
+    metric, unit = ("latency", "us") if check == "latency" else ("bandwidth", "GB/s")
+    parts: list[Record] = []
+    numbers: list[Record] = []
+    for place, g in enumerate(used):
+        context = {**common["context"], **_hardware(check, [g]), "gpu_uuids": [g["uuid"]]}
+        about = {**common, "evidence": {}, "part": f"gpu/{g['uuid']}", "context": context}
+        values = other.of(check, place)
+        if values is None:
+            reason = f"nvbandwidth printed no number of {check} for GPU {g['index']}"
+            parts.append(observation.failed(check, "bad_output", reason, **about))
+            continue
+        numbers.append({metric: _metric(min(values), unit)})
+        parts.append(observation.measured(check, metrics=numbers[-1], **about))
+    metrics = _slowest(numbers) if len(numbers) == len(used) else {}
+    members = [f"gpu/{g['uuid']}" for g in used]
+    yield observation.measured(check, members=members, metrics=metrics, raw=other.result.out, **common)
+    yield from parts
 
 
 def default_checks(params: Record) -> list[dict[str, str]]:

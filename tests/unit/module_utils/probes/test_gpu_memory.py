@@ -19,13 +19,15 @@ FOUND = t.List[t.Dict[str, t.Any]]
 
 
 def ask(
-    folder: pathlib.Path, faults: str = "", timeout: float = 30.0, python: str = "", checks: t.Any = None, gpus: int = 8, **more: t.Any
-) -> FOUND:
+    folder: pathlib.Path, faults: str = "", timeout: float = 30.0, python: str = "", checks: t.Any = None, gpus: int = 8,
+    options: t.Any = None, **more: t.Any,
+) -> FOUND:  # fmt: skip
     nodes.planted(folder, 1, faults=faults, gpus=gpus, **more)
-    params = {
+    params: dict[str, t.Any] = {
         "checks": checks or CHECKS, "python": python or str(folder / "bin/python3"), "env": {}, "gpu_count": gpus, "mig": "refused",
-        "mib": 256, "copies": 16, "passes": 1, "seed": 1, "test_timeout": timeout,
+        "tool": "driver", "nvbandwidth": "", "mib": 256, "copies": 16, "passes": 1, "seed": 1, "test_timeout": timeout,
     }  # fmt: skip
+    params.update(options or {})
     node = Node(60, root=str(folder), tools={"nvidia_smi": str(folder / "bin/nvidia-smi")})
     return list(gpu_memory.probe(params, node))
 
@@ -156,3 +158,50 @@ def test_data_that_was_wrong_before_a_crash_is_a_defect(tmp_path: pathlib.Path) 
 def test_a_superchip_has_no_pcie_link_in_its_context(tmp_path: pathlib.Path) -> None:
     g = {"name": "NVIDIA GH200 480GB", "pcie": {"gen_max": 4, "width_max": 1}}
     assert gpu_memory._hardware("h2d", [g]) == {"gpu": "NVIDIA GH200 480GB"}
+
+
+# By nvbandwidth ------------------------------------------------------------------------------------------------------
+
+RECORDED = pathlib.Path(__file__).resolve().parents[3] / "fixtures/nvbandwidth-h100"
+SECOND = [{"check": check, "variant": ""} for check in ("h2d", "d2h", "bidirectional", "device", "latency", "pattern", "h2d_all")]
+
+
+def second(folder: pathlib.Path, recorded: str, change: tuple[str, str] = ("", ""), rc: int = 0, bdf: str = "00000000:1A:00.0") -> FOUND:
+    """The checks on one GPU, copies by a program that prints a recording; `bdf` is where the simulated GPU is."""
+    text = (RECORDED / recorded).read_text().replace("00000000:00:06", bdf.rpartition(".")[0]).replace(*change)
+    (folder / "recorded").write_text(text)
+    program = folder / "nvbandwidth"
+    program.write_text(f'#!/bin/sh\necho "$@" >"{folder}/arguments"\ncat "{folder}/recorded"\nexit {rc}\n')
+    program.chmod(0o755)
+    return ask(folder, checks=SECOND, gpus=1, options={"tool": "nvbandwidth", "nvbandwidth": str(program)})
+
+
+def test_nvbandwidth_is_a_second_opinion_on_what_it_has(tmp_path: pathlib.Path) -> None:
+    found = second(tmp_path, "all.txt")
+    values = {one["check"]: {name: m["value"] for name, m in one["metrics"].items()} for one in found if one["part"]}
+    assert values == {
+        "h2d": {"bandwidth": 52.67}, "d2h": {"bandwidth": 53.97}, "bidirectional": {"bandwidth": 39.4},
+        "device": {"bandwidth": 2976.42}, "latency": {"latency": 1.23234}, "pattern": {"tested": 98.0},
+    }  # fmt: skip
+    assert found[0]["tool_version"] == "nvbandwidth v0.8" and found[0]["context"]["backend"] == "nvbandwidth"
+    assert of(found, "pattern")[0]["context"]["backend"] == "libcuda" and of(found, "h2d_all")[0]["reason_code"] == "one_gpu"
+    assert (tmp_path / "arguments").read_text().startswith("-t host_to_device_memcpy_ce device_to_host_memcpy_ce")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "rc", "code", "words"),
+    [
+        ("badtest.txt", 0, "usage", "Testcase nonsense not found"),
+        ("nogpu.txt", 1, "tool_failed", "ended with status 1"),
+        ("h2d.txt", 0, "unsupported", "no result of device_to_host_memcpy_ce"),
+        ("killed.txt", 137, "tool_failed", "ended with status 137"),
+    ],
+)
+def test_nvbandwidth_without_numbers_is_no_measurement(tmp_path: pathlib.Path, recorded: str, rc: int, code: str, words: str) -> None:
+    found = [one for one in second(tmp_path, recorded, rc=rc) if one["check"] == "h2d"]
+    assert [one["reason_code"] for one in found] == [code] and words in found[0]["reason"]
+
+
+def test_nvbandwidth_on_other_gpus_is_no_measurement(tmp_path: pathlib.Path) -> None:
+    found = second(tmp_path, "all.txt", change=("00000000:1A:00", "00000000:77:00"))
+    assert found[0]["reason_code"] == "gpu_invisible" and "00000000:77:00" in found[0]["reason"]
