@@ -354,7 +354,7 @@ def _of_numa(told: Told, check: str, place: int) -> Reading | Problem:
     way = "from" if worst["h2d"] == rate else "to"
     units = {"h2d": "GB/s", "d2h": "GB/s"}
     context = {"worst": f"{told.who(place)} {way} NUMA node {worst['node']}: {rate:.4g} GB/s", "series_units": units}
-    return Reading({"bandwidth": _metric(rate)}, {**context, "numa": own}, rows)
+    return Reading({"bandwidth": _metric(rate)}, {**context, "numa": own, "index": told.used[place]["index"]}, rows)
 
 
 def _of_peers(told: Told, check: str, place: int) -> Reading | Problem:
@@ -369,7 +369,7 @@ def _of_peers(told: Told, check: str, place: int) -> Reading | Problem:
     how = "directly" if worst["direct"] else "through the host's memory"
     context = {
         "worst": f"{told.who(place)} to GPU {worst['to']}: {worst['bandwidth']:.4g} GB/s {how}", "series_units": {"bandwidth": "GB/s"},
-        "nvlink_path": all(row["direct"] for row in rows),
+        "direct": all(row["direct"] for row in rows), "index": told.used[place]["index"],
     }  # fmt: skip
     return Reading({"bandwidth": _metric(worst["bandwidth"])}, context, rows)
 
