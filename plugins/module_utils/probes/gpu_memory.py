@@ -265,6 +265,7 @@ def _observations(check: str, told: Told, used: list[Record], common: Record, ra
     """Yield the node's own observation and those of its GPUs."""
     parts: list[Record] = []
     numbers: list[Record] = []
+    rows: list[Record] = []
     for place, g in enumerate(used):
         about = _about(check, told, place, g, common)
         read = told.problem(check, place) or _READERS[check](told, check, place)
@@ -273,11 +274,15 @@ def _observations(check: str, told: Told, used: list[Record], common: Record, ra
             parts.append(observation.failed(check, code, reason, outcome, **about))
             continue
         about["context"].update(read.context)
-        parts.append(observation.measured(check, metrics=read.metrics, series=read.series, **about))
+        parts.append(observation.measured(check, metrics=read.metrics, **about))
+        rows += [{"gpu": g["index"], **row} for row in read.series]
         numbers.append(read.metrics)
     members = [f"gpu/{g['uuid']}" for g in used]
     metrics = _slowest(numbers) if len(numbers) == len(used) else {}
-    yield observation.measured(check, members=members, metrics=metrics, raw=raw, **common)
+    if rows:
+        units = {name: "GB/s" for name in ("h2d", "d2h", "bandwidth") if name in rows[0]}
+        common = {**common, "context": {**common["context"], "series_units": units}}
+    yield observation.measured(check, members=members, metrics=metrics, series=rows, raw=raw, **common)
     yield from parts
 
 
@@ -296,7 +301,7 @@ def _metric(value: float, unit: str = "GB/s") -> Record:
 
 @dataclasses.dataclass
 class Reading:
-    """The result of one GPU in a check: metrics, what its context has besides, rows."""
+    """The result of one GPU in a check: metrics, what its context has besides, and its rows, which the node's observation has."""
 
     metrics: Record
     context: Record = dataclasses.field(default_factory=dict)
@@ -352,9 +357,8 @@ def _of_numa(told: Told, check: str, place: int) -> Reading | Problem:
     worst = min(rows, key=lambda row: min(row["h2d"], row["d2h"]))
     rate = min(worst["h2d"], worst["d2h"])
     way = "from" if worst["h2d"] == rate else "to"
-    units = {"h2d": "GB/s", "d2h": "GB/s"}
-    context = {"worst": f"{told.who(place)} {way} NUMA node {worst['node']}: {rate:.4g} GB/s", "series_units": units}
-    return Reading({"bandwidth": _metric(rate)}, {**context, "numa": own, "index": told.used[place]["index"]}, rows)
+    context = {"worst": f"{told.who(place)} {way} NUMA node {worst['node']}: {rate:.4g} GB/s"}
+    return Reading({"bandwidth": _metric(rate)}, {**context, "numa": own}, rows)
 
 
 def _of_peers(told: Told, check: str, place: int) -> Reading | Problem:
@@ -368,8 +372,8 @@ def _of_peers(told: Told, check: str, place: int) -> Reading | Problem:
     worst = min(rows, key=lambda row: row["bandwidth"])
     how = "directly" if worst["direct"] else "through the host's memory"
     context = {
-        "worst": f"{told.who(place)} to GPU {worst['to']}: {worst['bandwidth']:.4g} GB/s {how}", "series_units": {"bandwidth": "GB/s"},
-        "direct": all(row["direct"] for row in rows), "index": told.used[place]["index"],
+        "worst": f"{told.who(place)} to GPU {worst['to']}: {worst['bandwidth']:.4g} GB/s {how}",
+        "direct": all(row["direct"] for row in rows),
     }  # fmt: skip
     return Reading({"bandwidth": _metric(worst["bandwidth"])}, context, rows)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory as probe
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict, is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
@@ -44,37 +43,36 @@ class GpuMemory(Stage):
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Record]:
         """Return the matrix of copies between GPUs of the nodes with the slowest ones, and the slowest copies from far memory."""
-        parts = [m for _verdict, m in rows if m.stage == self.name and m.outcome == "measured" and m.series and is_number(_value(m))]
-        peers: dict[str, list[Measurement]] = {}
-        for m in parts:
-            if m.check == "peer":
-                peers.setdefault(node_of(m.subject.id), []).append(m)
-        slowest = sorted(peers, key=lambda node: min(map(_value, peers[node])))
-        found = [_matrix(node, peers[node]) for node in slowest[:SHOWN_NODES]]
-        far = sorted((m for m in parts if m.check == "numa"), key=_value)[:SHOWN_WAYS]
-        if far:
-            table = [[node_of(m.subject.id), str(m.context.get("worst") or ""), f"{_value(m):.1f}"] for m in far]
-            said = [f"The slowest way of each GPU from or to the memory of another NUMA node; the {SHOWN_WAYS} slowest of the run."]
+        nodes = [m for _verdict, m in rows if m.stage == self.name and m.outcome == "measured" and m.series]
+        peers = sorted((m for m in nodes if m.check == "peer"), key=lambda m: min(_rates(m, "bandwidth"), default=0.0))
+        found = [_matrix(m) for m in peers[:SHOWN_NODES]]
+        ways = [
+            (row[name], m.subject.id, f"GPU {row.get('gpu')} {word} NUMA node {row.get('node')}")
+            for m in nodes if m.check == "numa" for row in m.series for name, word in (("h2d", "from"), ("d2h", "to"))
+            if is_number(row.get(name))
+        ]  # fmt: skip
+        if ways:
+            table = [[node, way, f"{rate:.1f}"] for rate, node, way in sorted(ways)[:SHOWN_WAYS]]
+            said = [f"Copies from and to the memory of a NUMA node that is not the GPU's own; the {SHOWN_WAYS} slowest of the run."]
             found.append({"title": "Copies from far memory", "said": said, "columns": ["node", "way", "GB/s"], "rows": table})
         return found
 
 
-def _value(m: Measurement) -> t.Any:
-    metric = m.metrics.get("bandwidth")
-    return metric.value if metric else None
+def _rates(m: Measurement, name: str) -> list[float]:
+    return [float(row[name]) for row in m.series if is_number(row.get(name))]
 
 
-def _matrix(node: str, gpus: list[Measurement]) -> Record:
+def _matrix(m: Measurement) -> Record:
     """Return the table of copies between the GPUs of a node, in GB/s; `*` marks those that go through the host's memory."""
-    gpus = sorted(gpus, key=lambda m: str(m.context.get("index")).zfill(4))
-    columns = sorted({str(row.get("to")) for m in gpus for row in m.series}, key=lambda name: name.zfill(4))
-    table = []
-    for m in gpus:
-        rates = {str(row.get("to")): row for row in m.series if is_number(row.get("bandwidth"))}
-        cells = [f"{rates[to]['bandwidth']:.0f}{'' if rates[to].get('direct') else ' *'}" if to in rates else "" for to in columns]
-        table.append([f"GPU {m.context.get('index')}", *cells])
+    cells: dict[tuple[str, str], str] = {}
+    for row in m.series:
+        if is_number(row.get("bandwidth")):
+            cells[str(row.get("gpu")), str(row.get("to"))] = f"{row['bandwidth']:.0f}{'' if row.get('direct') else ' *'}"
+    ends = [sorted({pair[end] for pair in cells}, key=lambda name: name.zfill(4)) for end in (0, 1)]
+    table = [[f"GPU {source}", *(cells.get((source, to), "") for to in ends[1])] for source in ends[0]]
     said = ["GB/s from the GPU of the row to that of the column, each pair alone; * marks a way through the host's memory."]
-    return {"title": f"Copies between the GPUs of {node}", "said": said, "columns": ["", *(f"GPU {to}" for to in columns)], "rows": table}
+    columns = ["", *(f"GPU {to}" for to in ends[1])]
+    return {"title": f"Copies between the GPUs of {m.subject.id}", "said": said, "columns": columns, "rows": table}
 
 
 STAGE = GpuMemory()
