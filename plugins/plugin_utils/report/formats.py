@@ -180,6 +180,9 @@ def markdown(model: Model) -> str:
     for stage in model["stages"]:
         for group in stage["checks"]:
             _markdown_check(lines, stage["name"], group)
+    _table(lines, "Looked for, and not looked for", "fault", "in the field", "looked for by", "nodes")
+    for row in model["looked_for"]["rows"]:
+        lines.append(_row(*(cell(text) for text in (row["fault"], row["field"], looked_for_by(row), looked_for_on(row)))))
     for section in model["sections"]:
         _table(lines, section["title"], *(cell(column) for column in section["columns"]))
         lines += [_row(*(cell(text) for text in row)) for row in section["rows"]]
@@ -222,6 +225,16 @@ def markdown(model: Model) -> str:
         lines += ["", "## Signed with these warnings in mind", ""]
         lines += [f"- {cell(w['text'])}{_simulated(w)}" for w in model["warnings"]]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def looked_for_by(row: Model) -> str:
+    """Return the checks that looked for a class of faults, in words."""
+    return ", ".join(row["checks"]) or "nothing: not looked for"
+
+
+def looked_for_on(row: Model) -> str:
+    """Return on how many nodes a class of faults was looked for, in words."""
+    return f"{row['nodes']} of {row['of']}"
 
 
 def left_out(model: Model) -> str:

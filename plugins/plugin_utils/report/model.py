@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgem
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, Metric, Verdict
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, looked_for
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
@@ -116,6 +116,7 @@ def build(plan: Record, judgement: Judgement) -> Model:
         **evidence(),
         "past": _past(judgement.past) if judgement.past else None,
         "since": None,
+        "looked_for": looked_for.build(plan, judgement),
         "sections": [section for stage, rows in _rows_of(plan, judgement, "sections").items() for section in stage.sections(rows)],
     }
 

@@ -71,6 +71,8 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
         changed = ", ".join(f"{what} {len(since[name])}" for name, what in words if since[name])
         lines += wrapped(f"since the last accepted run, {since['before']}, changed: {changed or 'nothing'}", width, None)
     lines += [("", None), (coverage(model), None)]
+    if model["looked_for"]["missing"]:
+        lines += wrapped(f"not looked for: {'; '.join(model['looked_for']['missing'])}", width, None)
     return lines + wrapped(_line(model["why"]), width, "green" if model["passed"] else "red")
 
 

@@ -33,6 +33,7 @@ class Ddp(grouping.Grouped):
     # Whether values are right, whether the group learns, and who holds it back: no numbers are expected of these.
     conditions = grouping.Grouped.conditions | set(ddp.PARTS) | {nccl_fabric.LOCALISE}
     primary = ("busbw",)
+    sees: t.Mapping[str, tuple[str, ...]] = {"compute": ("train", "pace"), "fabric": ()}
     floor = ("busbw", "GB/s")
     requestable = ("gpus", "collectives", "types", "ops", "type", "sizes", "iterations", "warmup", "steps", "seed", "width", "batch")
     requested_before = (stack.STAGE.name,)

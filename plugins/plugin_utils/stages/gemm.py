@@ -8,6 +8,8 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import typing as t
+
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
@@ -18,6 +20,7 @@ class Gemm(Stage):
     primary = ("tflops",)
     devices = True
     sees_all_gpus = True
+    sees: t.Mapping[str, tuple[str, ...]] = {"compute": ()}
     requestable = ("types", "shapes", "modes", "seconds", "warmup_seconds")
 
 

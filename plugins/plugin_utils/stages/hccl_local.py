@@ -8,6 +8,8 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import typing as t
+
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
@@ -20,6 +22,7 @@ class HcclLocal(Stage):
     primary = ("busbw",)
     devices = True
     sees_all_gpus = True
+    sees: t.Mapping[str, tuple[str, ...]] = {"nvlink": ()}
     requestable = (*sweep.REQUESTABLE, "reduction")
     library = "HCCL"
 

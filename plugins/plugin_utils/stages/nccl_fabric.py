@@ -59,6 +59,7 @@ class NcclFabric(grouping.Grouped):
     primary = ("busbw",)
     floor = ("busbw", "GB/s")
     sees_all_gpus = True
+    sees: t.Mapping[str, tuple[str, ...]] = {"nic": (), "fabric": ()}
     leaf_rank = 2
     requestable = (*sweep.REQUESTABLE, "layout", "localise", "repeats")
     requested_before: tuple[str, ...] = (stack.STAGE.name,)

@@ -8,6 +8,8 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import typing as t
+
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
 
@@ -19,6 +21,7 @@ class NcclNode(Stage):
     primary = ("busbw",)
     devices = True
     sees_all_gpus = True
+    sees: t.Mapping[str, tuple[str, ...]] = {"nvlink": ()}
     requestable = sweep.REQUESTABLE
     library = "NCCL"
     quick = {"ops": ["all_reduce"], "types": ["float"], "gpus": ["all"], "sizes": ["1G:1G"], "test_timeout": 60, "timeout": 75}

@@ -556,6 +556,7 @@ class Rdma(base.Stage):
     topology = base.ROUNDS
     saves_checkpoints = queries_checkpoints = True
     conditions = frozenset({TIMETABLE})
+    sees: t.Mapping[str, tuple[str, ...]] = {"nic": (), "fabric": ()}
     primary = ("bandwidth", "latency")
     guardian_switch = "rdma_kube_guardian"
     leaf_rank = 3

@@ -8,6 +8,8 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import typing as t
+
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
@@ -18,6 +20,8 @@ class Stack(Stage):
     conditions = frozenset({"facts", "gpu_health", "cuda"})
     finds_facts = True
     sees_all_gpus = True
+    # Counters and states only: a fault that nothing has met yet is not among them.
+    sees: t.Mapping[str, tuple[str, ...]] = {"software": ("facts",)}
     requestable = ("cuda",)
 
 

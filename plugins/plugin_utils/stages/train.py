@@ -33,6 +33,7 @@ class Train(Stage):
     quick_conditions = frozenset({"compute", "train"})
     devices = True
     sees_all_gpus = True
+    sees: t.Mapping[str, tuple[str, ...]] = {"compute": (), "thermal": ("burn_in",)}
     same_work: t.Mapping[str, tuple[str, str]] = {"compute": ("gemm", "type")}
     requestable = ("types", "shapes", "modes", "seconds", "warmup_seconds", "steps", "width", "batch", "seed", "minutes", "gpus")
     quick = {

@@ -219,7 +219,8 @@ def test_outcomes(code: str, outcome: str) -> None:
     wanted = "UNKNOWN"
     if outcome == "error" and code in ("wrong_results", "not_trained", "gpu_lost", "ecc"):
         wanted = "FAIL"
-    if outcome == "not_applicable" and (code in ("single_gpu", "mig_enabled", "no_gpu_expected") or code.startswith("sharing_")):
+    rules = ("single_gpu", "one_gpu", "one_numa_node", "mig_enabled", "no_gpu_expected")
+    if outcome == "not_applicable" and (code in rules or code.startswith("sharing_")):
         wanted = "SKIPPED"
     assert found["verdict"] == wanted and found["reason_code"] == code
     # Numbers that come with an error count for nothing.

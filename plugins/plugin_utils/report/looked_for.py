@@ -1,0 +1,82 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which classes of faults a run has looked for, by which checks and on how many nodes, and which it has not.
+
+The stages say which of their checks can show a class (Stage.sees). The shares of defects in the field are those that others published.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import ends_of, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+
+Record = t.Dict[str, t.Any]
+
+# Microsoft, SuperBench (USENIX ATC 2024): share of the defective nodes (10.36 % of 24,000 A100) that a benchmark found; one node can have
+# several. Meta, The Llama 3 Herd of Models (2024), table 5: share of the 419 unexpected interruptions of 16,384 H100 in 54 days.
+SUPERBENCH, LLAMA = "of defective nodes (SuperBench)", "of interruptions (Llama 3)"
+# {class of faults: (words, how often it is met in the field)}. Stage.sees has these names.
+CLASSES: dict[str, tuple[str, str]] = {
+    "nic": ("NIC or its slot", f"58 % {SUPERBENCH}, 1.7 % {LLAMA}"),
+    "pcie": ("GPU's PCIe link", f"20 % {SUPERBENCH}"),
+    "compute": (
+        "GPU that computes wrong or slowly",
+        f"15 % by training, 2 % by GEMM {SUPERBENCH}; 30.1 % faulty GPU, 1.4 % silent corruption {LLAMA}",
+    ),
+    "gpu_memory": ("GPU memory", f"17.2 % {LLAMA}"),
+    "host_memory": ("host memory and CPU", f"13 % {SUPERBENCH}"),
+    "fabric": ("cable, switch, path between nodes", f"8.4 % {LLAMA}"),
+    "nvlink": ("links between the GPUs of a node", f"3 % {SUPERBENCH}"),
+    "thermal": ("heat, power and throttling over time", f"1.4 % {LLAMA}"),
+    "storage": ("disks and file systems", f"0.7 % {LLAMA}"),
+    "software": ("software, settings and firmware that differ", f"12.9 % {LLAMA}"),
+}
+# Verdicts of checks that were measured.
+MEASURED = ("PASS", "WARN", "FAIL", "KNOWN_FAIL")
+
+
+def build(plan: Record, judgement: Judgement) -> Record:
+    """Return {"rows": [{"fault", "field", "checks", "nodes", "of"}], "missing": [words of what no check looked for], "partly": [words]}."""
+    seen: dict[str, tuple[set[str], dict[str, None]]] = {name: (set(), {}) for name in CLASSES}
+    by_check: dict[tuple[str, str], tuple[str, ...]] = {}
+    sees = {entry["name"]: registry.of(entry).sees for entry in plan.get("stages") or () if "role" in entry}
+    nodes = {node["name"] for node in judgement.nodes if node["kind"] == "node"}
+    for verdict in judgement.verdicts:
+        if verdict.verdict not in MEASURED or verdict.subject.kind in ("gpu", "nic"):
+            continue
+        name = verdict.stage, verdict.check
+        if name not in by_check:
+            of = sees.get(verdict.stage, {})
+            by_check[name] = tuple(fault for fault, checks in of.items() if fault in CLASSES and (not checks or verdict.check in checks))
+        for fault in by_check[name]:
+            found, shown = seen[fault]
+            found.update(nodes.intersection(_nodes(verdict, judgement)))
+            shown[f"{verdict.stage} {verdict.check}"] = None
+    rows: list[Record] = [
+        {"fault": CLASSES[name][0], "field": CLASSES[name][1], "checks": list(shown), "nodes": len(found), "of": len(nodes)}
+        for name, (found, shown) in seen.items()
+    ]
+    return {
+        "rows": rows,
+        "missing": [row["fault"] for row in rows if not row["nodes"]],
+        "partly": [f"{row['fault']} (on {row['nodes']} of {row['of']} nodes)" for row in rows if 0 < row["nodes"] < row["of"]],
+    }
+
+
+def _nodes(verdict: Verdict, judgement: Judgement) -> t.Iterable[str]:
+    """Return the nodes that a check of a node, a pair or a group has measured."""
+    subject = verdict.subject
+    if subject.kind == "pair":
+        return map(node_of, ends_of(subject.id))
+    if subject.kind == "node":
+        return (subject.id,)
+    measurement = judgement.deciding.get(verdict.key)
+    return measurement.subject.members if measurement else ()
