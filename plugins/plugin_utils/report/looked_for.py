@@ -31,7 +31,7 @@ CLASSES: dict[str, tuple[str, str]] = {
         "GPU that computes wrong or slowly",
         f"15 % by training, 2 % by GEMM {SUPERBENCH}; 30.1 % faulty GPU, 1.4 % silent corruption {LLAMA}",
     ),
-    "gpu_memory": ("GPU memory", f"17.2 % {LLAMA}"),
+    "device_memory": ("GPU memory", f"17.2 % {LLAMA}"),
     "host_memory": ("host memory and CPU", f"13 % {SUPERBENCH}"),
     "fabric": ("cable, switch, path between nodes", f"8.4 % {LLAMA}"),
     "nvlink": ("links between the GPUs of a node", f"3 % {SUPERBENCH}"),

@@ -30,7 +30,7 @@ class GpuMemory(Stage):
     devices = True
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {
-        "pcie": (*probe.BETWEEN, *probe.TOGETHER, "numa", "latency"), "gpu_memory": probe.INSIDE, "nvlink": ("peer",),
+        "pcie": (*probe.BETWEEN, *probe.TOGETHER, "numa", "latency"), "device_memory": probe.INSIDE, "nvlink": ("peer",),
     }  # fmt: skip
     # A copy of less than 16 MiB measures the call, and one of more than 4 GiB no host pins for eight GPUs.
     ranges: t.Mapping[str, Range] = {"mib": Range(16, 4096, "MiB"), "copies": Range(2, 1000), "passes": Range(1, 1000)}

@@ -30,7 +30,7 @@ def row(made: t.Any, name: str) -> dict[str, t.Any]:
 
 def test_classes_are_those_whose_checks_were_measured() -> None:
     made = built([("a", "gpu_memory", "h2d"), ("b", "gpu_memory", "h2d"), ("a", "gpu_memory", "pattern")])
-    pcie, memory = row(made, "pcie"), row(made, "gpu_memory")
+    pcie, memory = row(made, "pcie"), row(made, "device_memory")
     assert (pcie["checks"], pcie["nodes"], pcie["of"]) == (["gpu_memory h2d"], 2, 2)
     assert (memory["checks"], memory["nodes"]) == (["gpu_memory pattern"], 1)
     assert made["looked_for"]["partly"] == ["GPU memory (on 1 of 2 nodes)"]
