@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
             raise RunError(f"run {run.id} is not what was written: {evidence.changed[0]}")
         doubt = _doubt(run, plan)
         if doubt and args.get("unaccepted", "").lower() not in ("true", "yes", "1"):
-            raise RunError(f"run {run.id} {doubt}: slow nodes propose slow values; if it is meant, say -e baseline_unaccepted=true")
+            raise RunError(f"run {run.id} {doubt}: slow nodes propose slow values; if that is intended, set -e baseline_unaccepted=true")
         measurements = [record for record in evidence.records if isinstance(record, Measurement)]
         return baseline.propose(measurements, run.id, utc()[:10]), run.dir
 

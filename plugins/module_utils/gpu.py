@@ -105,7 +105,7 @@ def refusal(
         on = f"MIG is on for {', '.join(parted) if len(parted) < len(seen['gpus']) else 'all GPUs'}: no {what} of whole GPUs"
         if mig == "allowed":
             return "not_applicable", "mig_enabled", on
-        return "error", "mig_enabled", f"{on}; switch it off, or say acceptance_mig: allowed where it is meant"
+        return "error", "mig_enabled", f"{on}; switch it off, or set acceptance_mig: allowed if that is intended"
     busy = foreign_processes(seen)
     if busy:
         return "error", "busy_gpu", f"other processes use the GPUs: {'; '.join(busy)}; end them and resume"

@@ -94,7 +94,7 @@ class Leash:
             if self.child.poll() is None:  # it talks, but says nothing that we know
                 process.end(self.child)
                 self.child, self.due = None, time.monotonic() + 1
-                self.error = f"what it said is no hello: {self.said[-100:].decode('utf-8', 'replace')}"
+                self.error = f"its output is no hello: {self.said[-100:].decode('utf-8', 'replace')}"
                 return
             words = self.child.stderr.read(4096).decode("utf-8", "replace") if self.child.stderr else ""
             self.error = " ".join(words.split())[-300:] or f"ssh ended with status {self.child.returncode}"
@@ -234,9 +234,9 @@ class Group:
                 seat.hostname = said.out.strip().split(".")[0]
                 if not said.ok or not seat.hostname:
                     words = " ".join((said.err or said.out).split())[-300:]
-                    seat.problem = ("unreachable", f"it did not say its name: {words or 'no answer'}")
+                    seat.problem = ("unreachable", f"it did not report its hostname: {words or 'no answer'}")
             if not seat.gpus and not seat.problem:
-                seat.problem = ("gpu_count", "nobody said how many GPUs it has")
+                seat.problem = ("gpu_count", "its number of GPUs is not known")
 
     def present(self) -> list[Seat]:
         for seat in self.seats:

@@ -157,7 +157,7 @@ class Guardian:
         except EOFError:
             said = {}
         if not hmac.compare_digest(str(said.get("key")).encode(), self.key.encode()):
-            _log("somebody came without the key")
+            _log("a connection without the key was refused")
             link.say(not_switched(self.governor, "no_permission", "this is not the key"))
         elif self.peer:
             link.say(not_switched(self.governor, "busy_run", "another test pod holds the governor"))

@@ -15,7 +15,7 @@ import fcntl
 import os
 
 BY_SSH, BY_POD = "etc", "etc/machine-id"
-WHO = {BY_SSH: "somebody behind SSH", BY_POD: "a pod of a cluster"}
+WHO = {BY_SSH: "a run over SSH", BY_POD: "a pod of a cluster"}
 
 
 class Machine:

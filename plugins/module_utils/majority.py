@@ -46,4 +46,4 @@ def _doubt(bits: t.Mapping[str, t.Sequence[str]], steady: t.Mapping[str, str], s
     groups = [", ".join(sorted(name for name in steady if steady[name] == one)) for one in shares]
     wavering = sorted(set(bits) - set(steady))
     said = f"{' and '.join(groups)} differ" if len(groups) > 1 else f"{groups[0]} gave the same result each time"
-    return said + (f", {', '.join(wavering)} contradict themselves" if wavering else "") + ": no majority says who is wrong"
+    return said + (f", {', '.join(wavering)} contradict themselves" if wavering else "") + ": no value has a majority"

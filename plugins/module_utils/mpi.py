@@ -122,7 +122,7 @@ _COMPLAINTS: tuple[tuple[str, t.Pattern[str], str], ...] = (
     (
         "no_permission",
         re.compile(r"(?m)^\S*?@?(?P<node>[\w.:-]+): Permission denied \([^)\n]{1,100}\)"),
-        "{node} does not let the head of the group in: {said}",
+        "{node} refuses the SSH login of the head of the group: {said}",
     ),
     (
         "no_permission",

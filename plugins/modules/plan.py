@@ -21,12 +21,12 @@ options:
     choices: [run, quick, resume]
     default: run
   run_id:
-    description: The run to go on with. Of a new run, the id that it gets; empty for one of its own.
+    description: The run to resume, or the id of a new run; empty for a generated id.
     type: str
     default: ""
   take_over:
-    description: Whether to go on with a run that was driven from another machine or container, where it may still live. One that
-      lives on this machine is waited for a short while, and is never taken over.
+    description: Whether to resume a run that a controller on another machine or in another container began, although that controller may
+      still run. A controller on this machine is waited for a short while, and its run is never taken over.
     type: bool
     default: false
   stages:

@@ -198,7 +198,7 @@ def _tell(done: Judged, run: Run, loader: t.Any, task_vars: dict[str, t.Any]) ->
     try:
         chosen = sinks.chosen(_asked(loader, task_vars))
     except (AnsibleError, RunError) as error:
-        return [f"no sink was told: {error}"]
+        return [f"no sink was called: {error}"]
     return telling.judged(chosen, done, run.dir)
 
 

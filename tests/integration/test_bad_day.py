@@ -143,7 +143,7 @@ def test_each_bad_cluster_costs_its_own_nodes_only(tmp_path: pathlib.Path, api: 
             "acceptance_nodes: found ['n1'], expected a mapping; see ansible-doc -t role gpufleet.acceptance.common",
         ),
         ({"nccl_node_sizes": ["16G:8M"]}, "nccl_node_sizes: found '16G:8M', expected the smaller size first: 8M:16G"),
-        ({"acceptance_nodes": {"names": ["n1"]}}, "acceptance_nodes says nothing on plane ssh: set acceptance_plane"),
+        ({"acceptance_nodes": {"names": ["n1"]}}, "acceptance_nodes has no effect on plane ssh: set acceptance_plane"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_measured(tmp_path: pathlib.Path, variables: dict[str, t.Any], said: str) -> None:

@@ -141,7 +141,7 @@ def test_a_cordon_is_given_back_at_its_deadline_by_nobody_but_its_guardian(rig_s
     # Who may not give back is no guardian, and then there is nothing to give back.
     for account in ("default", "nobody"):
         refused = holder(account)
-        with pytest.raises(ReasonedError, match=f"node {node} is not cordoned, for nobody would give it back"):
+        with pytest.raises(ReasonedError, match=f"node {node} is not cordoned: if this run is killed, nothing would uncordon it"):
             refused.drain(node, 10)
         assert not marked()
         refused.clean()

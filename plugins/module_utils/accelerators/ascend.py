@@ -164,7 +164,7 @@ class Ascend(base.Accelerator):
         if pages:
             found.append(("ecc_past", f"{pages} memory pages are isolated"))
         if device["ecc"]["volatile_uncorrected"] is None:
-            found.append(("unsupported", "npu-smi does not tell its memory errors (info -t ecc)"))
+            found.append(("unsupported", "npu-smi does not report its memory errors (info -t ecc)"))
         if not device["lost"] and device["health"].upper() != "OK":
             found.append(("npu_alarm", f"the driver says {device['health']}: {device['alarms'] or 'see npu-smi info -t health'}"))
         return sorted(found, key=lambda problem: problem[0] in reasons.MILD)

@@ -265,5 +265,5 @@ def lifetime(device: Device) -> list[Problem]:
         found.append(("ecc", f"{ecc['volatile_uncorrected']} uncorrectable memory errors since the driver was loaded"))
     elif ecc["aggregate_uncorrected"]:
         words = f"{ecc['aggregate_uncorrected']} uncorrectable memory errors in the {word}'s life"
-        found.append(("ecc_past", f"{words}, none of them since the driver was loaded; when, the driver does not tell"))
+        found.append(("ecc_past", f"{words}, none of them since the driver was loaded; the driver does not report when"))
     return found

@@ -409,12 +409,13 @@ def _beside(g: dict[str, t.Any], alike: t.Sequence[dict[str, t.Any]]) -> list[ba
     states = {(one["fabric"]["state"] or "").lower() for one in alike}
     own = (g["fabric"]["state"] or "").lower()
     if "completed" in states and own in ("", "not started", "not supported"):
-        found.append(("fabric", f"the NVLink fabric is {g['fabric']['state'] or 'not told'}, and Completed for another GPU of its model"))
+        state = g["fabric"]["state"] or "not reported"
+        found.append(("fabric", f"the NVLink fabric is {state}, and Completed for another GPU of its model"))
     memory = max((one["memory_total_mib"] or 0 for one in alike if one["ecc_mode"] == g["ecc_mode"]), default=0)
     if g["memory_total_mib"] is not None and g["memory_total_mib"] < base.MEMORY_SHARE * memory:
         found.append(("gpu_state", f"it has {g['memory_total_mib']} MiB of memory, and another GPU of its model {memory} MiB"))
     if g["ecc"]["volatile_uncorrected"] is None and any(one["ecc"]["volatile_uncorrected"] is not None for one in alike):
-        found.append(("gpu_state", "it does not tell its memory errors, and other GPUs of its model do"))
+        found.append(("gpu_state", "its memory errors are not reported, those of other GPUs of its model are"))
     for name, words in (("width_max", "x{:g}"), ("gen_max", "generation {:g}")):
         most = max((one["pcie"][name] or 0 for one in alike), default=0)
         if g["pcie"][name] and g["pcie"][name] < most:

@@ -649,7 +649,7 @@ def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected
     if not numbers:
         raise _Bad("rank_mismatch", "the list of ranks is missing")
     if len(set(numbers)) != len(numbers):
-        raise _Bad("rank_mismatch", "a rank stands twice in the list: the ranks did not run as one job")
+        raise _Bad("rank_mismatch", "a rank is twice in the list: the ranks did not run as one job")
     if sorted(numbers) != list(range(len(numbers))) or len(numbers) % of_one:
         raise _Bad("rank_mismatch", f"the list of ranks is not whole: {len(numbers)} ranks, the last is {max(numbers)}")
     if expected is not None and expected != len(numbers):

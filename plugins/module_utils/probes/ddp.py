@@ -382,7 +382,7 @@ class Told:
     def _failed(self, part: str) -> tuple[str, str, dict[str, t.Any]]:
         if self.cause:
             return self.cause.code, self.cause.reason, {}
-        return "incomplete_output", f"the group ended well and said nothing of {part}", {}
+        return "incomplete_output", f"the group ended with status 0 and reported nothing about {part}", {}
 
     # Of each check: what is wrong for sure is a fault whatever else happened; what is right counts only in a group that came to its end,
     # of the ranks that were asked for, and where all was looked at that was ordered.
@@ -528,7 +528,7 @@ class Told:
         blamed: dict[int, tuple[str, str, str]] = {}
         one = self.found["training"] or {}
         for rank in [rank for rank in one.get("odd") or [] if isinstance(rank, int)]:
-            said = f"after step {one.get('differs_at')} its parameters or gradients are others than all others'"
+            said = f"after step {one.get('differs_at')} its parameters or gradients differ from those of all other ranks"
             blamed[rank] = ("training", "wrong_results", said)
         for rank, said in self.stragglers(self._pace()[2].get("series", ())).items():
             blamed[rank] = ("pace", "straggler", said)

@@ -604,7 +604,7 @@ class Search:
         }
         alike = ", ".join(f"{other['kind']} {other['id']}" for other in found.indistinguishable)
         on_rail = f"over rail {self.keys['rail']}: " if "rail" in self.keys else ""
-        reason = f"{kind} {name}: {on_rail}{found.reason}" + (f"; not to be told from: {alike}" if alike else "")
+        reason = f"{kind} {name}: {on_rail}{found.reason}" + (f"; the tests cannot tell it from: {alike}" if alike else "")
         if found.not_looked_at:
             reason += f"; not looked at behind it: {', '.join(found.not_looked_at[:4])}"
             reason += f" and {len(found.not_looked_at) - 4} more" if len(found.not_looked_at) > 4 else ""

@@ -166,7 +166,7 @@ def restore(entry: dict[str, t.Any]) -> list[str]:
             words.append(f"{name} is not restored to {governor}: its CPUs are offline")
         elif now != entry["governor"]:
             ours = entry["governor"]
-            words.append(f"{name} is left at {now}: somebody changed it from our {ours}; it was {governor}")
+            words.append(f"{name} is left at {now}: it was changed from {ours}, which the run had set; before the run it was {governor}")
         else:
             try:
                 _write(path, GOVERNOR, governor)

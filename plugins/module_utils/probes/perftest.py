@@ -93,7 +93,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     if params.get("meeting"):
         told = _told(node, **params["meeting"])
         if told is None:
-            reason = f"nobody said within {params['meeting']['within']:.0f} s where the other nodes are"
+            reason = f"the addresses of the other nodes did not arrive within {params['meeting']['within']:.0f} s"
             yield observation.failed("timetable", "timeout", reason, "timeout")
             return
         params = {**params, **told}
@@ -371,7 +371,7 @@ class _Side:
             return "timeout", "partner", f"{test['partner']} did not come to an earlier round and was given up"
         present = self.walk.there
         if present is not None and test["partner"] not in present:
-            return "missing", "partner", f"{test['partner']} is not there: it has no pod that runs"
+            return "missing", "partner", f"{test['partner']} has no running pod"
         state = rdma_ports.port_state(node, test["device"], test["port"])
         if state is None:
             there = ", ".join(rdma_ports.names(node)) or "none"
@@ -479,7 +479,7 @@ class _Side:
         else:
             words = " ".join(self.said.split()[-24:]) or "no answer"
             where = f"{self.test['peer']}:{self.test['tcp_port']}"
-            reason = f"{self.test['partner']} did not let us in at {where} within {waited:.0f} s: {words}"
+            reason = f"{self.test['partner']} did not accept the connection at {where} within {waited:.0f} s: {words}"
         self._finish("timeout", "partner", reason)
 
     def _read(self, text: str, rc: int) -> None:

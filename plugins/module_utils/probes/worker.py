@@ -88,7 +88,7 @@ def _start(params: dict[str, t.Any], node: Node, folder: str) -> subprocess.Pope
     said = _said(f"{folder}/log")
     if _IN_USE in said:
         raise ReasonedError("port_in_use", f"port {params['port']} of this node is in use: set acceptance_kube_ssh_port ({said})")
-    raise ReasonedError("tool_failed", f"sshd does not listen on port {params['port']}: {said or 'it says nothing'}")
+    raise ReasonedError("tool_failed", f"sshd does not listen on port {params['port']}: {said or 'it printed nothing'}")
 
 
 def _said(path: str) -> str:

@@ -80,7 +80,7 @@ class Installer:
         for manifest in manifests:
             if manifest["kind"] == "Deployment" and not self.dry_run and seconds:
                 path = f"{self._path(manifest)}/{manifest['metadata']['name']}"
-                self._until(path, _stands, seconds, "its pods do not stand; kubectl describe pods says why")
+                self._until(path, _stands, seconds, "its pods are not ready; kubectl describe pods has the reason")
 
     def absent(self, manifests: t.Sequence[Object]) -> None:
         """Take all of them away but the data: first the actions, while somebody is there to end them, then the rest."""

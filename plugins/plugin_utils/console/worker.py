@@ -91,11 +91,11 @@ def alone(folder: pathlib.Path) -> t.Iterator[None]:
 def main(arguments: t.Sequence[str] | None = None) -> int:
     """The controller of a cluster, in a pod of it."""
     parser = argparse.ArgumentParser(prog="worker", description="The controller of the console of a cluster.")
-    parser.add_argument("--folder", required=True, help="where it keeps what its runs are told")
+    parser.add_argument("--folder", required=True, help="folder for the variables of its runs")
     parser.add_argument("--inventory", required=True, help="one host, which is the cluster")
     parser.add_argument("--results-dir", required=True, help="where runs are, and their history")
     parser.add_argument("--history-url-file", default="", help="a file with the URL of a PostgreSQL history")
-    parser.add_argument("--namespace", action="append", default=[], help="whose actions are carried out; default: that of the pod")
+    parser.add_argument("--namespace", action="append", default=[], help="namespace of the actions; default: that of the pod")
     parser.add_argument("--image", action="append", default=[], help="an image that an action may name")
     parser.add_argument("--selector", default=SELECTOR, help="the nodes that may be measured, by their labels")
     parser.add_argument("--most", type=int, default=4, help="how many runs at once")

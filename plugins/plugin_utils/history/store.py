@@ -144,7 +144,7 @@ class Store:
             for secret in sorted(_secrets(self.url), key=len, reverse=True):
                 said = said.replace(secret, "***")
             if "locked" in said or "lock timeout" in said:
-                said = f"somebody else has been writing for more than {self.locked_s:g} s ({said})"
+                said = f"another process has been writing for more than {self.locked_s:g} s ({said})"
             raise HistoryError(f"history {self.where}: {said[:400]}") from error
 
 

@@ -80,7 +80,7 @@ def of_all(today: Today, change: Change) -> str:
     went = {Kind.DRIFT: "drifted to", Kind.SCATTER: "scatter, and are", Kind.FLAPPING: "flap, and are"}.get(change.kind, "went to")
     return (
         f"{_what(today)}: {who} together {went} {percent(_signed(today, change))} their medians of {runs(change.runs)} before, "
-        f"since {day(change.onset_time)}{because}; nobody's own"
+        f"since {day(change.onset_time)}{because}; shared, no regression of one of them"
     )
 
 

@@ -180,7 +180,7 @@ def compare(found: Reading, expected: Expectation) -> Opinion:
     numbers: dict[str, t.Any] = {**known, "value": value, "unit": expected.unit, "floor": floor}
     said = f"{expected.metric} {value:.5g} {expected.unit}{at}"
     if lower and value == 0 and physics.UNITS[expected.unit][0] == "time":
-        return Opinion("UNKNOWN", f"{said}: nothing takes no time", "above_physics", **numbers)
+        return Opinion("UNKNOWN", f"{said}: a time of 0 is impossible", "above_physics", **numbers)
     share = f"{value / expected.value:.3f} of the expected {expected.value:g} ({expected.layer}, {expected.id})"
     if value <= floor if lower else value >= floor:
         return Opinion("PASS", f"{said} is {share}", None, **numbers)

@@ -95,7 +95,7 @@ def outliers(values: t.Mapping[Pair, float], leaf: t.Mapping[str, str] | None = 
     for level, pairs in sorted(groups.items()):
         centre = bands.centre([values[pair] for pair in pairs])
         of = f"the median of {len(pairs)} pairs"
-        of += (f" with as many hops (level {level})" if len(groups) > 1 else "") if found.known else ", whose hops nobody knows"
+        of += (f" with as many hops (level {level})" if len(groups) > 1 else "") if found.known else ", whose number of hops is not known"
         for pair in pairs:
             slow = {node: rows[node] for node in pair if node in rows and values[pair] > STEP * median[level]}
             if "FAIL" in slow.values() and found.known and not found.alone & set(slow):
@@ -104,7 +104,7 @@ def outliers(values: t.Mapping[Pair, float], leaf: t.Mapping[str, str] | None = 
                 yield pair, "WARN", median[level], of
     if not found.alone:
         return
-    of = f"the median of {len(groups[0])} pairs; a node alone on its leaf looks like this, and one with a slow port (rdma_leaf tells)"
+    of = f"the median of {len(groups[0])} pairs; the cause is a node alone on its leaf, or a slow port; set rdma_leaf to know which"
     for pair in values:
         if found.alone & set(pair) and found.of[pair]:
             yield pair, "WARN", median[0], of

@@ -120,7 +120,7 @@ class Nodes:
             rule = last.reason_code if last.outcome == "not_applicable" else None
             aside = last.outcome == "measured" and last.context.get("set_aside")
             if (rule == "mig_enabled" or aside) and said.get("mig") != "allowed":
-                reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed where it is meant"
+                reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed if that is intended"
                 yield key, Opinion("UNKNOWN", reason, "mig_enabled")
             elif rule == "single_gpu" and not _SOME_GPUS.search(key[2]) and _count(self.views[node_of(key[3])]) > 1:
                 reason = f"it was skipped as a node with one GPU, and the run saw {_count(self.views[node_of(key[3])])} of this node"
@@ -140,7 +140,7 @@ class Nodes:
                 views = [view for view in self.views[node] if view.whole and view.many and view.key[0] not in self.facts]
                 if not views or any(_said_otherwise(view.target, stated, rules) for view in views):
                     continue
-                advice = "a GPU is missing, or say acceptance_gpu_count where it is meant"
+                advice = "a GPU is missing; if that is intended, set acceptance_gpu_count"
                 if count < most and 2 * of > len(counts):
                     words = f"{node} has {count} GPUs and {of} of {len(counts)} nodes with {model} have {most}: {advice}"
                     opinion = Opinion("UNKNOWN", words, "gpu_count")
@@ -176,7 +176,7 @@ class Nodes:
                     continue
                 boards = " or ".join(map(str, whole))
                 words = (
-                    f"{node} has {count} GPUs, and {model} stands on boards of {boards}: GPUs are missing; where it is meant say "
+                    f"{node} has {count} GPUs, and {model} stands on boards of {boards}: GPUs are missing; if that is intended, set "
                     "acceptance_gpu_count (of a virtual machine the stage stack tells it)"
                 )
                 for key in dict.fromkeys(view.key for view in views):
@@ -198,7 +198,7 @@ class Nodes:
                 views = self.views[node]
                 if any(drift.named("gpu", rules.get(view.target) or {}) for view in views):
                     continue
-                advice = "where it is meant say stack_golden: {gpu: ...}"
+                advice = "if that is intended, set stack_golden: {gpu: ...}"
                 words = f"{node} has {model}, {len(models[usual])} of {nodes} nodes have {usual}; {advice}"
                 key = min((view.key for view in views if view.many), key=lambda key: (key[0] not in self.facts, key))
                 yield key, Opinion("WARN", words, "drift")
@@ -216,7 +216,7 @@ class Nodes:
         for count, nodes in sorted(found.items()):
             names = ", ".join(nodes[:SHOWN]) + (", ..." if len(nodes) > SHOWN else "")
             parts.append(f"{count} on {len(nodes)} node{'s' if len(nodes) > 1 else ''} ({names})")
-        return [f"nobody said how many GPUs a node has; found {' and '.join(parts)}: set acceptance_gpu_count"]
+        return [f"how many GPUs a node has is not stated; found {' and '.join(parts)}: set acceptance_gpu_count"]
 
 
 def _count(views: t.Iterable[View]) -> int:
@@ -361,7 +361,7 @@ def _other_than_stated(node: str, views: list[View], stated: Stated) -> t.Iterat
 def withdrawn(node: str, capacity: t.Any, allocatable: t.Any, resource: t.Any) -> str:
     """Return in words what a difference of capacity and allocatable devices means."""
     if not capacity:
-        return f"node {node} has {allocatable} allocatable {resource} and says nothing of its capacity: no device plugin has said so"
+        return f"node {node} has {allocatable} allocatable {resource} and reports no capacity: no device plugin has registered it"
     return f"node {node} has {capacity} {resource} and {allocatable} of them allocatable: its device plugin holds the rest for unhealthy"
 
 

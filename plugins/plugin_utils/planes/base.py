@@ -230,7 +230,7 @@ class StageOnTarget:
             chosen = registry.chosen(registry.asked(self.settings), self.sinks)
             notes = telling.kept(chosen, Kept(self.acting.id, self.acting.dir, self.stage, self.host, measurements))
         except Exception as error:  # what was measured is kept, whatever becomes of those who would hear of it
-            notes = [f"no sink was told of {self.stage} on {self.host}: {type(error).__name__}: {error}"]
+            notes = [f"no sink was called for {self.stage} on {self.host}: {type(error).__name__}: {error}"]
         for note in notes:
             Display().display(f"note: {note}", color="yellow")
 

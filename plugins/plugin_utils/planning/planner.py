@@ -121,7 +121,7 @@ class Planner:
                 found[host] = {**found[host], "acceptance_nodes_behind": plane.nodes_behind}
             for name in planes.unsupported_variables(plane, own):
                 if any(layer != "run" for layer, _value in self.layers.of(host, name)):  # -e is for all hosts of a mixed fleet
-                    raise PlanError(f"{host}: {name} says nothing on plane {plane.name}: set acceptance_plane, or move it to other hosts")
+                    raise PlanError(f"{host}: {name} has no effect on plane {plane.name}: set acceptance_plane, or move it to other hosts")
         return found
 
     def _settle(
@@ -274,7 +274,7 @@ def nearly(roles: list[Interface], names: list[str], host: str) -> list[str]:
             if difflib.SequenceMatcher(None, name[:at], begin).ratio() >= 0.8
         ]
         if meant:
-            notes.append(f"{host}: nobody reads {name}; did you mean {sorted(meant)[0]}?")
+            notes.append(f"{host}: {name} is no variable of this collection; did you mean {sorted(meant)[0]}?")
     return notes
 
 

@@ -129,7 +129,7 @@ class Completer:
         wrong = problem(measurement)
         finding = check[0] not in self._checks and wrong is None and self._in_a_group(subject)
         if wrong is None and isinstance(seen.get("subject"), dict) and check not in self.planned and not finding:
-            wrong = f"{subject['kind']} {subject['id']} was not asked of it"
+            wrong = f"{subject['kind']} {subject['id']} was not planned for it"
         if wrong is None:
             return measurement
         check, variant = fields["check"], fields["variant"]

@@ -110,7 +110,7 @@ class Run:
             hint = f"did you mean {near[0]}? The latest there: " if near else "the latest there: "
             raise RunError(
                 f"run {run_id} does not exist in {os.path.abspath(results_dir)}; "
-                + (f"{hint}{', '.join(known[-5:])}" if known else "no run is there; set acceptance_results_dir to the folder of the run")
+                + (f"{hint}{', '.join(known[-5:])}" if known else "there is no run; set acceptance_results_dir to the folder of the run")
             )
         return run
 
@@ -137,8 +137,8 @@ class Run:
                 raise RunError(f"run {self.id} is still being driven by process {held.split('/')[-2]}; wait for it or end it")
             if how == "elsewhere" and not take_over:
                 raise RunError(
-                    f"run {self.id} is driven from another machine or container, which cannot be asked from here; "
-                    "where it is gone for sure, resume with -e acceptance_take_over=true"
+                    f"run {self.id} is driven by a controller on another machine or in another container, whose state cannot be read from "
+                    "here; if it is certainly gone, resume with -e acceptance_take_over=true"
                 )
         self.mailbox.make()
         write_atomically(self.dir / "controller.json", json.dumps({"driver": mine}))

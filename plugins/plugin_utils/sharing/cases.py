@@ -175,17 +175,17 @@ def unknown_words(case: Case, system: System, parameters: t.Mapping[str, t.Any])
         tree = expressions.parse(text)
         for name in expressions.names(tree):
             if name not in parameters:
-                return f"{case.id}: {text}: nobody says what {name} is; see gpu_sharing_parameters"
+                return f"{case.id}: {text}: {name} is not defined; see gpu_sharing_parameters"
         for call in expressions.calls(tree):
             for kind, arg in zip(vocabulary.WORDS[call.word].kinds, call.args, strict=False):
                 if kind == vocabulary.PATTERN and arg not in system.patterns:
                     return f"{case.id}: {text}: system {system.name} has no pattern {arg}"
     for _better, name in case.limits.values():
         if name not in parameters:
-            return f"{case.id}: its metrics name {name}, which nobody says; see gpu_sharing_parameters"
+            return f"{case.id}: its metrics name {name}, which is not defined; see gpu_sharing_parameters"
     for name in actions.parameters(case.steps):
         if name not in parameters:
-            return f"{case.id}: its steps name {name}, which nobody says; see gpu_sharing_parameters"
+            return f"{case.id}: its steps name {name}, which is not defined; see gpu_sharing_parameters"
     return None
 
 

@@ -178,7 +178,7 @@ class _Evaluation:
             return t.cast("Value", node.value), shown(t.cast("Value", node.value))
         if isinstance(node, ast.Name):
             if node.id not in self.parameters:
-                raise Absent(f"nobody says what {node.id} is")
+                raise Absent(f"{node.id} is not defined")
             return self.parameters[node.id], f"{node.id}={shown(self.parameters[node.id])}"
         if isinstance(node, ast.Call):
             call = _calls(node, "")[0]

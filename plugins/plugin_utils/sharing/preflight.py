@@ -152,7 +152,7 @@ def _parts(system: System, facts: Facts) -> Row:
     if wrong:
         return Row(what, _some(wrong), expected, WRONG)
     if unknown:
-        return Row(what, f"how many GPUs {_some(unknown)} has, nobody says", expected, NOT_KNOWN)
+        return Row(what, f"the number of GPUs of {_some(unknown)} is not known", expected, NOT_KNOWN)
     return Row(what, f"{sum(place.offered for place in facts.nodes)} of {sum(place.gpus or 0 for place in facts.nodes)} GPUs", expected, OK)
 
 

@@ -264,7 +264,7 @@ def _change(evidence: Evidence, name: str) -> Change:
 def _mark(evidence: Evidence, change: str, pod: Pod) -> str:
     marks = _change(evidence, change).marks
     if pod.name not in marks:
-        raise Absent(f"nobody knows what stood in the log of {pod.name} before {change}")
+        raise Absent(f"the log of {pod.name} before {change} was not read")
     return marks[pod.name]
 
 
@@ -474,7 +474,7 @@ def driver_gap(evidence: Evidence, sample: str, name: str, group: str) -> Value:
         raise Absent(f"watch {sample}: no {evidence.system.metrics}{name} of the GPUs of {group}")
     for node, index in found:
         if not busy.get(node, {}).get(index):
-            raise Absent(f"watch {sample}: nvidia-smi dmon beside the scheduler on {node} says nothing of GPU {index}")
+            raise Absent(f"watch {sample}: nvidia-smi dmon beside the scheduler on {node} has no values of GPU {index}")
     return max(abs(100 * statistics.median(seen) - statistics.median(busy[node][index])) for (node, index), seen in found.items())
 
 

@@ -4,7 +4,7 @@
 """Telling sinks: what goes wrong there is a note, and nothing waits for one longer than it may.
 
 A sink that is told of measurements holds its worker up, and so the stage: a call may take CALL_S, and what all calls of a run take beyond
-FAST_S each may come to BUDGET_S together; from then on that sink hears of no more measurements of the run. That a run begins may take
+FAST_S each may come to BUDGET_S together; from then on that sink gets no more measurements of the run. That a run begins may take
 CALL_S to be told, a judgement JUDGED_S. A call that is not over by then goes on by itself for as long as its process lives.
 
 This plugin util is PRIVATE to the collection.
@@ -60,7 +60,7 @@ def kept(sinks: t.Iterable[Chosen], of: Kept) -> list[str]:
         took = time.monotonic() - began - FAST_S
         with contextlib.suppress(OSError):
             if took > 0 and _append(spent, b"." * int(took * 100 + 1)) >= BUDGET_S * 100:
-                problem = f"{problem or 'it is slow'}; it hears of no more measurements of this run"
+                problem = f"{problem or 'it is slow'}; it gets no more measurements of this run"
         if problem and _note(of.folder, one, "kept", problem, f"{of.stage} on {of.target}"):
             notes.append(f"sink {one.sink.name}: {of.stage} on {of.target}: {problem}")
     return notes

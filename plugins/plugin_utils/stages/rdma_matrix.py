@@ -367,5 +367,5 @@ def _unmeasured_ports(
     for node in {node_of(name) for name in met} & set(alone):
         key = Key("rdma", TIMETABLE, "", node)
         if key in deciding:
-            text = f"{len(alone[node])} of its rails met nobody and were not measured: {', '.join(sorted(alone[node])[:4])}"
+            text = f"{len(alone[node])} of its rails had no partner and were not measured: {', '.join(sorted(alone[node])[:4])}"
             yield key, Opinion("UNKNOWN", text, "incomplete")

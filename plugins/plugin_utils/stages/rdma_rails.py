@@ -47,7 +47,7 @@ def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opi
         if len(of) > 1:
             told = ", ".join(f"{key[3]} {what}" for key, what in of[:4])
             for key in {key for key, _what in of}:
-                yield key, Opinion("FAIL", f"{identity} stands twice: {told}", "duplicate_identity")
+                yield key, Opinion("FAIL", f"{identity} is there twice: {told}", "duplicate_identity")
     yield from _unlike(nodes, "rail_order", "FAIL", _network)
     yield from _unlike(nodes, "mtu", "FAIL", lambda port, _device: f"MTU {port['mtu']}" if port.get("mtu") else None)
     yield from _unlike(nodes, "firmware", "WARN", _firmware)
@@ -90,12 +90,12 @@ def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
             if _enough(agree, len(found)) and rate < usual:
                 yield key, Opinion("FAIL", f"{said}, {agree} of {len(found)} nodes at {usual:g}", "link_slow")
             elif rate < best and most != rate:
-                text = f"{said}, the same board at {best:g} on {who}; rdma_ports_gbps says which is right"
+                text = f"{said}, the same board at {best:g} on {who}; set rdma_ports_gbps to the right one"
                 yield key, Opinion("UNKNOWN", text, "link_slow")
             elif most is not None and rate < most:
-                yield key, Opinion("WARN", f"{said}, and can do {most:g}; rdma_ports_gbps says which is right", "link_slow")
+                yield key, Opinion("WARN", f"{said}, and can do {most:g}; set rdma_ports_gbps to the right one", "link_slow")
             elif rate < _part_gbps(port["part"]):
-                text = f"{said}, and {port['part']} can do {_part_gbps(port['part'])}; rdma_ports_gbps says which is right"
+                text = f"{said}, and {port['part']} can do {_part_gbps(port['part'])}; set rdma_ports_gbps to the right one"
                 yield key, Opinion("WARN", text, "link_slow")
             elif rate < port["chip_gbps"] and most is None and not _part_gbps(port["part"]):
                 chip = f"InfiniBand ports of its chip {port['type']} can do {port['chip_gbps']}, and its part number does not say less"
@@ -128,7 +128,7 @@ def _counts(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion
         if _wanted(nodes[key], "rails"):
             continue
         if not _enough(agree, len(counts)):
-            text = f"{here} rails, and the nodes differ without a most ({others}); rdma_ports_rails says what is right"
+            text = f"{here} rails, and no number of rails has a majority ({others}); set rdma_ports_rails"
             yield key, Opinion("UNKNOWN", text, "rail_order")
         elif here != usual:
             yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(counts)} nodes have {usual}", "rail_order")

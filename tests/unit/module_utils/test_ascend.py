@@ -71,7 +71,7 @@ def test_the_stage_stack_on_a_healthy_node(tmp_path: pathlib.Path) -> None:
         ("npu_lost", "gpu_lost", "NPU 7"),
         ("less_memory=61440", "gpu_state", "it has 61440 MiB of memory, and another NPU of the node 65536"),
         ("npu_silent", "gpu_lost", "lists 9 NPUs and 8 answer"),
-        ("npu_no_ecc", "unsupported", "does not tell its memory errors"),
+        ("npu_no_ecc", "unsupported", "does not report its memory errors"),
         ("port_down", "port_down", "its network port is DOWN"),
         ("port_slow", "port_down", "at 100 Gb/s, on another NPU of this node at 200"),
         ("port_fault", "port_down", "net_health is Fault"),

@@ -218,7 +218,7 @@ def test_what_somebody_else_has_changed_stays(pod: Pod) -> None:
     peer, _said = pod.peer()
     (pod.folder / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor").write_text("ondemand\n")
     (words, left) = last(peer)["given_back"]
-    assert words == "restored the governor of 1 policy" and "policy0 is left at ondemand: somebody changed it" in left
+    assert words == "restored the governor of 1 policy" and "policy0 is left at ondemand: it was changed" in left
     assert pod.governors == ["ondemand", "schedutil", "performance"]
 
 
@@ -251,7 +251,7 @@ def test_a_node_that_is_measured_behind_ssh_is_left_alone(pod: Pod, holder: str)
     pod.start()
     peer, said = pod.peer()
     assert said["state"] == "not_switched" and pod.governors == BEFORE
-    code, words = {"lock": ("busy_run", "20260101T000000Z-000009"), "machine": ("duplicate_identity", "somebody behind SSH")}[holder]
+    code, words = {"lock": ("busy_run", "20260101T000000Z-000009"), "machine": ("duplicate_identity", "a run over SSH")}[holder]
     assert said["reason_code"] == code and words in said["reason"]
     last(peer)
     os.close(handle)

@@ -28,7 +28,7 @@ def test_a_machine_belongs_to_many_of_one_kind_and_never_to_both(root: str, pod:
     first, second, other = Machine(root, pod), Machine(root, pod), Machine(root, not pod)
     assert first.try_acquire() and second.try_acquire()
     assert not other.try_acquire()
-    assert other.holder == ("a pod of a cluster" if pod else "somebody behind SSH")
+    assert other.holder == ("a pod of a cluster" if pod else "a run over SSH")
     first.release()
     assert not other.try_acquire()
     second.release()
@@ -66,7 +66,7 @@ def test_the_guardian_holds_it_for_as_long_as_the_probe_runs(root: str, tmp_path
     with pytest.raises(ReasonedError) as refused:
         pod.start(lambda: [])
     assert refused.value.reason_code == "duplicate_identity"
-    assert "somebody behind SSH measures this very machine" in refused.value.reason
+    assert "a run over SSH measures this very machine" in refused.value.reason
     assert not (tmp_path / "pod").exists()
     refused_once.touch()
     pod.start(lambda: [{"check": "facts"}], wait_for_lock_s=60)  # it waits where it may

@@ -126,7 +126,7 @@ def test_complaints_of_real_launchers(file: str, code: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        ("root@10.0.0.3: Permission denied (publickey).", "no_permission", "gpu-03 (10.0.0.3) does not let the head"),
+        ("root@10.0.0.3: Permission denied (publickey).", "no_permission", "gpu-03 (10.0.0.3) refuses the SSH login of the head"),
         ("Connection to 10.0.0.3 port 22 timed out\nPRTE has lost communication", "unreachable", "gpu-03 (10.0.0.3) cannot be reached"),
         (
             "PRTE has lost communication with a remote daemon.\n\n  HNP daemon   : [prterun-a-1@0,0] on node a\n"

@@ -152,7 +152,7 @@ class _Beside:
             if self._child and self._child.poll() is not None:
                 if not said:
                     log = self._of.folder / "worker.log"
-                    self._say(f"the worker ended with {self._child.returncode} and is begun again; {log} says more")
+                    self._say(f"the worker ended with {self._child.returncode} and is started again; see {log}")
                 said = True
                 self._begin()
 
@@ -167,7 +167,7 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="door", description="The console of a laptop.")
     parser.add_argument("--inventory", required=True, help="of the hosts that requests may name")
     parser.add_argument("--results-dir", required=True, help="where runs are, and their history")
-    parser.add_argument("--folder", default="", help="where the console keeps what it was asked for; default: .console among the results")
+    parser.add_argument("--folder", default="", help="folder of the console's requests; default: .console in the results folder")
     parser.add_argument("--history-url", default=os.environ.get("ACCEPTANCE_HISTORY_URL", ""), help=argparse.SUPPRESS)
     parser.add_argument("--address", default="127.0.0.1", help="one of this machine's own")
     parser.add_argument("--port", type=int, default=PORT, help="0 for any that is free")

@@ -37,7 +37,7 @@ def changes(ask: Ask) -> starlette.responses.Response:
     try:
         queue = listening.__enter__()
     except Full:
-        return api.error(429, "too many pages are told of changes; close one")
+        return api.error(429, "too many pages follow the changes; close one")
 
     async def told() -> t.AsyncIterator[str]:
         end = time.monotonic() + ask.console.settings.limits.stream_s

@@ -143,7 +143,7 @@ def test_a_value_that_is_not_ours_any_more_stays(machine: Machine) -> None:
         write(changed, "scaling_governor", "schedutil")
     assert machine.governors == ["schedutil", "powersave"]
     assert lease.given_back[0] == "restored the governor of 1 policy"
-    assert "policy0 is left at schedutil: somebody changed it" in lease.given_back[1]
+    assert "policy0 is left at schedutil: it was changed" in lease.given_back[1]
 
 
 def test_a_cpu_that_went_offline_is_named(machine: Machine) -> None:

@@ -49,14 +49,14 @@ def test_nobody_says_anything(tmp_path: pathlib.Path) -> None:
     (tmp_path / "told/meeting").touch()  # as it is before the annotation is there
     (seen,) = perftest.probe(params(0.3), Node(5, root=str(tmp_path)))
     assert (seen["check"], seen["outcome"], seen["reason_code"]) == ("timetable", "timeout", "timeout")
-    assert "where the other nodes are" in seen["reason"]
+    assert "the addresses of the other nodes did not arrive" in seen["reason"]
 
 
 def test_a_partner_that_has_not_come_is_not_waited_for(tmp_path: pathlib.Path) -> None:
     told = {"addresses": {"k/b": "192.0.2.2"}, "rounds": [{"round": 0, "tests": [a_test("k/c")]}]}
     threading.Timer(0.3, write, (tmp_path, told)).start()
     pair, timetable = perftest.probe(params(10), Node(20, root=str(tmp_path)))
-    assert (pair["outcome"], pair["reason_code"]) == ("missing", "partner") and "k/c is not there" in pair["reason"]
+    assert (pair["outcome"], pair["reason_code"]) == ("missing", "partner") and "k/c has no running pod" in pair["reason"]
     assert timetable["outcome"] == "measured" and timetable["duration_s"] < 1
 
 

@@ -282,7 +282,7 @@ def test_whoever_holds_the_database_is_a_note_and_the_verdict_stands(tmp_path: p
     (note,) = [line for line in done["said"] if line.startswith("note:")]
     assert (
         "sink history was not told of the judgement: HistoryError: " in note
-        and "somebody else has been writing for more than 0.2 s" in note
+        and "another process has been writing for more than 0.2 s" in note
     )
 
 

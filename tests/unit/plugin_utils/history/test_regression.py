@@ -323,7 +323,7 @@ def test_what_everybody_did_is_nobodys_and_the_driver_is_named() -> None:
     assert not [subject for subject, change in found.items() if subject and change.alarm]
     assert found[""].attribution == Attribution("everybody", "", "driver", "580", "run-020")
     assert found[""].kind == Kind.STEP
-    assert "when driver became 580; nobody's own" in found[""].sentence
+    assert "when driver became 580; shared, no regression of one of them" in found[""].sentence
     assert len(found[""].members) == 40
 
 

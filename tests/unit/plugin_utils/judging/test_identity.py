@@ -164,7 +164,7 @@ def test_a_virtual_machine_may_have_one_gpu_of_eight(facts: Record, virtual: boo
     found = judge([item("n1", "stack", "facts"), item("n1")], [of, alone])
     assert [v["verdict"] for v in found.planned] == (["PASS", "SKIPPED"] if virtual else ["UNKNOWN", "UNKNOWN"])
     assert found.accepted is virtual and found.warnings == [
-        "nobody said how many GPUs a node has; found 1 on 1 node (n1): set acceptance_gpu_count"
+        "how many GPUs a node has is not stated; found 1 on 1 node (n1): set acceptance_gpu_count"
     ]
 
 
@@ -172,7 +172,7 @@ def test_a_count_that_nobody_stated_is_a_warn_of_the_run() -> None:
     items, records = [item("n1"), item("n2")], [test(identity=who()), test("n2", who(machine="b" * 32, of="y"))]
     found = judge(items, records)
     assert found.accepted and found.warnings == [
-        "nobody said how many GPUs a node has; found 4 on 2 nodes (n1, n2): set acceptance_gpu_count"
+        "how many GPUs a node has is not stated; found 4 on 2 nodes (n1, n2): set acceptance_gpu_count"
     ]
     assert not judge(items, records, warn="refuse").accepted
     one = judge(items, records, stated={"n1": {"gpu_count": 4}})
@@ -300,7 +300,7 @@ def test_a_group_is_who_was_planned_and_not_who_it_says_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has", "offers", "words"), [(8, 7, "7 of them allocatable"), (0, 4, "nothing of its capacity"), (None, 4, "nothing")]
+    ("has", "offers", "words"), [(8, 7, "7 of them allocatable"), (0, 4, "reports no capacity"), (None, 4, "reports no capacity")]
 )
 def test_a_node_that_offers_fewer_devices_than_it_has(has: t.Any, offers: int, words: str) -> None:
     devices = {"capacity": has, "allocatable": offers, "resource": "nvidia.com/gpu"}

@@ -198,7 +198,7 @@ def test_stages_that_cannot_be_planned(site: Site, stages: t.Any, words: str) ->
         ({"disk_size": "{{ nowhere }}"}, "disk_size: 'nowhere' is undefined"),
         ({"disk_sample": {"count": 0}}, "disk_sample: found {'count': 0}, expected at least one node"),
         ({"disk_sample": {"count": 1, "percent": 5}}, "disk_sample: found "),
-        ({"acceptance_kube_image": "x"}, "acceptance_kube_image says nothing on plane ssh"),
+        ({"acceptance_kube_image": "x"}, "acceptance_kube_image has no effect on plane ssh"),
         ({"acceptance_plane": "slurm"}, "acceptance_plane"),
         ({"acceptance_lock_wait": -1}, "gpu-01: acceptance_lock_wait: found -1, expected at least 0"),
         ({"acceptance_fabric_network": "10.1.30.0/33"}, "gpu-01: acceptance_fabric_network: found '10.1.30.0/33', expected a network with"),
@@ -261,7 +261,7 @@ def test_a_network_that_holds_some_host_is_planned(site: Site) -> None:
 )
 def test_a_variable_that_only_begins_wrong_is_named_in_a_note(site: Site, name: str, meant: str) -> None:
     plan = build(site.planner({name: "1G"}), DISK)
-    assert plan["notes"] == ([f"gpu-01: nobody reads {name}; did you mean {meant}?"] if meant else [])
+    assert plan["notes"] == ([f"gpu-01: {name} is no variable of this collection; did you mean {meant}?"] if meant else [])
 
 
 def test_tags_that_leave_nothing_are_refused(site: Site) -> None:

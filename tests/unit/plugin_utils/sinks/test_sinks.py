@@ -131,7 +131,7 @@ def test_a_slow_sink_holds_nobody_up_for_long(run: pathlib.Path, monkeypatch: py
     for _unused in range(20):
         notes += telling.kept([Chosen(sink, {})], kept(run))
     assert sink.calls == 2 and notes == ["sink slow: stack on a: it took longer than 1 s"]
-    assert lines(run)[-1]["problem"] == "it took longer than 1 s; it hears of no more measurements of this run"
+    assert lines(run)[-1]["problem"] == "it took longer than 1 s; it gets no more measurements of this run"
 
 
 def test_a_form_that_fails_costs_itself_only_and_without_report_json_there_is_no_report(

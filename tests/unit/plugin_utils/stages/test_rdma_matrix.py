@@ -400,7 +400,7 @@ def test_a_rail_that_met_nobody_was_not_measured() -> None:
     found = judge([*run(lambda _a, _b: 388.0, names), more, known("n1"), known("n2")])
     assert words(found) == {**words(clean), "n0": "UNKNOWN"}
     (reason,) = [v["reason"] for v in found.verdicts if v["subject"]["id"] == "n0" and v["stage"] == "rdma"]
-    assert "met nobody" in reason and "n0/nic/mlx5_1/1" in reason
+    assert "had no partner" in reason and "n0/nic/mlx5_1/1" in reason
 
 
 def mixed(slow: t.Collection[str], value: t.Callable[[str, str, float], float | None], again: bool = True) -> list[Record]:

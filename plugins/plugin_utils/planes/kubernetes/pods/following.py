@@ -187,7 +187,7 @@ class Follower:
         try:
             words = inventory.not_ready(self.client.get(f"/api/v1/nodes/{node}"))
         except KubeError as error:
-            return f"; node {node} is not there any more" if error.status == 404 else ""
+            return f"; node {node} no longer exists" if error.status == 404 else ""
         return f"; {words}" if words else ""
 
     def warnings(self, uid: str = "", named: str = "") -> list[tuple[str, str]]:
@@ -217,7 +217,7 @@ class Follower:
         try:
             held = holders(self.client, pod.node, resource)
         except KubeError:
-            return f"; who holds {resource} of {pod.node} may not be asked, see files/rbac/holders.yaml"
+            return f"; to name the pods that hold {resource} of {pod.node}, grant files/rbac/holders.yaml"
         users = [f"{name} ({count})" for name, count in held.items()]
         return f"; {resource} of {pod.node} is held by {', '.join(users[:10])}" if users else f"; no pod holds {resource} of {pod.node}"
 

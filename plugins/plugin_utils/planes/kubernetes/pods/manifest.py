@@ -104,7 +104,7 @@ class ManifestProbe(NodeProbe):
         elif failed and record is None and framed:
             code, reason = state.code, f"{state.words}; {reason}; its last words: {last}"
         elif record is None and not code and status is None:
-            code, reason = "no_result", "its pod has ended, but nobody says with which exit status"
+            code, reason = "no_result", "its pod has ended, but the cluster reports no exit status"
         if code:
             said: Object = {"state": "refused", "reason_code": code, "reason": reason[:1500]}
         else:

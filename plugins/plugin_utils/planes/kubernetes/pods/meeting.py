@@ -114,7 +114,8 @@ class Meeting(NodeProbe):
         answers: list[NodeResult] = []
         for node, error in zip(running, failed, strict=True):
             if error is not None and error.status != 404:  # one that is gone is noticed as such
-                answers += self._refuse(node, error.reason_code, f"its pod could not be told where the others are: {error.reason}")
+                reason = f"the addresses of the other nodes could not be sent to its pod: {error.reason}"
+                answers += self._refuse(node, error.reason_code, reason)
         return answers
 
     def _guardian(self, node: str) -> Object:

@@ -155,7 +155,7 @@ class NodeProbe:
         self.launch.name, self.launch.secret = record["launch"], record["secret"]
         self.followed = {item.node: _Followed(item.node, asked=item) for item in asked}
         there = {_node(pod) for page in self.client.pages(self.pods, labelSelector=self.launch.selector) for pod in page["items"]}
-        words = "its pod is not there any more: it was removed, or nobody collected it before its deadline; a resume measures it again"
+        words = "its pod no longer exists: it was removed, or its result was not collected before its deadline; a resume measures it again"
         gone = [answer for node in sorted(set(self.followed) - there) for answer in self._refuse(node, "pod_deleted", words)]
         for answer in gone:
             del self.followed[answer.node]

@@ -376,7 +376,7 @@ class SharingCluster:
         """Its guardian is there, and allowed to be one, before there is a cordon."""
         made = self.guardian(node, deadline_s)
         where, name = cleanup.path("/api/v1", self.namespace, "pods"), made["metadata"]["name"]
-        problem = f"node {node} is not cordoned, for nobody would give it back if we were killed; gpu_sharing_guardian: '' allows that"
+        problem = f"node {node} is not cordoned: if this run is killed, nothing would uncordon it; gpu_sharing_guardian: '' allows that"
         problem += ". Its guardian"
         try:
             self.client.post(where, made, **objects.STRICT)

@@ -66,6 +66,6 @@ def test_who_took_a_pod_away() -> None:
     everything = ["/api/v1/namespaces/tests", "/api/v1/nodes/n1"]
     one = "somebody deleted pod gpufleet-x-1 before its answer was read"
     assert deleted(Api(of_cluster, 404, everything)) == ("pod_deleted", f"{one}; a resume measures again")
-    words = f"{one}; node n1 is not there any more; a resume measures again"
+    words = f"{one}; node n1 no longer exists; a resume measures again"
     assert deleted(Api(of_cluster, 404, everything[:1])) == ("pod_deleted", words)
     assert deleted(Api(of_cluster, 404, [])) == ("namespace_gone", "namespace tests is gone")

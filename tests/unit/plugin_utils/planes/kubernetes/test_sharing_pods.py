@@ -201,7 +201,7 @@ def test_a_guardian_is_there_before_the_cordon_on_another_node_and_may_no_more_t
     ],
 )
 def test_no_cordon_without_its_guardian(monkeypatch: pytest.MonkeyPatch, api: Guarded, words: str) -> None:
-    with pytest.raises(ReasonedError, match="node node is not cordoned, for nobody would give it back") as caught:
+    with pytest.raises(ReasonedError, match="node node is not cordoned: if this run is killed, nothing would uncordon it") as caught:
         guarded(monkeypatch, api)
     assert words in caught.value.reason and api.order == ["guardian"]
 
