@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 from rigs.simulated import nodes
 
 CHECKS = [{"check": check, "variant": ""} for check in gpu_memory.CHECKS]
+RECORDED = pathlib.Path(__file__).resolve().parents[3] / "fixtures/nvbandwidth-h100"
 FOUND = t.List[t.Dict[str, t.Any]]
 
 
@@ -160,9 +161,25 @@ def test_a_superchip_has_no_pcie_link_in_its_context(tmp_path: pathlib.Path) -> 
     assert gpu_memory._hardware("h2d", [g]) == {"gpu": "NVIDIA GH200 480GB"}
 
 
+def test_what_a_real_gpu_gave_is_read(tmp_path: pathlib.Path) -> None:
+    recorded = RECORDED.parent / "gpu-memory/h200.jsonl"
+    program = tmp_path / "says"
+    program.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {recorded}\n")
+    program.chmod(0o755)
+    checks = [{"check": check, "variant": ""} for check in ("h2d", "d2h", "bidirectional", "device", "latency", "pattern", "numa")]
+    found = ask(tmp_path, python=str(program), checks=checks, gpus=1)
+    values = {one["check"]: {name: m["value"] for name, m in one["metrics"].items()} for one in found if one["part"]}
+    assert values == {
+        "h2d": {"bandwidth": 55.229, "lowest": 55.016}, "d2h": {"bandwidth": 55.208, "lowest": 55.0},
+        "bidirectional": {"bandwidth": 50.431, "lowest": 40.488, "h2d": 50.431, "d2h": 50.64},
+        "device": {"bandwidth": 4281.0, "read": 4496.0}, "latency": {"latency": 1.1978, "small_copy": values["latency"]["small_copy"]},
+        "pattern": {"tested": 98.0},
+    }  # fmt: skip
+    assert of(found, "numa")[0]["reason_code"] == "one_numa_node" and found[0]["evidence"]["changes"] == []
+
+
 # By nvbandwidth ------------------------------------------------------------------------------------------------------
 
-RECORDED = pathlib.Path(__file__).resolve().parents[3] / "fixtures/nvbandwidth-h100"
 SECOND = [{"check": check, "variant": ""} for check in ("h2d", "d2h", "bidirectional", "device", "latency", "pattern", "h2d_all")]
 
 
