@@ -14,6 +14,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import baselines, comparison, current
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identity import Who
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, references
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
@@ -304,3 +305,10 @@ def test_what_takes_too_long_or_is_too_much_is_named(worse: pathlib.Path, monkey
     monkeypatch.setattr(baselines.compare, "__defaults__", (-1.0,))
     _run, done = now(worse, fleet(16), day=16)
     assert "gemm bf16 was not held against its past: the history took longer than -1 s" in words(done)
+
+
+def test_a_subject_stands_in_the_rack_of_its_node() -> None:
+    racks = {"gpu-01": "r1"}
+    assert list(baselines._places(Who("gpu", "gpu-01/gpu/GPU-1", False), racks))[1:] == [("node", "gpu-01"), ("rack", "r1")]
+    assert list(baselines._places(Who("node", "gpu-01", False), racks)) == [("node", "gpu-01"), ("rack", "r1")]
+    assert list(baselines._places(Who("node", "gpu-02", False), racks)) == [("node", "gpu-02")]

@@ -96,3 +96,8 @@ def test_an_entry_that_speaks_of_no_node_is_a_note(monkeypatch: pytest.MonkeyPat
 def test_what_a_stage_requires_to_have_been_readable_goes_to_the_judge() -> None:
     found = inputs([], gemm_required_evidence=["ecc"], nccl_node_required_evidence=[])
     assert found["required"] == {"lab": {"gemm": ["ecc"]}} and inputs([])["required"] == {}
+
+
+def test_the_racks_that_the_inventory_states_go_to_the_judge() -> None:
+    assert inputs([], acceptance_rack={"a": "r1", "b": ""})["rack"] == {"lab/a": "r1"}
+    assert inputs([], acceptance_rack="r7")["rack"] == {"lab": "r7"} and inputs([], acceptance_rack="")["rack"] == inputs([])["rack"] == {}
