@@ -258,6 +258,9 @@ def _host_or_memory(match: dict[str, t.Any]) -> tuple[float, str, str] | None:
     generation, lanes, name, check = (match.get(key) for key in ("pcie_gen", "pcie_width", "gpu", "check"))
     if check in HOST_COPIES and generation in slots.PCIE and is_number(lanes):
         return slots.rate(int(generation), int(lanes)), "GB/s", f"PCIe {generation:g}.0 x{lanes:g}"
+    spec = gpu(name)
+    if check == "peer" and spec and spec.links:
+        return link_rate(spec), "GB/s", f"{spec.links} links x {spec.link_rate:g} GB/s"
     if check == "device" and isinstance(name, str):
         most = next((rate for pattern, rate in MEMORY if re.fullmatch(pattern, name)), None)
         return (most, "GB/s", f"memory of {name}") if most else None

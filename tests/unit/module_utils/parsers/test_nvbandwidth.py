@@ -93,6 +93,14 @@ def test_several_gpus_and_several_matrices_of_a_test() -> None:
     assert found["tests"]["device_to_device_bidirectional_memcpy_read_ce_total"]["matrix"] == [[None, 784.0], [782.0, None]]
 
 
+def test_two_real_gpus() -> None:
+    found = recorded("two-gpus")
+    assert (found["outcome"], found["reason"]) == ("measured", None) and len(found["devices"]) == 2
+    assert found["tests"]["device_to_device_memcpy_write_ce"]["matrix"] == [[None, 397.44], [397.44, None]]
+    assert found["tests"]["device_to_device_bidirectional_memcpy_read_ce_total"]["sum"] == 1563.01
+    assert len(found["tests"]) == 20
+
+
 def test_an_old_version_has_its_note_at_the_beginning() -> None:
     text = (
         "nvbandwidth Version: v0.5\nBuilt from Git version: v0.5\n\nNOTE: This tool reports current measured bandwidth on your system.\n"

@@ -178,6 +178,19 @@ def test_what_a_real_gpu_gave_is_read(tmp_path: pathlib.Path) -> None:
     assert of(found, "numa")[0]["reason_code"] == "one_numa_node" and found[0]["evidence"]["changes"] == []
 
 
+def test_two_real_gpus_have_a_matrix(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "says"
+    program.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {RECORDED.parent / 'gpu-memory/h100-x2.jsonl'}\n")
+    program.chmod(0o755)
+    found = ask(tmp_path, python=str(program), gpus=2, model="NVIDIA H100 80GB HBM3")
+    assert {one["outcome"] for one in found} == {"measured", "not_applicable"} and of(found, "numa")[0]["reason_code"] == "one_numa_node"
+    assert [(row["gpu"], row["to"], row["bandwidth"], row["direct"]) for row in of(found, "peer")[0]["series"]] == [
+        (0, 1, 389.145, True), (1, 0, 390.023, True),
+    ]  # fmt: skip
+    unsteady = {one["check"] for one in found if one["context"].get("comparable") is False}
+    assert unsteady == {"bidirectional", "bidirectional_all"}
+
+
 # By nvbandwidth ------------------------------------------------------------------------------------------------------
 
 SECOND = [{"check": check, "variant": ""} for check in ("h2d", "d2h", "bidirectional", "device", "latency", "pattern", "h2d_all")]
