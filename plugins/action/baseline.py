@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 
 
@@ -69,10 +69,10 @@ class ActionModule(ActionBase):
         return baseline.propose(measurements, run.id, utc()[:10]), run.dir
 
 
-def _doubt(run: Run, plan: dict[str, t.Any]) -> str:
+def _doubt(run: Run, plan: Plan) -> str:
     """Why the numbers of a run are no yardstick, in words; empty if it was accepted, or only lacks expectations, which is what a proposal
     is for. The newest judgement of the run counts."""
-    if plan.get("mode") == "quick":
+    if plan.mode == "quick":
         return "is a quick test"
     reports = [run.dir / "report.json", *sorted(run.dir.glob("judged/*/report.json"))]
     newest = next((path for path in reversed(reports) if path.is_file()), None)

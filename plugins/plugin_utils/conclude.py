@@ -23,7 +23,6 @@ from ansible.errors import AnsibleError
 from ansible.template import Templar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
-    drift,
     expectations,
     past,
     references,
@@ -40,7 +39,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
@@ -72,25 +71,25 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     if planned and planned.get("run_id"):
         run = Run(planned["results_dir"], planned["run_id"])
         if planned.get("detached"):
-            return _detached(run, list(run.plan()["targets"]))
+            return _detached(run, list(run.plan().targets))
         written = run.plan()
-        inputs = written["judging"]
+        inputs = written.judging
     else:
         run = Run.open(str(args["results_dir"]), str(args["run_id"]))
         written = run.plan()
-        inputs = {**written["judging"], **_inputs_of_today(play, loader, task_vars, written)}
+        inputs = _inputs_of_today(play, loader, task_vars, written)
     evidence = integrity.gather(run, written)
     records = evidence.records
     sound = (record for record in records if isinstance(record, Measurement))
-    stages = [registry.of(entry) for entry in written["stages"]]
-    before = _Before(run, written, references.parse(inputs.get("references") or []), inputs.get("rack") or {}, loader, task_vars)
+    stages = [registry.of(entry) for entry in written.stages]
+    before = _Before(run, written, references.parse(inputs.references), inputs.rack, loader, task_vars)
     judgement = verdict.judge(
-        written, records, expectations.of_run(inputs), inputs["waivers"], inputs["warn"], inputs[drift.RULES],
-        stages=stages, stated=inputs.get("stated"), leaf=inputs.get("leaf"), required=inputs.get("required"), changed=evidence.changed,
-        warnings=unused_expectations.warnings(written, sound, inputs), before=before.say, regression=inputs.get("regression", "warn"),
-        own_facts=inputs.get("own_facts"), lending=planes.lending(),
+        written, records, expectations.of_run(inputs), inputs.waivers, inputs.warn, inputs.stack,
+        stages=stages, stated=inputs.stated, leaf=inputs.leaf, required=inputs.required, changed=evidence.changed,
+        warnings=unused_expectations.warnings(written, sound, inputs), before=before.say, regression=inputs.regression,
+        own_facts=inputs.own_facts, lending=planes.lending(),
     )  # fmt: skip
-    judgement.notes += evidence.notes + inputs["notes"] + telling.notes_of(run.dir)
+    judgement.notes += evidence.notes + inputs.notes + telling.notes_of(run.dir)
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     with Beside(lambda: [_write_verdicts(judgement, None if check else out)], len(judgement.verdicts) > beside.THINGS) as verdicts:
@@ -110,13 +109,13 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         run.release()
     word = made["word"]
     last = f"{word}, report: {_near(paths[0])}" if paths else f"{word}; check mode, nothing was written"
-    run_level = bool(evidence.changed or (judgement.warnings and inputs["warn"] != "accept"))
+    run_level = bool(evidence.changed or (judgement.warnings and inputs.warn != "accept"))
     result = {
         "passed": judgement.passed,
         "accepted": judgement.accepted,
         "why": f"{word}: {judgement.why}",
         "last": last,
-        "refused": refused.targets(written, judgement, inputs["warn"], run_level, inputs.get("regression", "warn")),
+        "refused": refused.targets(written, judgement, inputs.warn, run_level, inputs.regression),
         "run_id": run.id,
         "counts": judgement.counts,
         "coverage": {k: v for k, v in judgement.coverage.items() if k != "unknown"},
@@ -151,9 +150,8 @@ class _Before:
     """Asks the history, where there is one, what became of the numbers of a run; what goes wrong there is a note."""
 
     def __init__(
-        self, run: Run, plan: dict[str, t.Any], begun: list[references.Reference], racks: dict[str, str], loader: t.Any,
-        task_vars: dict[str, t.Any],
-    ) -> None:  # fmt: skip
+        self, run: Run, plan: Plan, begun: list[references.Reference], racks: dict[str, str], loader: t.Any, task_vars: dict[str, t.Any]
+    ) -> None:
         self.run, self.plan, self.begun, self.racks, self.loader, self.task_vars = run, plan, begun, racks, loader, task_vars
         self.notes: list[str] = []
 
@@ -234,24 +232,25 @@ def _detached(run: Run, targets: list[str]) -> dict[str, t.Any]:
     }  # fmt: skip
 
 
-def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], written: dict[str, t.Any]) -> dict[str, t.Any]:
+def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], written: Plan) -> JudgingInputs:
     """Expectations and waivers as the inventory has them now; hosts that left it keep those of the plan."""
     planner = plan.Planner(play, loader, task_vars)
-    planner.hosts = [h for h in planner.hosts if h in written["targets"]]
-    stages = [planner.interface(entry, "plan.json") for entry in written["stages"]]
+    planner.hosts = [h for h in planner.hosts if h in written.targets]
+    stages = [planner.interface(entry, "plan.json") for entry in written.stages]
     today = of_today.judging_inputs(planner, planner.settings(stages))
-    before = written["judging"]
-    shift = len(today["sets"])
-    today["sets"] += before["sets"]
-    today.update({name: {**before.get(name, {}), **today[name]} for name in ("leaf", "rack")})
-    for target, number in before["of"].items():
-        today["of"].setdefault(target, number + shift)
-        if target in before[drift.RULES]:
-            today[drift.RULES].setdefault(target, before[drift.RULES][target])
-        if target in before.get("stated", {}):
-            today["stated"].setdefault(target, before["stated"][target])
-        if target in before.get("own_facts", {}):
-            today["own_facts"].setdefault(target, before["own_facts"][target])
-        if target in before.get("required", {}) and target not in planner.hosts:
-            today["required"][target] = before["required"][target]
+    before = written.judging
+    shift = len(today.sets)
+    today.sets += before.sets
+    today.leaf = {**before.leaf, **today.leaf}
+    today.rack = {**before.rack, **today.rack}
+    for target, number in before.of.items():
+        today.of.setdefault(target, number + shift)
+        if target in before.stack:
+            today.stack.setdefault(target, before.stack[target])
+        if target in before.stated:
+            today.stated.setdefault(target, before.stated[target])
+        if target in before.own_facts:
+            today.own_facts.setdefault(target, before.own_facts[target])
+        if target in before.required and target not in planner.hosts:
+            today.required[target] = before.required[target]
     return today

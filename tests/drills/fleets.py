@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline, expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import measurement_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from harness.records import make_plan
 
 Record = dict[str, t.Any]
 RUN = "20261121T000000Z-0a1b2c"
@@ -72,7 +73,7 @@ def judged(fleet: dict[str, Node], own: t.Any = None, made: t.Any = None, **opti
     made = made or [one for number, (name, node) in enumerate(fleet.items()) for one in records(name, number, node)]
     items = [{key: one[key] for key in ("stage", "check", "variant", "subject", "target")} for one in made]
     known = expectations.resolve([("group", own)] if own else [])
-    plan = {"run_id": RUN, "items": items, "partial": False, "notes": []}
+    plan = make_plan({"run_id": RUN, "items": items})
     options.setdefault("today", datetime.date(2026, 11, 21))
     return verdict.judge(plan, made, lambda *_who: known, stages=registry.shipped().values(), **options)
 

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from harness.records import make_plan
 
 GPU = "NVIDIA H200"
 VARIANT = "mode=alone shape=8192x8192x8192"
@@ -75,7 +76,7 @@ def measured(results: pathlib.Path, day: int, machines: dict[str, Machine], **pl
         },
         **plan,
     }  # fmt: skip
-    (run.dir / "plan.json").write_text(planner.dump(written))
+    (run.dir / "plan.json").write_text(planner.dump(make_plan(written)))
     for name, machine in machines.items():
         run.journal.append(_observed(run, name, machine))
     return run

@@ -53,8 +53,9 @@ def make(results: pathlib.Path, nodes: int, seed: int = 1) -> Made:
         "stated": {name: {"gpu_count": GPUS, "mig": "refused"} for name in names}, "required": {}, "leaf": {}, "notes": [],
     }  # fmt: skip
     stages = [{"name": name, "role": f"gpufleet.acceptance.{name}"} for name in ("stack", "nccl_node", "gemm")]
-    plan = {**samples.plan(names, (), items=items, judging=judging, chained=True), "stages": stages}
-    (run.dir / "plan.json").write_text(json.dumps(plan, sort_keys=True))
+    plan = samples.plan(names, (), items=items, judging=judging, chained=True)
+    plan.stages = stages
+    (run.dir / "plan.json").write_text(json.dumps(plan.as_dict(), sort_keys=True))
     rng, records, numbers = random.Random(seed), 0, 0
     for first in range(0, nodes, TOGETHER):
         found = [one for number in range(first, min(first + TOGETHER, nodes)) for one in _of_node(run.dir, number, names[number], rng)]

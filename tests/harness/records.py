@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Metric, Subject, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    HostSettings,
+    JudgingInputs,
+    Measurement,
+    Metric,
+    Plan,
+    PlanItem,
+    Subject,
+    Verdict,
+)
 
 NODE: dict[str, t.Any] = {"kind": "node", "id": "n1", "members": []}
 USUAL: dict[str, t.Any] = {
@@ -24,6 +33,27 @@ def measurement(fields: t.Mapping[str, t.Any]) -> Measurement:
     known = {**USUAL, **{name: value for name, value in fields.items() if name in USUAL}}
     metrics = {name: Metric(one["value"], one["unit"]) for name, one in known["metrics"].items()}
     return Measurement(**{**known, "subject": Subject(**{**NODE, **known["subject"]}), "metrics": metrics})
+
+
+def make_plan(fields: t.Mapping[str, t.Any]) -> Plan:
+    """Return a plan with these fields; the others are those of an empty plan."""
+    usual = {"schema": "plan/v1", "run_id": USUAL["run_id"], "created_at": "2026-01-01T00:00:00Z", "stages": [], "targets": {}, "items": []}
+    known: t.Any = {**usual, **fields}
+    known["items"] = list(map(make_plan_item, known["items"]))
+    if isinstance(known.get("judging"), dict):
+        known["judging"] = JudgingInputs(**known["judging"])
+    if isinstance(known.get("settings"), dict):
+        known["settings"] = HostSettings(**known["settings"])
+    return Plan(**known)
+
+
+def make_plan_item(fields: t.Mapping[str, t.Any] | PlanItem) -> PlanItem:
+    """Return an item of a plan with these fields."""
+    if isinstance(fields, PlanItem):
+        return fields
+    known = {"stage": "", "check": "", "variant": "", "subject": NODE, "target": "n1"} | dict(fields)
+    known.pop("attempt", None)
+    return PlanItem(**{**known, "subject": Subject(**{**NODE, **known["subject"]})})
 
 
 def verdict(fields: t.Mapping[str, t.Any]) -> Verdict:

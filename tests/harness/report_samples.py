@@ -13,7 +13,9 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import causes, nodes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 from harness import records
+from harness.records import make_plan
 
 RUN = "20261121T061718Z-65e3c5"
 PARTS = {"FAIL": 0, "UNKNOWN": 0, "WARN": 0, "KNOWN_FAIL": 0, "SKIPPED": 0, "PASS": 0}
@@ -63,13 +65,14 @@ def measurement(node: str, stage: str, check: str, **fields: t.Any) -> dict[str,
     }  # fmt: skip
 
 
-def plan(nodes: t.Iterable[str], stages: t.Iterable[str], **fields: t.Any) -> dict[str, t.Any]:
-    return {
+def plan(nodes: t.Iterable[str], stages: t.Iterable[str], **fields: t.Any) -> Plan:
+    given = {
         "schema": "plan/v1", "run_id": RUN, "created_at": "2026-11-21T06:17:18Z", "collection_version": "0.1.0",
         "ansible_version": "2.19.14", "python_version": "3.11.7", "mode": "run", "partial": False, "left_out": [],
         "skipped_stages": [], "stages": [{"name": s, "role": s} for s in stages], "items": [], "sample": {}, "notes": [],
         "targets": {n: {"plane": "ssh"} for n in nodes}, **fields,
     }  # fmt: skip
+    return make_plan(given)
 
 
 def judgement(
@@ -92,7 +95,7 @@ def judgement(
     return types.SimpleNamespace(**{**given, **of, **fields})
 
 
-def fleet(size: int, checks: int, seed: int = 1) -> tuple[dict[str, t.Any], types.SimpleNamespace]:
+def fleet(size: int, checks: int, seed: int = 1) -> tuple[Plan, types.SimpleNamespace]:
     """`size` x `checks` verdicts with a number each: 2 % WARN, 1 % FAIL, some without a value."""
     rng = random.Random(seed)
     names = [f"node{n:04}" for n in range(1, size + 1)]
@@ -118,7 +121,7 @@ def fleet(size: int, checks: int, seed: int = 1) -> tuple[dict[str, t.Any], type
     return plan(names, stages), judgement(verdicts, measurements)
 
 
-def hostile() -> tuple[dict[str, t.Any], types.SimpleNamespace]:
+def hostile() -> tuple[Plan, types.SimpleNamespace]:
     """Every text that a node can send is one of HOSTILE, in every place a report shows."""
     words = list(PARTS)
     verdicts, measurements, drift = [], [], {}
@@ -141,8 +144,8 @@ def hostile() -> tuple[dict[str, t.Any], types.SimpleNamespace]:
         item = {"item": text, "found": text, "expected": text, "basis": "majority", "agree": 3, "of": 4, "severity": "fail"}
         drift[text] = [{**item, "agreeing": [text], "differing": [text]}]
     of = plan(HOSTILE, ["stack", "nccl_node"], partial=True, left_out=HOSTILE, skipped_stages=["gemm"])
-    of["targets"]["idle\x1b[2J<b>"] = {"plane": "ssh"}
-    of["sample"] = {"nccl_node": {"seed": 7, "nodes": HOSTILE, "of": 40}}
+    of.targets["idle\x1b[2J<b>"] = {"plane": "ssh"}
+    of.sample = {"nccl_node": {"seed": 7, "nodes": HOSTILE, "of": 40}}
     return of, judgement(verdicts, measurements, notes=HOSTILE, drift=drift, why=" ".join(HOSTILE))
 
 

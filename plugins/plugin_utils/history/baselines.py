@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.peer_c
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
 
 if t.TYPE_CHECKING:
     import sqlalchemy
@@ -62,7 +62,7 @@ class Quantity(t.NamedTuple):
 
 
 def compare(
-    store: Store, plan: Record, deciding: t.Mapping[keys.Key, Measurement], numbers: t.Iterable[Number],
+    store: Store, plan: Plan, deciding: t.Mapping[keys.Key, Measurement], numbers: t.Iterable[Number],
     begun: t.Sequence[Reference] = (), seconds: float = SECONDS, *, racks: t.Mapping[str, str] | None = None,
 ) -> PastReport:  # fmt: skip
     """Return the change of each number of a run against its past. `begun` are the references that the inventory declares as new, `racks`
@@ -95,7 +95,7 @@ class _Baselines:
     """The values of earlier runs for the subjects of one run."""
 
     def __init__(
-        self, connection: sqlalchemy.Connection, plan: Record, deciding: t.Mapping[keys.Key, Measurement],
+        self, connection: sqlalchemy.Connection, plan: Plan, deciding: t.Mapping[keys.Key, Measurement],
         begun: t.Sequence[Reference], racks: t.Mapping[str, str],
     ) -> None:  # fmt: skip
         self.connection, self.plan, self.begun, self.racks = connection, plan, begun, racks
@@ -110,7 +110,7 @@ class _Baselines:
         self.ids: dict[Who, int] = {
             one: there[identity, one.simulated] for one, identity in identities.items() if (identity, one.simulated) in there
         }
-        self.runs = self._runs(str(plan["run_id"]))
+        self.runs = self._runs(str(plan.run_id))
         self.quantities = self._quantities()
         self.facts = self._facts(measurements)
 
@@ -148,13 +148,13 @@ class _Baselines:
             found[self.runs[row.run_id][0]][nodes[row.subject_id]] = sheets[row.sheet_id]
         for m in measurements if rows else ():
             if m.subject.kind == "node" and isinstance(m.context.get("facts"), dict):
-                found[str(self.plan["run_id"])][m.subject.id] = _telling(importing.lasting(m))
+                found[str(self.plan.run_id)][m.subject.id] = _telling(importing.lasting(m))
         return found
 
     def look(self, quantity: Quantity, numbers: t.Sequence[Number], found: PastReport) -> None:
         """One number of one check, of all subjects that have it."""
         stage, check, variant, metric, unit, size = quantity
-        now = (str(self.plan["run_id"]), str(self.plan["created_at"]))
+        now = (str(self.plan.run_id), str(self.plan.created_at))
         today: dict[str, Today] = {}
         simulated: dict[str, bool] = {}
         ids: dict[int, str] = {}

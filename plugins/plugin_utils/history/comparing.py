@@ -90,7 +90,7 @@ def of_content(store: Store, content: importing.Content) -> Side:
         one = who(m)
         if one.kind == "node" and isinstance(m.context.get("facts"), dict):
             facts[identities[one], one.simulated] = importing.lasting(m)
-    return Side(content.plan["run_id"], judged.accepted, frozenset(content.plan["targets"]), verdicts, places, facts)
+    return Side(content.plan.run_id, judged.accepted, frozenset(content.plan.targets), verdicts, places, facts)
 
 
 def of_run(store: Store, name: str) -> Side:

@@ -15,6 +15,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Number, PastReport
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options
 
@@ -31,7 +32,7 @@ def results_of(of: Judged) -> pathlib.Path:
 
 def with_earlier_runs(
     results: pathlib.Path,
-    plan: t.Mapping[str, t.Any],
+    plan: Plan,
     deciding: t.Mapping[Key, t.Any],
     numbers: t.Iterable[Number],
     options: Options,

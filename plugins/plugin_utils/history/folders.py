@@ -59,7 +59,7 @@ def of_folder(run: Run) -> importing.Content:
         reports = [path.parent for path in [run.dir / "report.json", *sorted(run.dir.glob("judged/*/report.json"))] if path.is_file()]
         if not reports:
             raise HistoryError("it was not judged")
-        judgements = [_judgement(run.dir, folder, str(plan["mode"])) for folder in reports]
+        judgements = [_judgement(run.dir, folder, str(plan.mode)) for folder in reports]
         journal = next(file["sha256"] for file in evidence.files if file["path"] == run.journal.path.name)
         return importing.Content(plan, journal, _deciding(evidence.records, judgements[-1].verdicts), judgements)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

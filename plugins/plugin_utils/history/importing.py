@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identi
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean, insert
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, Verdict, is_number
 
 if t.TYPE_CHECKING:
     import sqlalchemy
@@ -51,7 +51,7 @@ class Judging:
 class Content:
     """A run with its judgements, as it is written. `measurements` are those that were judged."""
 
-    plan: Record
+    plan: Plan
     journal_sha256: str
     measurements: t.Sequence[Measurement]
     judgements: t.Sequence[Judging]
@@ -81,7 +81,7 @@ class _Import:
         self.checks: dict[tuple[str, str, str], int] = {}  # as they were named, before what no database takes is replaced
 
     def write(self) -> Written:
-        name = str(self.of.plan["run_id"])
+        name = str(self.of.plan.run_id)
         table = schema.run
         there = self.connection.execute(sa.select(table).where(table.c.name == name)).mappings().first()
         if there and there["pruned"]:
@@ -127,17 +127,17 @@ class _Import:
     def _write_run(self, name: str, there: bool) -> None:
         plan, table = self.of.plan, schema.run
         scope = {
-            "targets": {target: of["plane"] for target, of in plan["targets"].items()},
-            "stages": [stage["name"] for stage in plan["stages"]],
-            "left_out": plan["left_out"],
-            "skipped_stages": plan["skipped_stages"],
+            "targets": {target: of["plane"] for target, of in plan.targets.items()},
+            "stages": [stage["name"] for stage in plan.stages],
+            "left_out": plan.left_out,
+            "skipped_stages": plan.skipped_stages,
         }
         values = {
-            "name": name, "planned_at": str(plan["created_at"]), "mode": str(plan["mode"]), "partial": bool(plan["partial"]),
+            "name": name, "planned_at": str(plan.created_at), "mode": str(plan.mode), "partial": bool(plan.partial),
             "simulated": any(record.simulated for record in self._everything()), "pruned": False,
-            "scope": clean(json.dumps(scope, sort_keys=True)), "collection_version": clean(plan["collection_version"]),
-            "ansible_version": clean(plan["ansible_version"]), "python_version": clean(plan["python_version"]),
-            "journal_sha256": self.of.journal_sha256, "inventory": clean(plan.get("inventory") or ""),
+            "scope": clean(json.dumps(scope, sort_keys=True)), "collection_version": clean(plan.collection_version),
+            "ansible_version": clean(plan.ansible_version), "python_version": clean(plan.python_version),
+            "journal_sha256": self.of.journal_sha256, "inventory": clean(plan.inventory),
         }  # fmt: skip
         if there:
             self.connection.execute(table.update().where(table.c.id == self.run).values(**values))

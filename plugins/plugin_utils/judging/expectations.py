@@ -26,7 +26,7 @@ from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, is_number
 
 FILES = collection.ROOT / "roles" / "common" / "files"
 VARIABLE = "acceptance_expectations"
@@ -181,11 +181,11 @@ def _keys(entries: t.Iterable[Expectation]) -> set[str]:
     return keys | set(slots.KEYS) if "nics" in keys else keys
 
 
-def of_run(inputs: t.Mapping[str, t.Any]) -> t.Callable[[str, str], Expectations]:
+def of_run(inputs: JudgingInputs) -> t.Callable[[str, str], Expectations]:
     """The expectations of a node, or of anything else that a target measured, of the `judging` of a plan."""
-    sets = [Expectations.load(dumped) for dumped in inputs["sets"]]
+    sets = [Expectations.load(dumped) for dumped in inputs.sets]
     nothing = Expectations([])
-    of = inputs["of"]
+    of = inputs.of
 
     def expected(node: str, target: str) -> Expectations:
         number = of.get(node, of.get(target))

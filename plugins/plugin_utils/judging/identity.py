@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Subject
 
 # What the inventory says of the nodes of a target: {"gpu_count", "mig"}.
 Stated = t.Mapping[str, t.Mapping[str, t.Any]]
@@ -239,20 +239,20 @@ def _is_virtual(facts: t.Any) -> bool:
     )
 
 
-def not_as_planned(item: t.Mapping[str, t.Any], record: Measurement) -> str | None:
+def not_as_planned(planned: Subject, record: Measurement) -> str | None:
     """Return in words that a record is about other nodes than the plan asked for, whatever it says of itself; None if it is not."""
-    planned, told = item["subject"], record.subject
-    if planned["kind"] != told.kind:
-        return f"it was planned as a {planned['kind']} and measured as a {told.kind}"
-    if planned["kind"] != "group":
+    told = record.subject
+    if planned.kind != told.kind:
+        return f"it was planned as a {planned.kind} and measured as a {told.kind}"
+    if planned.kind != "group":
         return None
-    missing = sorted(set(planned["members"]) - set(told.members))
+    missing = sorted(set(planned.members) - set(told.members))
     nodes = record.context.get("nodes")
-    if not missing and not set(told.members) - set(planned["members"]) and nodes in (None, len(planned["members"])):
+    if not missing and not set(told.members) - set(planned.members) and nodes in (None, len(planned.members)):
         return None
     took = len(told.members) if missing or nodes is None else nodes
     without = f": without {', '.join(missing[:SHOWN])}{' ...' if len(missing) > SHOWN else ''}" if missing else ""
-    return f"it was planned with {len(planned['members'])} members and measured with {took}{without}"
+    return f"it was planned with {len(planned.members)} members and measured with {took}{without}"
 
 
 # One node ----------------------------------------------------------------------------------------------------------------------------

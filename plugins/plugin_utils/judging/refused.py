@@ -8,25 +8,22 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import typing as t
-
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 
-Record = dict[str, t.Any]
 
-
-def targets(plan: Record, judgement: Judgement, warn: str = "accept", whole: bool = False, regression: str = "warn") -> list[str]:
+def targets(plan: Plan, judgement: Judgement, warn: str = "accept", whole: bool = False, regression: str = "warn") -> list[str]:
     """Return the targets of each node with a bad verdict in a run that did not pass, in the order of the plan. A pair
     or group without another cause counts as all of its nodes. All targets if the run is refused as a `whole`, or no node is the cause.
     """
     if judgement.passed:
         return []
-    every = list(plan["targets"])
+    every = list(plan.targets)
     nodes = [cause for cause in judgement.causes if cause["kind"] in ("node", "gpu", "nic")]
     because = {key: node_of(cause["subject"]) for cause in nodes for key in cause["explains"]}
-    target_of = {item["subject"]["id"]: item["target"] for item in plan["items"] if item["subject"]["kind"] == "node"}
+    target_of = {item.subject.id: item.target for item in plan.items if item.subject.kind == "node"}
     bad = [v for v in judgement.verdicts if v.verdict == "FAIL"] + [v for v in judgement.planned if v.verdict == "UNKNOWN"]
     if warn != "accept":
         bad += [v for v in judgement.verdicts if v.verdict == "WARN"]

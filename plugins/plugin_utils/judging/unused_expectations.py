@@ -25,9 +25,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan, is_number
 
-Record = t.Dict[str, t.Any]
 # So alike are two names of which one is taken for a misspelling of the other.
 ALIKE = 0.8
 
@@ -47,10 +46,10 @@ class Seen(t.NamedTuple):
         return [key for key, wanted in entry.match.items() if mismatch({key: wanted}, told) is not None]
 
 
-def warnings(plan: Record, records: t.Iterable[Measurement], inputs: Record) -> list[str]:
+def warnings(plan: Plan, records: t.Iterable[Measurement], inputs: JudgingInputs) -> list[str]:
     """A line for each; `inputs` are those of the judgement (planning.judging_inputs), `records` well-formed measurements."""
-    of = inputs["of"]
-    sets = [Expectations.load(dumped) for dumped in inputs["sets"]]
+    of = inputs.of
+    sets = [Expectations.load(dumped) for dumped in inputs.sets]
     own: dict[tuple[str, str], Expectation] = {}
     where: dict[tuple[str, str], set[int]] = {}
     for index in set(of.values()):
@@ -85,14 +84,14 @@ def _seen(records: t.Iterable[Measurement], of: dict[str, int], keys: set[str]) 
     return list(found.values())
 
 
-def _in_vain(entry: Expectation, mine: list[Seen], held: bool, others: list[Expectation], plan: Record) -> str | None:
+def _in_vain(entry: Expectation, mine: list[Seen], held: bool, others: list[Expectation], plan: Plan) -> str | None:
     """Why an entry is taken for a mistake; None where it is not, or where nothing says so."""
     if held:
         return _no_size(entry, [one for one in mine if not one.differs(entry)])
-    stages = {stage["name"] for stage in plan["stages"]} | {*plan["skipped_stages"]}
+    stages = {stage["name"] for stage in plan.stages} | {*plan.skipped_stages}
     if entry.match["stage"] not in stages:
         return _misspelt(entry, "stage", stages, our_stages())
-    checks = {item["check"] for item in plan["items"] if item["stage"] == entry.match["stage"]}
+    checks = {item.check for item in plan.items if item.stage == entry.match["stage"]}
     if "check" in entry.match and not checks & set(_listed(entry, "check")):
         return _misspelt(entry, "check", checks, _known("check"))
     mine = [one for one in mine if "check" not in one.differs(entry)]
@@ -100,7 +99,7 @@ def _in_vain(entry: Expectation, mine: list[Seen], held: bool, others: list[Expe
         return None
     if "gpu" in entry.match and all("gpu" in one.differs(entry) for one in mine):
         return _misspelt(entry, "gpu", {str(one.context.get("gpu")) for one in mine}, {*_known("gpu"), *physics.PRODUCTS})
-    if plan["left_out"] or entry.match["stage"] in plan["sample"] or any(_of_a_kind(entry, other) for other in others):
+    if plan.left_out or entry.match["stage"] in plan.sample or any(_of_a_kind(entry, other) for other in others):
         return None
     nearest = min((one for one in mine if "gpu" not in one.differs(entry)), key=lambda one: len(one.differs(entry)))
     return "; ".join(

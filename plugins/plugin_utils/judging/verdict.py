@@ -39,13 +39,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, kind_of, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Subject, Verdict, subject_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, Subject, Verdict
 
 
 def judge(
-    plan: dict[str, t.Any],
+    plan: Plan,
     measurements: t.Iterable[t.Any],
     expected: t.Callable[[str, str], Expectations],
     waivers: t.Sequence[t.Any] | None = None,
@@ -66,7 +66,7 @@ def judge(
 ) -> Judgement:
     """Judge a run.
 
-    `plan` has run_id, items ({stage, check, variant, subject, target}), partial, notes. `expected(node, target)` are the
+    `expected(node, target)` are the
     expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/waivers.py.
     `stack[target]` is {"golden", "ignore", "drift"}, `stated[target]` what the inventory says of its machines,
     {"gpu_count", "mig"}. `leaf` is the leaf switch of each node, as far as known. `today` is the day on which waivers must still hold.
@@ -119,7 +119,7 @@ class Judge:
 
     def __init__(
         self,
-        plan: dict[str, t.Any],
+        plan: Plan,
         expected: t.Callable[[str, str], Expectations],
         stack: t.Mapping[str, dict[str, t.Any]],
         required: t.Mapping[str, t.Mapping[str, t.Sequence[str]]],
@@ -127,12 +127,11 @@ class Judge:
     ) -> None:
         self.plan = plan
         self.stages = stages
-        # Key, subject and item of each planned check.
-        self.items = [(key_of(item), subject_of(item["subject"]), item) for item in plan["items"]]
-        self.planned = {key for key, _subject, _item in self.items}
+        self.items = [(item.key, item) for item in plan.items]
+        self.planned = {key for key, _item in self.items}
         self.expected = expected
         self.stack = stack
-        quick = plan.get("mode") == "quick"
+        quick = plan.mode == "quick"
         # A stage without quick conditions keeps its own object: that of gpu_sharing holds every check, which no union would.
         conditions = {
             name: stage.conditions | stage.quick_conditions if quick and stage.quick_conditions else stage.conditions
@@ -152,7 +151,7 @@ class Judge:
         self.leaf: t.Mapping[str, str] = {}
         self.own_facts: t.Mapping[str, t.Sequence[str]] = {}
         self.changed: t.Sequence[str] = ()
-        self.notes: list[str] = list(plan.get("notes") or [])
+        self.notes: list[str] = list(plan.notes)
         self.drift: dict[str, list[dict[str, t.Any]]] = {}
         self.tables: dict[str, list[Table]] = {}
         self.records: dict[Key, list[Measurement]] = collections.defaultdict(list)
@@ -161,8 +160,8 @@ class Judge:
         self.doubts: dict[str, tuple[str, str]] = {}
         self.blames: list[causes.Blame] = []
         self.asked: dict[Key, list[Subject]] = collections.defaultdict(list)
-        for key, subject, _item in self.items:
-            self.asked[key].append(subject)
+        for key, item in self.items:
+            self.asked[key].append(item.subject)
 
     def load(self, measurements: t.Iterable[t.Any]) -> None:
         """Sort the measurements by key and attempt, and choose for each key the attempt that counts."""
@@ -193,7 +192,7 @@ class Judge:
 
     def _load_one(self, record: t.Any) -> None:
         measurement = record if isinstance(record, Measurement) else parsed(record)
-        if isinstance(measurement, Measurement) and measurement.run_id == self.plan["run_id"]:
+        if isinstance(measurement, Measurement) and measurement.run_id == self.plan.run_id:
             self.records[measurement.key].append(measurement)
             return
         wrong = f"it is of run {measurement.run_id}" if isinstance(measurement, Measurement) else measurement
@@ -355,23 +354,23 @@ class Judge:
                 parts = [final[part] for part in self.parts[key]]
                 final[key] = self._final(key, bands.worst([settled[key], *parts]))
         planned: dict[Key, Verdict] = {}
-        for key, asked, item in self.items:
+        for key, item in self.items:
             record = self.deciding.get(key)
             opinion = final.get(key)
             if opinion is None:
                 reason = f"{key[3]}: it is in the plan and was never measured; resume the run"
                 parts = [final[part] for part in self.parts.get(key, ())]
                 opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]))
-            missing = self._missing(asked, record, self.parts.get(key, ()))
+            missing = self._missing(item.subject, record, self.parts.get(key, ()))
             if missing and record is not None and record.outcome == "measured":
                 some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
                 reason = f"{key[3]}: it was not measured whole: nothing came from {some}"
                 opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, "incomplete")])
-            other = identity.not_as_planned(item, record) if record is not None and record.outcome == "measured" else None
+            other = identity.not_as_planned(item.subject, record) if record is not None and record.outcome == "measured" else None
             if other:
                 opinion = bands.worst([opinion, Opinion("UNKNOWN", f"{key[3]}: {other}", "incomplete")])
             # What was planned says whom a group consists of, not what was measured.
-            subject = asked if record is None or asked.kind != "node" else record.subject
+            subject = item.subject if record is None or item.subject.kind != "node" else record.subject
             planned[key] = self._write(key, subject, opinion)
         covered = {*planned, *(part for key in planned for part in self.parts.get(key, ()))}
         others, extras = [], []
@@ -407,7 +406,7 @@ class Judge:
         attempt, simulated = (record.attempt, record.simulated) if record else (None, False)
         for part in self.parts.get(key, ()):
             simulated = simulated or self.deciding[part].simulated
-        return opinion.written(self.plan["run_id"], *key[:3], attempt, simulated, subject)
+        return opinion.written(self.plan.run_id, *key[:3], attempt, simulated, subject)
 
     def _judgement(self, planned: list[Verdict], others: list[Verdict], extras: list[Verdict]) -> Judgement:
         everything = sorted(
@@ -440,7 +439,7 @@ class Judge:
         refused = [text for refuses, text in refusals if refuses]
         unproven = self._unproven(planned)
         refused += [refusal for refusal, _what in unproven if refusal]
-        partial = bool(self.plan.get("partial"))
+        partial = self.plan.partial
         why = "; ".join(refused)
         if not refused:
             about = {subjects.bearer(v.subject.kind, v.subject.id) for v in planned}
@@ -449,7 +448,7 @@ class Judge:
             why += f", {len(self.warnings)} WARN of the run as a whole" if self.warnings else ""
             why += f", {mine['KNOWN_FAIL']} under a waiver" if mine["KNOWN_FAIL"] else ""
         if partial:
-            quick = "a quick test is no acceptance" if self.plan.get("not_proven") else ""
+            quick = "a quick test is no acceptance" if self.plan.not_proven else ""
             parts = "this run left parts of the fleet or of the stages out" if self._left_out() or not quick else ""
             why += f"; PARTIAL: {' and '.join(filter(None, (quick, parts)))}"
         not_proven = [what for _refusal, what in unproven if what]
@@ -472,7 +471,7 @@ class Judge:
                 ],
             },
             passed=not refused,
-            accepted=not refused and not not_proven and self.plan.get("mode") != "quick",
+            accepted=not refused and not not_proven and self.plan.mode != "quick",
             why=why,
             counts=counts,
             partial=partial,
@@ -501,7 +500,7 @@ class Judge:
     def _speed_not_proven(self, planned: list[Verdict]) -> list[str]:
         """Return one text for each stage and GPU model whose speed a quick test did not judge, because no expectation exists."""
         found: set[tuple[str, str, str]] = set()
-        for one in planned if self.plan.get("mode") == "quick" else ():
+        for one in planned if self.plan.mode == "quick" else ():
             stage, record = self.stages.get(one.stage), self.deciding.get(one.key)
             if not stage or record is None or record.outcome != "measured":
                 continue
@@ -520,7 +519,7 @@ class Judge:
         return [stage.proof(rows[name]) for name, stage in gated.items() if rows[name]]
 
     def _left_out(self) -> bool:
-        return bool(self.plan.get("left_out") or self.plan.get("skipped_stages"))
+        return bool(self.plan.left_out or self.plan.skipped_stages)
 
     def _done(self, verdict: Verdict) -> bool:
         record = self.deciding.get(verdict.key)

@@ -26,11 +26,11 @@ class Log(Sink):
     name = "log"
 
     def begun(self, of: Begun, options: Options) -> None:
-        nodes = len({node_of(item["subject"]["id"]) for item in of.plan["items"] if item["subject"]["kind"] == "node"})
+        nodes = len({node_of(item.subject.id) for item in of.plan.items if item.subject.kind == "node"})
         word = "goes on" if of.resumed else "begins"
         _say(
             "run_begun", logline.INFO, f"run {of.run_id} {word}: {of.left} checks", run=of.run_id, nodes=nodes, checks=of.left,
-            stages=[stage["name"] for stage in of.plan["stages"]], partial=bool(of.plan["partial"]), resumed=of.resumed,
+            stages=[stage["name"] for stage in of.plan.stages], partial=of.plan.partial, resumed=of.resumed,
         )  # fmt: skip
 
     def kept(self, of: Kept, options: Options) -> None:

@@ -110,7 +110,7 @@ def spans(of: Judged) -> t.Iterator[Span]:
     report = of.report
     ends = [part.ended for parts in stages.values() for part in parts]
     yield Span(
-        "run", "", "acceptance run", _epoch(of.plan["created_at"]), max([_epoch(report["created_at"]), *ends]),
+        "run", "", "acceptance run", _epoch(of.plan.created_at), max([_epoch(report["created_at"]), *ends]),
         {
             "gpufleet.run": of.run_id, "gpufleet.accepted": report["accepted"], "gpufleet.simulated": report["simulated"],
             "gpufleet.partial": report["partial"], "gpufleet.spans_left_out": left_out,

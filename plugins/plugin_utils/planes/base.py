@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progres
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, withheld
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Todo, TodoItem
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
     Run,
     RunError,
@@ -135,7 +136,7 @@ class StageOnTarget:
         secret.update({name: withheld.whole(told[name], secret[name]) for name in secret if name in told})
         self.settings: dict[str, t.Any] = {**told, **secret}
         items = todo.get("stages", {}).get(self.stage, [])
-        self.planned: dict[Check, dict[str, t.Any]] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
+        self.planned: dict[Check, TodoItem] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
         simulated = bool(self.settings.get("acceptance_simulated"))
         behind = stands_for_nodes(self.settings)
         self.progress = Progress(self.acting.mailbox, self.stage, self.description, self.host, self.planned, behind)
@@ -248,7 +249,7 @@ class StageOnTarget:
                 write_atomically(self.acting.dir / "nodes" / node_file(m["subject"]["id"]), readable(facts_of(m)))
 
 
-def stage_works(stage: Stage, works: t.Mapping[str, StageWork | Record], todos: t.Mapping[str, Record]) -> dict[str, StageWork]:
+def stage_works(stage: Stage, works: t.Mapping[str, StageWork | Record], todos: t.Mapping[str, Todo]) -> dict[str, StageWork]:
     """Return what `Stage.work` returned, with plain dicts {option: value} of a team's older stage as StageWork, and warn about them once.
 
     Such a dict may have the keys "kept", "begins_at" (a time of this clock), "answer" and, for a cluster, "nodes" besides its options. The
@@ -262,7 +263,7 @@ def stage_works(stage: Stage, works: t.Mapping[str, StageWork | Record], todos: 
     return {target: work if isinstance(work, StageWork) else _work_of(work, todos.get(target, {})) for target, work in works.items()}
 
 
-def _work_of(old: Record, todo: Record) -> StageWork:
+def _work_of(old: Record, todo: Todo) -> StageWork:
     options = dict(old)
     begins_at = options.pop("begins_at", None)
     return StageWork(

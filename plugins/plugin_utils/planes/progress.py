@@ -20,6 +20,7 @@ import typing as t
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import SubjectData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, ROUNDS, Stage
 
 Record = t.Dict[str, t.Any]
@@ -84,7 +85,7 @@ class Progress:
                 Display().display(progress_line(self.stage, count.read_bytes(), self.mailbox.total(self.stage), since))
 
 
-def is_counted(stage: Stage, subject: Record, target: str, behind: bool) -> bool:
+def is_counted(stage: Stage, subject: SubjectData, target: str, behind: bool) -> bool:
     """Return True if the progress of a stage counts a subject: its nodes, and what else a stage measures that is not between nodes. A
     group, a pair, and a host (`behind`) that stands for nodes which nobody knows, are no nodes."""
     return stage.topology not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (behind and subject["id"] == target))

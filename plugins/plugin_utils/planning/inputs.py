@@ -12,23 +12,19 @@ import dataclasses
 import datetime
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift, expectations, references, waivers
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, references, waivers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Plan, Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 # The end of the name of a stage's variable.
 REQUIRED = "_required_evidence"
 
 
-def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Everything a verdict depends on besides the measurements, as it is now: {"sets": [expectations], "of": {target, or node of a cluster
-    with settings of its own: number of its set}, "waivers", "references": levels that are new on purpose, "warn", "regression", "stack":
-    {target: golden values and what drift is worth}, "stated": {target: how many GPUs its machines have, and whether MIG is allowed},
-    "own_facts": {target: patterns of the facts that are not the machine's where its plane reads them},
-    "required": {target: {stage: evidence that must have been readable}}, "leaf": {node: the leaf switch it hangs on},
-    "rack": {node: the rack or row it stands in}, "notes"}."""
+def judging_inputs(planner: Planner, settings: dict[str, Settings]) -> JudgingInputs:
+    """Return everything that verdicts depend on besides the measurements, as the inventory has it now."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
     of: dict[str, int] = {}
@@ -70,21 +66,21 @@ def judging_inputs(planner: Planner, settings: dict[str, dict[str, t.Any]]) -> d
         if own:
             own_facts[host] = list(own)
         stated[host] = {"gpu_count": values.get("acceptance_gpu_count"), "mig": values.get("acceptance_mig")}
-    return {
-        "sets": [s.dump() for s in sets],
-        "of": of,
-        "waivers": book.raw,
-        "references": [dataclasses.asdict(one) for one in begun],
-        "warn": next((v["acceptance_warn"] for v in settings.values()), "accept"),
-        "regression": next((v["acceptance_regression"] for v in settings.values()), "warn"),
-        drift.RULES: stack,
-        "stated": stated,
-        "own_facts": own_facts,
-        "required": required,
-        "leaf": leaf,
-        "rack": rack,
-        "notes": sorted({line for s in sets for line in s.notes}) + notes,
-    }
+    return JudgingInputs(
+        sets=[s.dump() for s in sets],
+        of=of,
+        waivers=book.raw,
+        references=[dataclasses.asdict(one) for one in begun],
+        warn=next((v["acceptance_warn"] for v in settings.values()), "accept"),
+        regression=next((v["acceptance_regression"] for v in settings.values()), "warn"),
+        stack=stack,
+        stated=stated,
+        own_facts=own_facts,
+        required=required,
+        leaf=leaf,
+        rack=rack,
+        notes=sorted({line for s in sets for line in s.notes}) + notes,
+    )
 
 
 def _racks(host: str, stated: t.Any) -> dict[str, str]:
@@ -94,15 +90,15 @@ def _racks(host: str, stated: t.Any) -> dict[str, str]:
     return {} if stated in (None, "") else {host: str(stated)}
 
 
-def without_effect(written: dict[str, t.Any], settings: dict[str, dict[str, t.Any]]) -> list[str]:
+def without_effect(written: Plan, settings: dict[str, dict[str, t.Any]]) -> list[str]:
     """Return the inputs that name nodes or stages that this run does not have: usually misspelt."""
-    subjects = {item["subject"]["id"] for item in written["items"]}
-    strange = sorted(node for node in written["judging"]["of"] if node not in subjects and node not in settings)
+    subjects = {item.subject.id for item in written.items}
+    strange = sorted(node for node in written.judging.of if node not in subjects and node not in settings)
     notes = []
     if strange:
         names = f"{', '.join(strange[:10])}{' ...' if len(strange) > 10 else ''}"
         notes.append(f"acceptance_node_vars: not among the nodes of this run: {names}")
-    stages = {*registry.shipped(), *(stage["name"] for stage in written["stages"])}
+    stages = {*registry.shipped(), *(stage["name"] for stage in written.stages)}
     for host, values in sorted(settings.items()):
         notes += planes.of(values, host).notes(host, values, stages)
     return notes

@@ -14,6 +14,7 @@ import typing as t
 from ansible.errors import AnsibleError
 from ansible.playbook.role import Role
 from ansible.playbook.role.include import RoleInclude
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedStage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -54,9 +55,9 @@ class Interface:
     `entry` is how plan.json writes the stage: {"name", "role"} and where it has them "manifest" and "description".
     """
 
-    def __init__(self, entry: dict[str, t.Any], play: t.Any, manager: t.Any, loader: t.Any, where: str) -> None:
+    def __init__(self, entry: PlannedStage, play: t.Any, manager: t.Any, loader: t.Any, where: str) -> None:
         self.name = str(entry["name"])
-        self.entry = dict(entry)
+        self.entry: PlannedStage = {**entry}
         if entry.get("manifest"):
             self.entry["manifest"] = manifests.load(entry["manifest"], where)
             self.defaults, self.options = manifests.options(self.name)
@@ -74,7 +75,8 @@ class Interface:
             self.stage = known
         else:
             self.stage, file = registry.described(self.name, str(entry["role"]), role._role_path)
-            self.entry.update({"description": file} if file else {})
+            if file:
+                self.entry["description"] = file
         of_stage = {self.prefix + name: spec for name, spec in self.stage.variables.items()}
         self.options = {**of_stage, **self.options}
         self.defaults = {**{name: spec["default"] for name, spec in of_stage.items()}, **self.defaults}

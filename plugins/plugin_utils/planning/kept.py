@@ -14,9 +14,9 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import HostSettings, Plan, Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
-Record = dict[str, t.Any]
 # The options of sinks, the addresses of a gateway and a database, and what planes name (Plane.hidden) may hold a secret, and a run's
 # folder is for everybody: whoever resumes gives them again.
 HIDDEN = ("acceptance_sinks", "acceptance_pushgateway", "acceptance_history_url")
@@ -31,21 +31,21 @@ def secret(stages: t.Iterable[Interface]) -> frozenset[str]:
     return frozenset({*HIDDEN, *planes.hidden(), *(name for stage in stages for name, spec in stage.options.items() if spec.get("no_log"))})
 
 
-def public(values: Record, hidden: t.Collection[str]) -> Record:
+def public(values: Settings, hidden: t.Collection[str]) -> Settings:
     """Settings without what no file may hold."""
     partly = planes.partly_hidden()
     return {name: withheld.public(value) if name in partly else value for name, value in values.items() if name not in hidden}
 
 
-def secrets(values: Record, hidden: t.Collection[str]) -> list[str]:
+def secrets(values: Settings, hidden: t.Collection[str]) -> list[str]:
     """The settings of which a file lacks something: whoever measures has them from the inventory."""
     shown = public(values, hidden)
     return sorted(name for name, value in values.items() if name not in shown or shown[name] != value)
 
 
-def keep(settings: t.Mapping[str, Record], hidden: t.Collection[str]) -> Record:
-    """{"sets": the distinct settings, "of": {host: number of its set}}; secrets are left out."""
-    sets: list[Record] = []
+def keep(settings: t.Mapping[str, Settings], hidden: t.Collection[str]) -> HostSettings:
+    """Return the settings of all hosts without the variables in `hidden`."""
+    sets: list[Settings] = []
     numbers: dict[str, int] = {}
     of: dict[str, int] = {}
     for host, values in settings.items():
@@ -54,15 +54,15 @@ def keep(settings: t.Mapping[str, Record], hidden: t.Collection[str]) -> Record:
             numbers[text] = len(sets)
             sets.append(json.loads(text))
         of[host] = numbers[text]
-    return {"sets": sets, "of": of}
+    return HostSettings(sets, of)
 
 
-def settings(written: Record, planner: t.Any, stages: list[Interface]) -> tuple[dict[str, Record], list[str]]:
+def settings(written: Plan, planner: t.Any, stages: list[Interface]) -> tuple[dict[str, Settings], list[str]]:
     """The settings of a run that is resumed, by host, and what differs today. How a host is reached is today's, as ansible_host is."""
-    kept = written.get("settings")
+    kept = written.settings
     notes: list[str] = []
     try:
-        today: dict[str, Record] = planner.settings(stages)
+        today: dict[str, Settings] = planner.settings(stages)
     except RunError as error:
         if kept is None:
             raise
@@ -70,10 +70,10 @@ def settings(written: Record, planner: t.Any, stages: list[Interface]) -> tuple[
         notes.append(f"today's inventory is not what this run began with, and is passed over: {error}")
     if kept is None:  # a run of an earlier version
         return today, []
-    found: dict[str, Record] = {}
+    found: dict[str, Settings] = {}
     differs: dict[str, list[str]] = {}
-    for host, number in kept["of"].items():
-        then, now = kept["sets"][number], today.get(host, {})
+    for host, number in kept.of.items():
+        then, now = kept.sets[number], today.get(host, {})
         connection = {*planes.of(then, host).connection_variables, *TODAYS}
         todays = {name: now[name] for name in now if name not in then or name in TODAYS or (name in connection and now[name])}
         found[host] = {**then, **TODAYS, **todays}

@@ -31,6 +31,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.layers import Layers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Plan,
+    PlanItem,
+    PlannedStage,
+    Sample,
+    Settings,
+    Target,
+    plan_item,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
@@ -79,7 +88,7 @@ class Planner:
             raise PlanError(f"no stage is left by {by}; the stages are {', '.join(left_out)}")
         return chosen, left_out
 
-    def interface(self, entry: dict[str, t.Any], where: str) -> Interface:
+    def interface(self, entry: PlannedStage, where: str) -> Interface:
         return Interface(entry, self.play, self.manager, self.loader, where)
 
     # Hosts -------------------------------------------------------------------------------------------------------
@@ -194,7 +203,7 @@ class Planner:
 
     # The plan ----------------------------------------------------------------------------------------------------
 
-    def build(self, run_id: str, wanted: t.Any) -> tuple[dict[str, t.Any], list[Interface], dict[str, dict[str, t.Any]]]:
+    def build(self, run_id: str, wanted: t.Any) -> tuple[Plan, list[Interface], dict[str, Settings]]:
         """The plan of a new run, its stages, and the settings of its hosts."""
         stages, skipped = self.stages(wanted)
         settings = self.settings(stages)
@@ -202,9 +211,9 @@ class Planner:
         if problem:
             raise PlanError(problem)
         left_out = self.left_out()
-        items: list[dict[str, t.Any]] = []
-        samples: dict[str, t.Any] = {}
-        targets = {host: {"plane": planes.of(settings[host], host).name} for host in self.hosts}
+        items: list[PlanItem] = []
+        samples: dict[str, Sample] = {}
+        targets: dict[str, Target] = {host: {"plane": planes.of(settings[host], host).name} for host in self.hosts}
         target_of = {node: host for host in self.hosts for node in self._nodes(host, settings[host])}
         for one in stages:
             nodes = {node: target for node, target in target_of.items() if self._takes(one, target, settings)}
@@ -213,32 +222,32 @@ class Planner:
                 names, samples[one.name] = choose(list(nodes), sample, f"{one.name}_sample")
                 nodes = {node: nodes[node] for node in names}
             found, notes = one.stage.items(nodes, settings)
-            items += [{"stage": one.name, **item} for item in found]
+            items += [_item(one.name, item) for item in found]
             self.notes += notes
             self.questions += filter(None, [one.stage.question(nodes, settings)])
         seconds = {s.name: max((float(v.get(f"{s.name}_check_seconds") or 0) for v in settings.values()), default=0.0) for s in stages}
-        plan = {
-            "schema": "plan/v1",
-            "run_id": run_id,
-            "created_at": utc(),
-            "inventory": inventory.of_today(),
-            "mode": "quick" if self.quick else "run",
-            "chained": True,
-            "collection_version": collection.version(),
-            "ansible_version": ansible_version,
-            "python_version": platform.python_version(),
-            "partial": bool(left_out or skipped or self.quick),
-            "not_proven": [*(s.stage.not_proven for s in stages if s.stage.not_proven), NOTHING_BETWEEN] if self.quick else [],
-            "left_out": left_out,
-            "skipped_stages": skipped,
-            "stages": [s.entry for s in stages],
-            "targets": targets,
-            "items": items,
-            "settings": kept.keep(settings, kept.secret(stages)),
-            "sample": samples,
-            "check_seconds": {name: value for name, value in seconds.items() if value},
-            "notes": sorted(set(self.notes)),
-        }
+        plan = Plan(
+            schema="plan/v1",
+            run_id=run_id,
+            created_at=utc(),
+            inventory=inventory.of_today(),
+            mode="quick" if self.quick else "run",
+            chained=True,
+            collection_version=collection.version(),
+            ansible_version=ansible_version,
+            python_version=platform.python_version(),
+            partial=bool(left_out or skipped or self.quick),
+            not_proven=[*(s.stage.not_proven for s in stages if s.stage.not_proven), NOTHING_BETWEEN] if self.quick else [],
+            left_out=left_out,
+            skipped_stages=skipped,
+            stages=[s.entry for s in stages],
+            targets=targets,
+            items=items,
+            settings=kept.keep(settings, kept.secret(stages)),
+            sample=samples,
+            check_seconds={name: value for name, value in seconds.items() if value},
+            notes=sorted(set(self.notes)),
+        )
         return plan, stages, settings
 
     def _takes(self, one: Interface, target: str, settings: dict[str, dict[str, t.Any]]) -> bool:
@@ -283,7 +292,7 @@ NOTHING_BETWEEN = "what works between nodes"
 _OURS = (*reserved.OURS, "acceptance_mode")
 
 
-def named(item: t.Any, where: str) -> dict[str, t.Any]:
+def named(item: t.Any, where: str) -> PlannedStage:
     """An item of acceptance_stages as plan.json writes it."""
     shipped = registry.shipped()
     if isinstance(item, str) and item in shipped:
@@ -296,7 +305,10 @@ def named(item: t.Any, where: str) -> dict[str, t.Any]:
         if item.get("manifest") and (role != manifests.ROLE or name in shipped):
             raise PlanError(f"{where}: stage {name!r}: a manifest has a name of its own and no role")
         if role:
-            return {"name": name, "role": str(role), **({"manifest": item["manifest"]} if item.get("manifest") else {})}
+            stage = PlannedStage(name=name, role=str(role))
+            if item.get("manifest"):
+                stage["manifest"] = item["manifest"]
+            return stage
     raise PlanError(
         f"{where}: unknown stage {item!r}; expected one of {', '.join(shipped)}, or {{name, role}} or {{name, manifest}} for your own"
     )
@@ -345,7 +357,7 @@ def checks(value: t.Any, where: str) -> list[tuple[str, str]]:
     return found
 
 
-def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], dict[str, t.Any]]:
+def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], Sample]:
     """A seeded choice of hosts: {count: N} or {percent: P}, {seed: S}."""
     allowed = {"count", "percent", "seed"}
     if not isinstance(sample, dict) or not set(sample) <= allowed or ("count" in sample) == ("percent" in sample):
@@ -361,6 +373,14 @@ def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], dict
     return [h for h in hosts if h in chosen], {"seed": seed, "nodes": sorted(chosen), "of": len(hosts)}
 
 
-def dump(plan: dict[str, t.Any]) -> str:
-    """The plan as it stands in plan.json."""
-    return json.dumps(plan, indent=1, sort_keys=True, default=str) + "\n"
+def _item(stage: str, item: PlanItem | t.Mapping[str, t.Any]) -> PlanItem:
+    """Return an item of the plan. A team's own stage may return plain data."""
+    try:
+        return item if isinstance(item, PlanItem) else plan_item(stage, item)
+    except ValueError as error:
+        raise PlanError(f"stage {stage}: its items() returned {item!r}: {error}") from error
+
+
+def dump(plan: Plan) -> str:
+    """Return the text of plan.json."""
+    return json.dumps(plan.as_dict(), indent=1, sort_keys=True, default=str) + "\n"

@@ -19,20 +19,24 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, new_run_id
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import base as of_sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import stands_for_nodes
 
-Record = dict[str, t.Any]
 # The stages of a run that is none.
 NOTHING = collection.ROOT / "roles/common/tasks/nothing.yml"
+# The arguments of the action `plan`.
+Arguments = dict[str, t.Any]
 # A run, its plan, its stages, the settings of each host, and notes for people.
-Begun = tuple[Run, Record, list[Interface], dict[str, Record], list[str]]
+Begun = tuple[Run, Plan, list[Interface], dict[str, Settings], list[str]]
 
 
-def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, controller: int, check: bool = False) -> tuple[Record, list[str]]:
+def prepare(
+    args: Arguments, play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], controller: int, check: bool = False
+) -> tuple[dict[str, t.Any], list[str]]:
     """Make or reopen a run; returns what the stages need to know, and lines for people. In check mode nothing is written: the same
     plan, and no run."""
     measurement.require()
@@ -72,21 +76,21 @@ def prepare(args: Record, play: t.Any, loader: t.Any, task_vars: Record, control
     return planned, lines
 
 
-def _made(args: Record, planner: Planner, controller: int, check: bool) -> Begun:
+def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Begun:
     run = Run.new(str(args["results_dir"]), str(args.get("run_id") or new_run_id()))
     planner.quick = args["mode"] == "quick"
     written, stages, settings = planner.build(run.id, args["stages"])
-    written["judging"] = inputs.judging_inputs(planner, settings)
-    written["judging"]["notes"] += inputs.without_effect(written, settings)
+    written.judging = inputs.judging_inputs(planner, settings)
+    written.judging.notes += inputs.without_effect(written, settings)
     detached(stages, settings), _sinks(settings)  # refused before anything is written
     if not check:
         run.make()
         run.claim(controller)
         write_atomically(run.dir / "plan.json", dump(written))
-    return run, written, stages, settings, list(written["judging"]["notes"])
+    return run, written, stages, settings, list(written.judging.notes)
 
 
-def _reopened(args: Record, planner: Planner, controller: int, check: bool) -> Begun:
+def _reopened(args: Arguments, planner: Planner, controller: int, check: bool) -> Begun:
     """Open a run again to resume it. Its settings are those of its plan, not of today's inventory."""
     run = Run.open(str(args["results_dir"]), str(args["run_id"]))
     written = run.plan()
@@ -99,12 +103,14 @@ def _reopened(args: Record, planner: Planner, controller: int, check: bool) -> B
         if not check:
             run.mailbox.clear()
         raise RunError(f"run {run.id}: {broken}: it cannot be accepted any more; begin a new run")
-    stages, _skipped = planner.stages(written["stages"])
+    stages, _skipped = planner.stages(written.stages)
     settings, differs = kept.settings(written, planner, stages)
     return run, written, stages, settings, [*notes, *differs]
 
 
-def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str, Record], begun: t.Collection[str] = ()) -> None:
+def _assign(
+    run: Run, left: estimate.Remaining, stages: list[Interface], settings: dict[str, Settings], begun: t.Collection[str] = ()
+) -> None:
     """Write the work of each target to a file of its own; return the number of subjects of each stage, for progress, and the begun
     stages."""
     run.mailbox.clear()
@@ -117,7 +123,7 @@ def _assign(run: Run, left: Record, stages: list[Interface], settings: dict[str,
     run.mailbox.set_totals({stage.name: _counted(stage, left, settings) for stage in stages})
 
 
-def _counted(stage: Interface, left: Record, settings: dict[str, Record]) -> int:
+def _counted(stage: Interface, left: estimate.Remaining, settings: dict[str, Settings]) -> int:
     """Return how many subjects the progress of a stage counts."""
     return len(
         {
@@ -129,7 +135,7 @@ def _counted(stage: Interface, left: Record, settings: dict[str, Record]) -> int
     )
 
 
-def _sinks(settings: dict[str, Record]) -> list[sinks.Asked]:
+def _sinks(settings: dict[str, Settings]) -> list[sinks.Asked]:
     """The sinks of the run. RunError for one that cannot be used."""
     for variable in sinks.VARIABLES:
         values = [values.get(variable) for values in settings.values()]
@@ -140,7 +146,7 @@ def _sinks(settings: dict[str, Record]) -> list[sinks.Asked]:
     return wanted
 
 
-def detached(stages: list[Interface], settings: dict[str, Record]) -> bool:
+def detached(stages: list[Interface], settings: dict[str, Settings]) -> bool:
     """Return True if the pods are left to their clusters. Raises PlanError if a part of the run needs its controller."""
     if not any(values["acceptance_detach"] for values in settings.values()):
         return False

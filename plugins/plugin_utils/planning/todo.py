@@ -12,35 +12,34 @@ import json
 import typing as t
 
 from ansible import context
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.estimate import Remaining
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
-Record = dict[str, t.Any]
 PATIENCE_S = 8.0
 
 
-def remaining(plan: Record, measurements: list[Measurement], stages: t.Sequence[Stage]) -> dict[str, dict[str, list[Record]]]:
+def remaining(plan: Plan, measurements: list[Measurement], stages: t.Sequence[Stage]) -> Remaining:
     """Return the remaining work by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}; with "refused"
     where the plan says why it cannot be measured.
 
     `measured` and `not_applicable` are kept, but for what its stage wants to measure again; the rest is repeated, a check whose members
     are not all there is too, and what a stage cannot repeat alone. Attempts are counted here and nowhere else.
     """
-    planned = {key_of(item) for item in plan["items"]}
+    planned = {item.key for item in plan.items}
     left = planned - _finished(planned, measurements) | _unsettled(planned, measurements, stages)
     for stage in stages:
-        mine = [item for item in plan["items"] if item["stage"] == stage.name]
+        mine = [item for item in plan.items if item.stage == stage.name]
         left |= stage.complete(mine, frozenset(left))
     attempts: dict[Key, int] = {}
     for m in measurements:
         attempts[m.key] = max(attempts.get(m.key, 0), m.attempt)
-    todo: dict[str, dict[str, list[Record]]] = {}
-    for item in plan["items"]:
-        key = key_of(item)
+    todo: Remaining = {}
+    for item in plan.items:
+        key = item.key
         if key in left:
-            again = {name: item[name] for name in ("check", "variant", "subject", "refused") if name in item}
-            todo.setdefault(item["target"], {}).setdefault(item["stage"], []).append({**again, "attempt": attempts.get(key, 0) + 1})
+            todo.setdefault(item.target, {}).setdefault(item.stage, []).append(item.todo(attempts.get(key, 0) + 1))
     return todo
 
 

@@ -22,7 +22,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import NOT_OF_THIS_PLAN, Chain, Line
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, facts_of, has_facts, node_file
 
 Record = t.Dict[str, t.Any]
@@ -43,11 +43,11 @@ class Evidence:
     files: list[Record]
 
 
-def gather(run: Run, plan: Record) -> Evidence:
+def gather(run: Run, plan: Plan) -> Evidence:
     """The journal of a run, its chain and its raw files, as they are now."""
     records, notes, chain = run.journal.examine()
     # An accepted run under the name of another one is not that one.
-    changed = [f"plan.json is that of run {plan['run_id']}"] if plan["run_id"] != run.id else []
+    changed = [f"plan.json is that of run {plan.run_id}"] if plan.run_id != run.id else []
     notes += run.journal.cuts()
     broken = broken_chain(plan, records, chain)
     lost_end = "" if broken else run.journal.lost_end()
@@ -92,9 +92,9 @@ def _digests(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
         return dict(zip(names, [*of(names[:half]), *next(other.parts())], strict=True))
 
 
-def broken_chain(plan: Record, records: t.Sequence[Line], chain: Chain) -> str:
+def broken_chain(plan: Plan, records: t.Sequence[Line], chain: Chain) -> str:
     """Where the journal was changed, in words; nothing where it was not, or is of a version that could not know."""
-    if plan.get("chained") and records and not chain.chained:
+    if plan.chained and records and not chain.chained:
         return f"journal.jsonl line 1 {NOT_OF_THIS_PLAN}"
     return chain.broken
 
@@ -168,7 +168,7 @@ def verify(run: Run) -> str:
     evidence = gather(run, plan)
     if evidence.changed:
         raise RunError(f"run {run.id} is not whole: {evidence.changed[0]}")
-    if evidence.records and not plan.get("chained"):
+    if evidence.records and not plan.chained:
         raise RunError(f"run {run.id} was made by an older version, whose journal is not chained: nobody can say whether it is whole")
     reports = [path.parent for path in [run.dir / "report.json", *sorted(run.dir.glob("judged/*/report.json"))] if path.is_file()]
     if not reports:

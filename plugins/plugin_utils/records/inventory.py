@@ -9,9 +9,9 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import os
-import typing as t
 
 from ansible import context
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 
 
 def of_today() -> str:
@@ -20,6 +20,6 @@ def of_today() -> str:
     return ",".join(os.path.basename(os.path.normpath(str(path).strip(","))) for path in given) or "default"
 
 
-def of_plan(plan: t.Mapping[str, t.Any]) -> str:
+def of_plan(plan: Plan) -> str:
     """That of a run's plan. A plan of an older version does not say it: whoever judges it does so with the run's own inventory."""
-    return str(plan.get("inventory") or of_today())
+    return str(plan.inventory or of_today())

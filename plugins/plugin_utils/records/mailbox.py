@@ -20,6 +20,7 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Todo, encode
 
 Record = dict[str, t.Any]
 
@@ -139,19 +140,20 @@ class Mailbox:
 
     # Written by the plan ---------------------------------------------------------------------------------------------
 
-    def assign(self, target: str, todo: Record) -> None:
+    def assign(self, target: str, todo: Todo) -> None:
         """Write what a target has to do. Each target has its own file, so that no worker reads the whole plan."""
         self.path(TODO, target=target).write_text(json.dumps({"target": target, **todo}), encoding="utf-8")
 
-    def todo(self, target: str) -> Record:
+    def todo(self, target: str) -> Todo:
         """Return what a target has to do, empty if that is nothing."""
         try:
             todo = json.loads(self.path(TODO, target=target).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        return {key: value for key, value in todo.items() if key != "target"}
+        todo.pop("target")
+        return t.cast(Todo, todo)
 
-    def todos(self, stage: str) -> dict[str, Record]:
+    def todos(self, stage: str) -> dict[str, Todo]:
         """Return the todo of every target. "finished" in it are the keys of the target's checkpoints of this stage, if it was asked."""
         todos = {}
         for path in sorted(self.folder.glob(TODO.name.format(target="*"))):
@@ -202,7 +204,7 @@ class Mailbox:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not computed.exists():
                 for one, part in compute().items():
-                    write_atomically(self.path(PART, target=one, stage=stage), json.dumps(part), 0o600)
+                    write_atomically(self.path(PART, target=one, stage=stage), json.dumps(part, default=encode), 0o600)
                 computed.touch()
         try:
             return t.cast(Record, json.loads(self.path(PART, target=target, stage=stage).read_text(encoding="utf-8")))

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, names
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, measurement_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, TodoItem, measurement_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 
 try:
@@ -89,7 +89,7 @@ class Completer:
     """
 
     def __init__(
-        self, run: Run, stage: str, target: str, plane: str, planned: dict[Check, dict[str, t.Any]], simulated: bool = False
+        self, run: Run, stage: str, target: str, plane: str, planned: dict[Check, TodoItem], simulated: bool = False
     ) -> None:
         self.run = run
         self.stage = stage
@@ -109,8 +109,8 @@ class Completer:
         subject = self._subject(sender, fields.pop("part"), fields.pop("members"), fields.pop("subject"))
         fields["context"] = self._identified(fields["context"], sender, subject)
         check = (str(fields["check"]), str(fields["variant"]), str(subject["id"]))
-        item = self.planned.get(check) or self.planned.get((*check[:2], sender)) or {}
-        attempt = item.get("attempt", 1)
+        item = self.planned.get(check) or self.planned.get((*check[:2], sender))
+        attempt = item["attempt"] if item else 1
         raw, digest = self._store(sender, fields, attempt, seen.get("raw_z"))
         fields.pop("raw")
         measurement = {

@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 
 try:
     import msgspec
-    from msgspec import UNSET, Meta, Struct, UnsetType
+    from msgspec import UNSET, Meta, Struct, UnsetType, field
 except ImportError:  # these modules can be imported all the same; measurement.require() says what is missing
     msgspec = None  # type: ignore[assignment]
     UNSET = UnsetType = None  # type: ignore[assignment,misc]
@@ -30,6 +30,9 @@ except ImportError:  # these modules can be imported all the same; measurement.r
         def __init_subclass__(cls, **_options: bool) -> None: ...
 
     def Meta(**_constraints: t.Any) -> None:  # type: ignore[no-redef]
+        return None
+
+    def field(**_options: t.Any) -> t.Any:  # type: ignore[no-redef]
         return None
 
 HAS_MSGSPEC = msgspec is not None
@@ -57,13 +60,41 @@ class Record(Struct):
     """A record whose fields can be read by name too, as stages and sinks of a team's own do: `record["stage"]` is `record.stage`."""
 
     def __getitem__(self, name: str) -> t.Any:
-        if name not in self.__struct_fields__:
+        value = self.get(name, UNSET)
+        if value is UNSET:
             raise KeyError(name)
-        return getattr(self, name)
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name, UNSET) is not UNSET
 
     def get(self, name: str, default: t.Any = None) -> t.Any:
-        """Return the value of a field, or `default` if records of this kind have no such field."""
-        return getattr(self, name) if name in self.__struct_fields__ else default
+        """Return the value of a field, or `default` if the record has no such field."""
+        value = getattr(self, name) if name in self.__struct_fields__ else UNSET
+        return default if value is UNSET else value
+
+    def keys(self) -> list[str]:
+        """Return the names of the fields that the record has; with `__getitem__` this makes `{**record}` work."""
+        return [name for name in self.__struct_fields__ if getattr(self, name) is not UNSET]
+
+    def as_dict(self) -> dict[str, t.Any]:
+        """Return the record as plain data, as it is written to JSON. Values that are no records are not copied."""
+        return {name: _as_data(self[name]) for name in self.keys()}
+
+
+def encode(value: t.Any) -> t.Any:
+    """Return a record as plain data, for `json.dumps(..., default=encode)`. Raises TypeError for anything else."""
+    if isinstance(value, Record):
+        return value.as_dict()
+    raise TypeError(f"{type(value).__name__} is no plain data")
+
+
+def _as_data(value: t.Any) -> t.Any:
+    if isinstance(value, Record):
+        return value.as_dict()
+    if isinstance(value, list) and value and isinstance(value[0], Record):
+        return [one.as_dict() for one in value]
+    return value
 
 
 class Subject(Record, forbid_unknown_fields=True, gc=False):
@@ -76,11 +107,6 @@ class Subject(Record, forbid_unknown_fields=True, gc=False):
     kind: Kind
     id: Filled
     members: t.Annotated[list[str], Meta(description="ids of the parts that were measured, e.g. a node's GPUs")]
-
-
-def subject_of(planned: t.Mapping[str, t.Any]) -> Subject:
-    """Return the subject of an item of a plan, {"kind", "id", "members"}."""
-    return Subject(planned["kind"], planned["id"], planned["members"])
 
 
 class Metric(Record, forbid_unknown_fields=True, gc=False):
@@ -281,17 +307,176 @@ def verdicts_of(lines: t.Iterable[bytes]) -> list[Verdict]:
 class PlanItem(Record, gc=False):
     """One check that a run intends to measure on one subject, through the inventory host `target`.
 
-    `refused` says why it cannot be measured: a reason code and a sentence. `attempt` is the number that the next measurement will have; it
-    is in a todo only.
+    `refused`, if set, is the sentence that says why it cannot be measured.
     """
 
+    stage: str
     check: str
     variant: str
     subject: Subject
-    stage: str | UnsetType = UNSET
-    target: str | UnsetType = UNSET
-    refused: t.Any | UnsetType = UNSET
-    attempt: int | UnsetType = UNSET
+    target: str
+    refused: str | UnsetType = UNSET
+
+    @property
+    def key(self) -> Key:
+        """The key of the check."""
+        return Key(self.stage, self.check, self.variant, self.subject.id)
+
+    def todo(self, attempt: int) -> TodoItem:
+        """Return the item of a todo by which the check is measured as this attempt."""
+        subject = SubjectData(kind=self.subject.kind, id=self.subject.id, members=self.subject.members)
+        item = TodoItem(check=self.check, variant=self.variant, subject=subject, attempt=attempt)
+        if self.refused is not UNSET:
+            item["refused"] = self.refused
+        return item
+
+
+def plan_item(stage: str, item: t.Mapping[str, t.Any]) -> PlanItem:
+    """Return an item of a plan, made of plain data: {"check", "variant", "subject", "target"} and maybe "refused". Raises ValueError if it
+    is none."""
+    fields = {"stage": stage, **item}
+    unknown = sorted(fields.keys() - set(PlanItem.__struct_fields__))
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]}, expected check, variant, subject, target and maybe refused")
+    try:
+        return msgspec.convert(plain(fields), PlanItem)
+    except NotImplementedError as error:
+        raise ValueError(str(error)) from error
+
+
+class PlannedStage(t.TypedDict):
+    """A stage as the plan lists it.
+
+    `manifest` is there for a stage made of a manifest, `description` is the path of the description of a team's own stage.
+    """
+
+    name: str
+    role: str
+    manifest: t.NotRequired[t.Any]
+    description: t.NotRequired[str]
+
+
+class Target(t.TypedDict):
+    """An inventory host of the plan, with the plane through which it is reached."""
+
+    plane: str
+
+
+class Sample(t.TypedDict):
+    """The chosen nodes of a stage that measures a random sample `of` so many nodes, and the seed that chose them."""
+
+    seed: t.Any
+    nodes: list[str]
+    of: int
+
+
+# The variables of one host: their names and values are the inventory's.
+Settings = dict[str, t.Any]
+
+
+class HostSettings(Record):
+    """The settings of all hosts: the distinct ones in `sets`, and for each host the number `of` its set."""
+
+    sets: list[Settings]
+    of: dict[str, int]
+
+
+class JudgingInputs(Record):
+    """All that verdicts depend on besides the measurements, as the inventory had it.
+
+    `sets` are the distinct sets of expectations (judging/expectations.py); `of` is the number of the set for each target, and for each node
+    of a cluster with settings of its own. `waivers` are as the user wrote them, `references` the declared new references. `warn` is
+    acceptance_warn, `regression` acceptance_regression.
+
+    By target: `stack` holds the rules for facts, {"golden", "ignore", "drift"}; `stated` {"gpu_count", "mig"}; `own_facts` the patterns of
+    facts that belong to a pod or its image and not to the machine; `required` the evidence that each stage must have been able to read,
+    {stage: [code]}. `leaf` is the leaf switch of each node and `rack` its rack or row, as far as known. `notes` are sentences for the
+    report.
+    """
+
+    sets: list[list[dict[str, t.Any]]] = []
+    of: dict[str, int] = {}
+    waivers: list[t.Any] = []
+    references: list[t.Any] = []
+    warn: str = "accept"
+    regression: str = "warn"
+    stack: dict[str, dict[str, t.Any]] = {}
+    stated: dict[str, dict[str, t.Any]] = {}
+    own_facts: dict[str, list[str]] = {}
+    required: dict[str, dict[str, list[str]]] = {}
+    leaf: dict[str, str] = {}
+    rack: dict[str, str] = {}
+    notes: list[str] = []
+
+
+class Plan(Record):
+    """The plan of a run, plan.json: all that the run intends to measure, written before the first measurement and never changed.
+
+    `created_at` is UTC. `inventory` names the inventory. `chained` is True if the journal has a chain of digests. A `partial` run lacks a
+    part of the fleet (`left_out` hosts) or of the stages (`skipped_stages`), or is a quick test; `not_proven` is what that does not show.
+    `targets` are the inventory hosts, `sample` the chosen nodes of stages that measure a sample, `check_seconds` the declared seconds of
+    one check by stage. `settings` is None in plans of older versions, which did not keep them.
+    """
+
+    schema: t.Literal["plan/v1"]
+    run_id: str
+    created_at: str
+    stages: list[PlannedStage]
+    targets: dict[str, Target]
+    items: list[PlanItem]
+    inventory: str = ""
+    mode: t.Literal["run", "quick"] = "run"
+    chained: bool = False
+    collection_version: str = ""
+    ansible_version: str = ""
+    python_version: str = ""
+    partial: bool = False
+    not_proven: list[str] = []
+    left_out: list[str] = []
+    skipped_stages: list[str] = []
+    sample: dict[str, Sample] = {}
+    check_seconds: dict[str, float] = {}
+    settings: HostSettings | None = None
+    judging: JudgingInputs = field(default_factory=JudgingInputs)
+    notes: list[str] = []
+
+
+def plan_of(text: bytes) -> Plan:
+    """Return the plan in the text of a plan.json. Raises ValueError if it is none."""
+    try:
+        return msgspec.json.decode(text, type=Plan)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # Python writes NaN and lone surrogates, which are not JSON
+        return msgspec.convert(json.loads(text), Plan)
+
+
+class SubjectData(t.TypedDict):
+    """A Subject as plain data."""
+
+    kind: str
+    id: str
+    members: list[str]
+
+
+class TodoItem(t.TypedDict):
+    """A check that is left to measure. `attempt` is the number that its next measurement will have."""
+
+    check: str
+    variant: str
+    subject: SubjectData
+    attempt: int
+    refused: t.NotRequired[str]
+
+
+class Todo(t.TypedDict, total=False):
+    """The work of one target as its workers read it: items by stage, its settings, and the names of variables that each worker takes from
+    the inventory because no file may hold them. `finished` are the keys of its checkpoints of a stage that was cut off."""
+
+    stages: dict[str, list[TodoItem]]
+    settings: Settings
+    secret: list[str]
+    finished: list[t.Any]
 
 
 class Cause(t.TypedDict):

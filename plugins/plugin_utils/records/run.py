@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import Mailbox
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, plan_of
 
 __all__ = ["RUN_ID", "Run", "RunError", "facts_of", "has_facts", "new_run_id", "node_file", "readable"]
 
@@ -114,10 +115,11 @@ class Run:
             )
         return run
 
-    def plan(self) -> dict[str, t.Any]:
+    def plan(self) -> Plan:
+        """Return the plan of the run. Raises RunError if it cannot be read."""
         path = self.dir / "plan.json"
         try:
-            return t.cast("dict[str, t.Any]", json.loads(path.read_text(encoding="utf-8")))
+            return plan_of(path.read_bytes())
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: {error}; expected the plan of run {self.id}") from error
 

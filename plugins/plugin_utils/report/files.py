@@ -40,7 +40,7 @@ class OfStages(Sink):
     name = "stages"
 
     def judged(self, of: Judged, options: Options) -> None:
-        for path, text in model.files_of_stages(dict(of.plan), of.judgement).items():
+        for path, text in model.files_of_stages(of.plan, of.judgement).items():
             place = of.folder / path
             place.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(place, text)

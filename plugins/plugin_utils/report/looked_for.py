@@ -15,7 +15,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import ends_of, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 Record = t.Dict[str, t.Any]
@@ -43,11 +43,11 @@ CLASSES: dict[str, tuple[str, str]] = {
 MEASURED = ("PASS", "WARN", "FAIL", "KNOWN_FAIL")
 
 
-def build(plan: Record, judgement: Judgement) -> Record:
+def build(plan: Plan, judgement: Judgement) -> Record:
     """Return {"rows": [{"fault", "field", "checks", "nodes", "of"}], "missing": [words of what no check looked for], "partly": [words]}."""
     seen: dict[str, tuple[set[str], dict[str, None]]] = {name: (set(), {}) for name in CLASSES}
     by_check: dict[tuple[str, str], tuple[str, ...]] = {}
-    sees = {entry["name"]: registry.of(entry).sees for entry in plan.get("stages") or () if "role" in entry}
+    sees = {entry["name"]: registry.of(entry).sees for entry in plan.stages if "role" in entry}
     nodes = {node["name"] for node in judgement.nodes if node["kind"] == "node"}
     for verdict in judgement.verdicts:
         if verdict.verdict not in MEASURED or verdict.subject.kind in ("gpu", "nic"):

@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, Metric, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, Metric, Plan, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, looked_for
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
@@ -73,29 +73,29 @@ def evidence(files: t.Sequence[Record] = ()) -> Model:
     }
 
 
-def build(plan: Record, judgement: Judgement) -> Model:
+def build(plan: Plan, judgement: Judgement) -> Model:
     """One model (report/v1) from the plan of a run and what the verdict engine said of it; its evidence is told by `evidence`."""
     judged = judgement.deciding
     verdicts = judgement.verdicts
-    stages = [s["name"] for s in plan["stages"]]
+    stages = [s["name"] for s in plan.stages]
     nodes = _nodes(judgement, stages)
     checks = _checks(verdicts, judged)
     commands, versions = _ran(judged)
     drawn = {name: [heatmap.of_table(table) for table in tables if table.cells] for name, tables in judgement.tables.items()}
     return {
         "schema": "report/v1",
-        "run_id": plan["run_id"],
-        "planned_at": plan["created_at"],
+        "run_id": plan.run_id,
+        "planned_at": plan.created_at,
         "created_at": utc(),
-        "mode": plan["mode"],
+        "mode": plan.mode,
         "passed": judgement.passed,
         "accepted": judgement.accepted,
-        "word": word(plan["mode"], judgement.passed, bool(judgement.unproven)),
+        "word": word(plan.mode, judgement.passed, bool(judgement.unproven)),
         "why": judgement.why,
-        "partial": bool(plan["partial"]),
-        "left_out": plan["left_out"],
-        "skipped_stages": plan["skipped_stages"],
-        "not_proven": [*(plan.get("not_proven") or ()), *judgement.speed_not_proven],
+        "partial": plan.partial,
+        "left_out": plan.left_out,
+        "skipped_stages": plan.skipped_stages,
+        "not_proven": [*plan.not_proven, *judgement.speed_not_proven],
         "simulated": judgement.simulated,
         "counts": judgement.counts,
         "coverage": judgement.coverage,
@@ -109,7 +109,7 @@ def build(plan: Record, judgement: Judgement) -> Model:
         "warnings": [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings] + _warnings(judgement),
         "waivers": [_waiver(v) for v in verdicts if v.verdict == "KNOWN_FAIL"],
         "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),
-        "sample": plan["sample"],
+        "sample": plan.sample,
         "expectations": _expectations(verdicts),
         "commands": commands,
         "versions": [*_own_versions(plan), *versions],
@@ -121,10 +121,10 @@ def build(plan: Record, judgement: Judgement) -> Model:
     }
 
 
-def _rows_of(plan: Record, judgement: Judgement, method: str) -> dict[Stage, list[tuple[Verdict, Measurement]]]:
+def _rows_of(plan: Plan, judgement: Judgement, method: str) -> dict[Stage, list[tuple[Verdict, Measurement]]]:
     """The verdicts of each stage that has such a method of its own, of what was measured, in the order of the plan, each with the
     measurement that decided. Rows of thousands of nodes are not gathered for nothing."""
-    known = {entry["name"]: registry.of(entry) for entry in plan.get("stages") or () if "role" in entry}
+    known = {entry["name"]: registry.of(entry) for entry in plan.stages if "role" in entry}
     telling = {name: stage for name, stage in known.items() if getattr(type(stage), method) is not getattr(Stage, method)}
     if not telling:
         return {}
@@ -134,19 +134,19 @@ def _rows_of(plan: Record, judgement: Judgement, method: str) -> dict[Stage, lis
             told.setdefault(shown, []).append(stage)
     verdicts = {verdict.key: verdict for verdict in judgement.verdicts if verdict.stage in told}
     of: dict[Stage, list[tuple[Verdict, Measurement]]] = {}
-    for key in (key_of(item) for item in plan["items"] if item["stage"] in told):
+    for key in (item.key for item in plan.items if item.stage in told):
         if key in verdicts and key in judgement.deciding:
             for stage in told[key.stage]:
                 of.setdefault(stage, []).append((verdicts[key], judgement.deciding[key]))
     return of
 
 
-def files_of_stages(plan: Record, judgement: Judgement) -> dict[str, str]:
+def files_of_stages(plan: Plan, judgement: Judgement) -> dict[str, str]:
     """Return the files of stages beside the forms of the report: {path below the run's folder: text}."""
     return {
         f"{stage.name}/{path}": text
         for stage, rows in _rows_of(plan, judgement, "files").items()
-        for path, text in stage.files(plan["run_id"], rows).items()
+        for path, text in stage.files(plan.run_id, rows).items()
     }
 
 
@@ -185,10 +185,10 @@ def _nodes(judgement: Judgement, stages: list[str]) -> list[Record]:
     ]
 
 
-def _without_checks(plan: Record, nodes: list[Record]) -> list[str]:
+def _without_checks(plan: Plan, nodes: list[Record]) -> list[str]:
     """Targets of the run for which it planned no check at all, as those that a sample left out."""
     shown = {n["name"] for n in nodes} | {n["name"].split("/", 1)[0] for n in nodes}
-    return sorted(set(plan["targets"]) - shown)
+    return sorted(set(plan.targets) - shown)
 
 
 def _bearer(cause: Cause) -> tuple[str, str]:
@@ -374,7 +374,7 @@ def _ran(judged: t.Mapping[Key, Measurement]) -> tuple[list[Record], list[Record
     return found[:COMMANDS], of_tools
 
 
-def _own_versions(plan: Record) -> t.Iterator[Record]:
+def _own_versions(plan: Plan) -> t.Iterator[Record]:
     own = {"gpufleet.acceptance": "collection_version", "ansible-core": "ansible_version", "Python": "python_version"}
     for name, field in own.items():
         yield {"name": name, "version": plan[field], "nodes": None}

@@ -12,6 +12,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import SubjectData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, cases, drawn, expressions, scraped, vocabulary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import Evidence
@@ -143,7 +144,7 @@ def _simulated(evidence: Evidence) -> bool:
 
 
 def observed(
-    found: Conclusion, case: Case, subject: Object, context: Object, started_at: str, duration_s: float, variant: str
+    found: Conclusion, case: Case, subject: SubjectData, context: Object, started_at: str, duration_s: float, variant: str
 ) -> Object:
     """A conclusion as an observation for the journal (docs/architecture.md): the verdict engine judges it as a condition."""
     operation, sampling = actions.said(case.steps)

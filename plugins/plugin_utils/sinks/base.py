@@ -15,6 +15,7 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 
 Options = t.Mapping[str, t.Any]
 
@@ -25,7 +26,7 @@ class Begun:
 
     run_id: str
     folder: pathlib.Path
-    plan: t.Mapping[str, t.Any]
+    plan: Plan
     left: int
     resumed: bool
 
@@ -49,7 +50,7 @@ class Judged:
 
     run_id: str
     folder: pathlib.Path
-    plan: t.Mapping[str, t.Any]
+    plan: Plan
     judgement: Judgement
     report: t.Mapping[str, t.Any]
 

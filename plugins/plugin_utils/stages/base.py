@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 if t.TYPE_CHECKING:
@@ -72,11 +72,11 @@ def nothing_asked() -> Record:
     return {"state": "done", "end": "done", "observations": [observation.measured(TIMETABLE, context={"note": said})]}
 
 
-def settings_of(plan: Record, target: str) -> Record:
+def settings_of(plan: Plan, target: str) -> dict[str, t.Any]:
     """Return the settings of a target in the plan: the variables of its stages that have an argument spec."""
-    kept = plan["settings"]
-    found: Record = kept["sets"][kept["of"][target]]
-    return found
+    if plan.settings is None:
+        raise KeyError(target)  # a plan of an older version
+    return plan.settings.sets[plan.settings.of[target]]
 
 
 def stands_for_nodes(settings: Record) -> bool:
@@ -155,15 +155,18 @@ class Stage:
         """Return True if the subjects of the stage are pairs or groups of nodes."""
         return self.topology in (ROUNDS, GROUP, CLUSTER)
 
-    def items(self, nodes: Nodes, settings: Settings) -> tuple[list[Record], list[str]]:
-        """Return the items of the plan, as {"check", "variant", "subject", "target"}, and what to say of it to people; a group that its
-        nodes do not make has "refused", why. RunError for settings that make no sense. Here: each node with each of its `NAME_checks`."""
-        found = []
+    def items(self, nodes: Nodes, settings: Settings) -> tuple[t.Sequence[PlanItem | Record], list[str]]:
+        """Return the items of the plan, and notes for people. Raises RunError for settings that make no sense. Here: each node with each of
+        its `NAME_checks`.
+
+        A team's own stage may return plain data, {"check", "variant", "subject", "target"}. `refused` of a group says why its nodes do not
+        make one.
+        """
+        items: list[PlanItem | Record] = []
         for node, target in nodes.items():
-            for check, variant in settings[target][f"{self.name}_checks"]:
-                subject = {"kind": "node", "id": node, "members": []}
-                found.append({"check": check, "variant": variant, "subject": subject, "target": target})
-        return found, []
+            subject = Subject("node", node, [])
+            items += [PlanItem(self.name, check, variant, subject, target) for check, variant in settings[target][f"{self.name}_checks"]]
+        return items, []
 
     def problem(self, settings: Record) -> str | None:
         """Return the error in the settings of one host, with the variable, what was found and what is expected, or None; called before
@@ -174,7 +177,7 @@ class Stage:
         """Return the question to a person at a terminal before anything is measured, or None."""
         return None
 
-    def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Which of its `items` of the plan must be measured again because of what is `left` of the whole plan, besides that."""
         return frozenset()
 
@@ -183,7 +186,7 @@ class Stage:
         all measurements of this stage. `work` may still keep some of the checks (`StageWork.keep`)."""
         return frozenset()
 
-    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, StageWork]:
+    def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, StageWork]:
         """Return the work of each target, computed once when a stage between nodes begins.
 
         `todos` is {target: {"stages": {stage: [item of the plan]}, "settings": {variable: value}}}. If a run is resumed that was in this
@@ -207,7 +210,7 @@ class Stage:
         burn_in = 60.0 * float(settings.get(f"{self.name}_minutes") or 0)
         return checks * float(each if isinstance(each, (int, float)) else launch_s) + burn_in
 
-    def floors(self, plan: Record, target: str) -> list[Record]:
+    def floors(self, plan: Plan, target: str) -> list[Record]:
         """Return the expectations that the head of a group of `target` needs, for a stage over groups, as {"match", "value",
         "rank"}."""
         return []

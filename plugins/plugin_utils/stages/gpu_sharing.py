@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlanItem, Subject, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import TIMEOUT, Range
@@ -38,7 +38,7 @@ class GpuSharing(base.Stage):
     unproven = "gates of GPU sharing:"
     primary = ("runtime", "latency", "ratio")
 
-    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[base.Record], list[str]]:
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import settled
 
         clusters: dict[str, list[str]] = {}
@@ -48,8 +48,8 @@ class GpuSharing(base.Stage):
         for target, members in clusters.items():
             asked = settled.of(settings[target])
             variant = variant_of(settings[target])
-            subject = {"kind": "group", "id": f"{self.name}/{target}", "members": members}
-            found += [{"check": case.check, "variant": variant, "subject": subject, "target": target} for case in asked.cases]
+            subject = Subject("group", f"{self.name}/{target}", members)
+            found += [PlanItem(self.name, case.check, variant, subject, target) for case in asked.cases]
             if asked.parameters.scale != 1:
                 notes.append(f"{target}: gpu_sharing_scale {asked.parameters.scale:g}: soaks are shortened and prove nothing of P2")
         return found, notes

@@ -20,8 +20,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, stack
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
@@ -80,9 +80,9 @@ class Grouped(base.Stage):
 
     # The plan --------------------------------------------------------------------------------------------------------
 
-    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         """Return the items of the plan for the nodes ({node: target}), and notes. Raises RunError for settings that make no group."""
-        found: list[Record] = []
+        found: list[PlanItem] = []
         notes: list[str] = []
         for name, members in self.groups(nodes, settings).items():
             target = nodes[members[0]]
@@ -93,16 +93,19 @@ class Grouped(base.Stage):
             if problem and not base.stands_for_nodes(wanted):
                 raise RunError(f"{problem}; {self.name}_group '' leaves a host out")
             # Which nodes a cluster has is the matter of a day and not of the inventory: a bad one costs its own nodes only.
-            refused = {"refused": problem} if problem and members != [target] else {}
+            refused = problem if members != [target] else ""
             if refused:
                 notes.append(problem)
             elif len(chosen) < len(members):
                 notes.append(f"{name}: {len(chosen)} of {len(members)} nodes, from {chosen[0]} to {chosen[-1]}")
-            subject = {"kind": "group", "id": name, "members": chosen}
-            found += [{**_item(check, variant, subject, target), **refused} for check, variant in self.checks(wanted)]
+            subject = Subject("group", name, chosen)
+            for check, variant in self.checks(wanted):
+                found.append(PlanItem(self.name, check, variant, subject, target))
+                if refused:
+                    found[-1].refused = refused
             if not base.stands_for_nodes(wanted):
                 _need_addresses(chosen, nodes, settings)
-            found += [_item(MEMBER, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in chosen]
+            found += [PlanItem(self.name, MEMBER, "", Subject("node", node, []), nodes[node]) for node in chosen]
         return found, notes
 
     def groups(self, nodes: base.Nodes, settings: base.Settings) -> dict[str, list[str]]:
@@ -131,30 +134,30 @@ class Grouped(base.Stage):
             raise RunError(f"{where}: one node was asked for ({stage}_node_count, {stage}_world_size), expected at least two in a group")
         return int(asked)
 
-    def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Head and members of a group are measured together or not at all: where one is left to do, all are."""
         again: set[Key] = set()
-        for subject in {item["subject"]["id"]: item["subject"] for item in items if item["subject"]["kind"] == "group"}.values():
-            whole = {key_of(item) for item in items if item["subject"]["id"] in (subject["id"], *subject["members"])}
+        for subject in {item.subject.id: item.subject for item in items if item.subject.kind == "group"}.values():
+            whole = {item.key for item in items if item.subject.id in (subject.id, *subject.members)}
             if whole & left:
                 again |= whole
         return again
 
     # What each is told -----------------------------------------------------------------------------------------------
 
-    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
+    def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
         """Return the work of the targets of every group that is left to do."""
         settings = {target: todo["settings"] for target, todo in todos.items()}
-        mine = [item for item in plan["items"] if item["stage"] == self.name]
-        target_of = {i["subject"]["id"]: i["target"] for i in mine if i["check"] == MEMBER}
+        mine = [item for item in plan.items if item.stage == self.name]
+        target_of = {item.subject.id: item.target for item in mine if item.check == MEMBER}
         seen = addresses(run.journal.read()[0])
         work: dict[str, base.StageWork] = {}
         for item in mine:
-            head = item["target"]
-            if item["subject"]["kind"] == "group" and head in settings and head not in work and not base.stands_for_nodes(settings[head]):
-                members = {node: target_of[node] for node in item["subject"]["members"]}
-                checks = [(one["check"], one["variant"]) for one in mine if one["subject"]["id"] == item["subject"]["id"]]
-                work.update(self._of_group(item["subject"]["id"], head, members, settings, seen, run, checks))
+            head = item.target
+            if item.subject.kind == "group" and head in settings and head not in work and not base.stands_for_nodes(settings[head]):
+                members = {node: target_of[node] for node in item.subject.members}
+                checks = [(one.check, one.variant) for one in mine if one.subject.id == item.subject.id]
+                work.update(self._of_group(item.subject.id, head, members, settings, seen, run, checks))
                 floors = self.floors(plan, head)
                 work[head].options.update({"floors": floors} if floors else {})
         return work
@@ -195,13 +198,13 @@ class Grouped(base.Stage):
         work.update({target_of[node]: _answered([_member_without_address(node, why)]) for node, why in unknown.items()})
         return work
 
-    def floors(self, plan: Record, target: str) -> list[Record]:
+    def floors(self, plan: Plan, target: str) -> list[Record]:
         """Return the expectations that the head needs: {"match", "value", "rank"} of `floor`."""
         if self.floor is None:
             return []
         metric, unit = self.floor
-        judging = plan["judging"]
-        entries = Expectations.load(judging["sets"][judging["of"][target]]).entries
+        judging = plan.judging
+        entries = Expectations.load(judging.sets[judging.of[target]]).entries
         return [
             {"match": {k: v for k, v in e.match.items() if k != "stage"}, "value": physics.convert(e.value, e.unit, unit), "rank": e.rank}
             for e in entries
@@ -216,10 +219,6 @@ def _no_group(name: str, asked: int, members: list[str]) -> str:
     if len(members) < 2:
         return f"{name}: found {len(members)} node ({', '.join(members)}), expected at least two in a group"
     return ""
-
-
-def _item(check: str, variant: str, subject: Record, target: str) -> Record:
-    return {"check": check, "variant": variant, "subject": subject, "target": target}
 
 
 def _need_addresses(members: list[str], nodes: base.Nodes, settings: base.Settings) -> None:

@@ -24,8 +24,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, ends_of, key_of, node_of, pair_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, ends_of, node_of, pair_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
@@ -45,18 +45,20 @@ Step = t.List[t.Tuple[int, int]]
 # The plan ------------------------------------------------------------------------------------------------------------
 
 
-def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
+def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
     """Return the items of the plan, the timetable of each node and each pair with each kind of test, and notes."""
-    found: list[Record] = []
+    found: list[PlanItem] = []
     notes: list[str] = []
     for machines, wanted, rounds in _plans(nodes, settings, notes):
         here = _taking_part(rounds, machines)
-        found += [_item(TIMETABLE, "", {"kind": "node", "id": node, "members": []}, nodes[node]) for node in here]
+        found += [PlanItem("rdma", TIMETABLE, "", Subject("node", node, []), nodes[node]) for node in here]
         tests = kinds(wanted)
         for pairs in rounds:
             for server, client in pairs:
-                subject = {"kind": "pair", "id": pair_of(server, client), "members": []}
-                found += [_item(kind["check"], kind["variant"], subject, nodes[_roles(kind, server, client)[1]]) for kind in tests]
+                subject = Subject("pair", pair_of(server, client), [])
+                found += [
+                    PlanItem("rdma", kind["check"], kind["variant"], subject, nodes[_roles(kind, server, client)[1]]) for kind in tests
+                ]
         notes += estimate(rounds, tests, wanted)
     return found, notes
 
@@ -87,10 +89,6 @@ def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.It
             notes.append(f"rdma: no pair is measured with {machines[0]}, which is alone")
             continue
         yield machines, wanted, rounds_of(machines, wanted)
-
-
-def _item(check: str, variant_: str, subject: Record, target: str) -> Record:
-    return {"check": check, "variant": variant_, "subject": subject, "target": target}
 
 
 def _taking_part(rounds: list[t.Any], machines: list[str]) -> list[str]:
@@ -233,10 +231,10 @@ def _human(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def complete(items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+def complete(items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
     """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too."""
     needed = {node for key in pairs_left(left) for node in ends_of(key.subject)}
-    return {key_of(item) for item in items if item["check"] == TIMETABLE and item["subject"]["id"] in needed}
+    return {item.key for item in items if item.check == TIMETABLE and item.subject.id in needed}
 
 
 def pairs_left(left: t.AbstractSet[Key]) -> list[Key]:
@@ -246,7 +244,7 @@ def pairs_left(left: t.AbstractSet[Key]) -> list[Key]:
 # The timetable -------------------------------------------------------------------------------------------------------
 
 
-def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
+def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
     """Return the timetable of each target for what is left of the plan."""
     settings = {target: todo["settings"] for target, todo in todos.items()}
     left = {
@@ -255,10 +253,10 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.Sta
         for item in todo["stages"].get("rdma", ())
         if item["subject"]["kind"] == "pair"
     }
-    nodes = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma" and i["check"] == TIMETABLE}
+    nodes = {item.subject.id: item.target for item in plan.items if item.stage == "rdma" and item.check == TIMETABLE}
     nodes = {node: target for node, target in nodes.items() if target in settings}
-    pairs = [i for i in plan["items"] if i["stage"] == "rdma" and i["subject"]["kind"] == "pair"]
-    asker = {(i["check"], i["variant"], i["subject"]["id"]): i["target"] for i in pairs}
+    pairs = [item for item in plan.items if item.stage == "rdma" and item.subject.kind == "pair"]
+    asker = {(item.check, item.variant, item.subject.id): item.target for item in pairs}
     records = run.journal.read()[0]
     ports = ports_of(records)
     timetables: dict[str, base.StageWork] = {}
@@ -269,7 +267,7 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.Sta
     for members in realms(nodes, settings):
         tests = kinds(settings[nodes[members[0]]])
         book = Timetable({node: nodes[node] for node in members}, settings, ports, tests, finished)
-        for packed in _rounds_again(list(dict.fromkeys(i["subject"]["id"] for i in pairs)), book.nodes):
+        for packed in _rounds_again(list(dict.fromkeys(item.subject.id for item in pairs)), book.nodes):
             for number, kind in enumerate(tests):
                 asked = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
                 book.add([(number, *_as_planned(kind, a, b, book.nodes, asker[key]), key[2]) for a, b, key in asked if key in left])
@@ -339,7 +337,7 @@ class Finished:
     """The tests that both sides had finished when a controller was lost, by their checkpoints. A number counts only if the other side saw
     the same test, so a test that one side alone has is measured again."""
 
-    def __init__(self, todos: t.Mapping[str, Record]) -> None:
+    def __init__(self, todos: t.Mapping[str, Todo]) -> None:
         # By walk, kind, pair, rail and ports the roles in which the nodes at its ends speak of a test.
         sides: dict[tuple[str, ...], set[str]] = {}
         # So many rounds of them were walked.
@@ -577,7 +575,7 @@ class Rdma(base.Stage):
         "latency_iterations", "duration",
     )  # fmt: skip
 
-    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         return items(nodes, settings)
 
     def problem(self, settings: Record) -> str | None:
@@ -588,13 +586,13 @@ class Rdma(base.Stage):
     def question(self, nodes: base.Nodes, settings: base.Settings) -> str | None:
         return question(nodes, settings)
 
-    def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         return complete(items, left)
 
     def remeasure(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
         return rdma_matrix.unseen(last, records)
 
-    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
+    def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
         return work(run, plan, todos)
 
     def pods(self, settings: Record) -> Record:

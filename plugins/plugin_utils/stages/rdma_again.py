@@ -13,8 +13,8 @@ import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, key_of, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma, rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import NONE_OR_MORE, Range
@@ -22,20 +22,17 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges 
 Record = t.Dict[str, t.Any]
 
 
-def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
+def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
     """The timetable of each node that can be asked again, which stays empty where nothing is suspicious."""
     if any("rdma_scope" not in settings[target] for target in nodes.values()):
         raise RunError("acceptance_stages: found rdma_again without rdma, expected rdma_ports, rdma and rdma_again in this order")
-    return [
-        {"check": base.TIMETABLE, "variant": "", "subject": {"kind": "node", "id": node, "members": []}, "target": target}
-        for node, target in nodes.items()
-    ], []
+    return [PlanItem("rdma_again", base.TIMETABLE, "", Subject("node", node, []), target) for node, target in nodes.items()], []
 
 
-def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
+def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
     """Return rounds for the tests that the diagnosis still needs, and an answer without contact for all other targets."""
     settings = {target: todo["settings"] for target, todo in todos.items()}
-    nodes = {i["subject"]["id"]: i["target"] for i in plan["items"] if i["stage"] == "rdma_again" and i["target"] in settings}
+    nodes = {i.subject.id: i.target for i in plan.items if i.stage == "rdma_again" and i.target in settings}
     if not nodes:
         return {}
     records = run.journal.read()[0]
@@ -58,11 +55,11 @@ def work(run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.Sta
     return found
 
 
-def _asked(records: list[Measurement], plan: Record, tests: list[Record]) -> list[tuple[int, str, str]]:
+def _asked(records: list[Measurement], plan: Plan, tests: list[Record]) -> list[tuple[int, str, str]]:
     """(kind, port of the server, port of the client) of every test that a diagnosis still needs."""
     number = {(kind["check"], directions.without_direction(kind["variant"]), kind["direction"]): place for place, kind in enumerate(tests)}
     asked = []
-    for table in rdma_matrix.tables(records, expectations.of_run(plan["judging"])):
+    for table in rdma_matrix.tables(records, expectations.of_run(plan.judging)):
         found = table.diagnose()
         for a, b, _rail in found.again if found else ():
             direction = directions.direction_of(node_of(a), node_of(b)) if table.directed else None
@@ -98,14 +95,14 @@ class RdmaAgain(base.Stage):
     conditions = frozenset({base.TIMETABLE})
     guardian_switch = rdma.STAGE.guardian_switch
 
-    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[Record], list[str]]:
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         return items(nodes, settings)
 
-    def complete(self, items: list[Record], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Return all items of the stage if pairs of the matrix are measured again, else nothing."""
-        return {key_of(item) for item in items} if rdma.pairs_left(left) else frozenset()
+        return {item.key for item in items} if rdma.pairs_left(left) else frozenset()
 
-    def work(self, run: Run, plan: Record, todos: dict[str, Record]) -> dict[str, base.StageWork]:
+    def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
         return work(run, plan, todos)
 
     def pods(self, settings: Record) -> Record:

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric
+from harness.records import make_plan
 
 ROCE = [[0, "RoCE v1", "fe80::1"], [1, "RoCE v2", "fe80::1"], [2, "RoCE v1", "10.0.0.1"], [3, "RoCE v2", "10.0.0.1"]]
 
@@ -253,7 +254,7 @@ def test_a_group_of_two_kinds_of_accelerators_is_told_how_to_become_two(tmp_path
 
 def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
     shipped = expectations.shipped()
-    plan = {"judging": {"sets": [shipped.dump()], "of": {"gpu-01": 0}}}
+    plan = make_plan({"judging": {"sets": [shipped.dump()], "of": {"gpu-01": 0}}})
     entries = nccl_fabric.STAGE.floors(plan, "gpu-01")
     seen = 0
     for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA H20", "NVIDIA GB200", "Tesla V100-SXM2-32GB"):
@@ -320,7 +321,7 @@ def test_a_rack_is_held_to_its_nvlink_and_not_to_its_nics(
 
 
 def test_nothing_is_known_of_parts_of_several_racks(tmp_path: pathlib.Path) -> None:
-    plan = {"judging": {"sets": [expectations.shipped().dump()], "of": {"gpu-01": 0}}}
+    plan = make_plan({"judging": {"sets": [expectations.shipped().dump()], "of": {"gpu-01": 0}}})
     entries = nccl_fabric.STAGE.floors(plan, "gpu-01")
     two = fabric.Floors(entries, "all_reduce", rack(tmp_path, "NVIDIA GB200", 36, 2))
     assert two.floor(16 << 30, 36, 4) == pytest.approx(0.9 * 820) and two.floor(16 << 30, 18, 4) == 0.0

@@ -19,7 +19,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
-from harness.records import measurement
+from harness.records import make_plan, measurement
 from rigs.simulated import pairs
 
 WALK = """
@@ -71,7 +71,7 @@ class Nodes:
         items = [{**item, "stage": "rdma"} for item in items]
         todos = {n: {"settings": self.settings, "stages": {"rdma": [i for i in items if i["target"] == n]}} for n in self.names}
         run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (seen, [])})()})()
-        self.args = {node: work.options for node, work in rdma.work(run, {"items": items}, todos).items()}
+        self.args = {node: work.options for node, work in rdma.work(run, make_plan({"items": items}), todos).items()}
 
     def start(self, *names: str, **changes: t.Any) -> None:
         if not self.args:

@@ -97,8 +97,9 @@ def with_settings(run: Run, **judging: t.Any) -> Run:
     if judging:
         lines = [json.loads(line) for line in (run.dir / "journal.jsonl").read_text().splitlines()]
         plan = run.plan()
-        plan["judging"].update(judging)
-        (run.dir / "plan.json").write_text(json.dumps(plan))
+        for name, value in judging.items():
+            setattr(plan.judging, name, value)
+        (run.dir / "plan.json").write_text(json.dumps(plan.as_dict()))
         (run.dir / "journal.jsonl").unlink()
         again = Run(run.dir.parent, run.id)
         again.journal.append([{name: value for name, value in line.items() if name != "chain"} for line in lines])

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store 
 from harness import history_runs as runs
 from harness.history_content import content, put
 from harness.history_runs import Machine
+from harness.records import make_plan
 
 Sample = tuple[dict[str, str], float]
 HOSTILE = ['quote " back \\ slash', "two\nlines", "\x1b[31mred", "é" * 300, "x" * 300 + "a", "x" * 300 + "b"]
@@ -143,7 +144,8 @@ def test_a_quick_test_that_passed_is_accepted_nowhere(tmp_path: pathlib.Path, ma
 def test_a_pair_is_as_the_last_run_with_it_found_it(tmp_path: pathlib.Path, made: exporter.Exporter) -> None:
     put(tmp_path, content(["a", "b", "c"], [("a", "b"), ("a", "c")]))
     later = content(["a", "b"], [("a", "b")])
-    plan = {**later.plan, "run_id": "20261122T061718Z-0a1b2c", "created_at": "2026-11-22T06:17:18Z", "partial": True, "left_out": ["c"]}
+    changed: t.Any = {"run_id": "20261122T061718Z-0a1b2c", "created_at": "2026-11-22T06:17:18Z", "partial": True, "left_out": ["c"]}
+    plan = make_plan({**later.plan, **changed})
     for verdict in later.judgements[0].verdicts[2:]:
         verdict.verdict, verdict.value = "PASS", 395.0
     put(tmp_path, dataclasses.replace(later, plan=plan, journal_sha256="k" * 64))

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from harness.records import make_plan
 
 RUN = "20261121T000000Z-0a1b2c"
 GIB = 1 << 30
@@ -95,7 +96,8 @@ def test_measured_in_one_run_and_judged_in_another(tmp_path: t.Any) -> None:
 
     def word(busbw: float) -> str:
         expected = resolve([], files=[str(path)])
-        return verdict.judge({"run_id": RUN, "items": items}, [nccl("n9", busbw)], lambda _node, _target: expected).planned[0]["verdict"]
+        plan = make_plan({"run_id": RUN, "items": items})
+        return verdict.judge(plan, [nccl("n9", busbw)], lambda _node, _target: expected).planned[0].verdict
 
     assert word(300.0) == "UNKNOWN", "a proposal is ignored"
     path.write_text(path.read_text().replace("proposed: true\n", ""))
@@ -185,16 +187,15 @@ def test_a_run_that_was_not_accepted_is_no_yardstick(tmp_path: pathlib.Path) -> 
     unknown = {"verdict": "UNKNOWN", "reason_code": "no_expectation"}
 
     def doubt(name: str, *rows: dict[str, t.Any], accepted: bool = False, mode: str = "run") -> str:
-        return action._doubt(judged_run(tmp_path / name, accepted, list(rows), mode), {"mode": mode})
+        return action._doubt(judged_run(tmp_path / name, accepted, list(rows), mode), make_plan({"mode": mode}))
 
     assert doubt("accepted", good, accepted=True) == ""
     assert doubt("slow", good, slow) == doubt("both", unknown, slow) == doubt("refused for its warnings", good) == "was not accepted"
     assert doubt("new hardware", good, unknown) == "", "expectations are all that it lacks"
     assert doubt("quick", good, accepted=True, mode="quick") == "is a quick test"
     later = judged_run(tmp_path / "slow", True, [good], judged="judged/20261122T000000Z")
-    assert action._doubt(later, {"mode": "run"}) == "", "it was judged again, and accepted"
-    assert action._doubt(Run(tmp_path / "nowhere", RUN), {}) == "was not judged"
+    assert action._doubt(later, make_plan({})) == "", "it was judged again, and accepted"
+    assert action._doubt(Run(tmp_path / "nowhere", RUN), make_plan({})) == "was not judged"
     (tmp_path / "accepted" / RUN / "report.json").write_text("{")
-    assert "cannot" not in action._doubt(Run(tmp_path / "accepted", RUN), {}) and "no judgement that can be read" in action._doubt(
-        Run(tmp_path / "accepted", RUN), {}
-    )
+    unread = action._doubt(Run(tmp_path / "accepted", RUN), make_plan({}))
+    assert "cannot" not in unread and "no judgement that can be read" in unread

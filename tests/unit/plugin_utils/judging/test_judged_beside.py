@@ -43,9 +43,9 @@ def _run(tmp_path: pathlib.Path) -> tuple[Record, list[Record]]:
 
 def judged(run: tuple[Record, list[Record]]) -> Judgement:
     plan, records = run
-    inputs = plan["judging"]
-    stages = [registry.of(entry) for entry in plan["stages"]]
-    return verdict.judge(plan, records, expectations.of_run(inputs), stack=inputs["stack"], stated=inputs["stated"], stages=stages)
+    inputs = plan.judging
+    stages = [registry.of(entry) for entry in plan.stages]
+    return verdict.judge(plan, records, expectations.of_run(inputs), stack=inputs.stack, stated=inputs.stated, stages=stages)
 
 
 def test_a_second_process_changes_nothing(run: tuple[Record, list[Record]], monkeypatch: pytest.MonkeyPatch) -> None:

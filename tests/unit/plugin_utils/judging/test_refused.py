@@ -13,15 +13,16 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Verdict
 from harness import records
 from harness import report_samples as samples
+from harness.records import make_plan
 
 Record = dict[str, t.Any]
-PLAN = {
+PLAN = make_plan({
     "targets": {"a": {}, "b": {}, "c": {}, "lab": {}},
     "items": [
         *({"subject": {"kind": "node", "id": name, "members": []}, "target": name} for name in ("a", "b", "c")),
         *({"subject": {"kind": "node", "id": f"lab/{name}", "members": []}, "target": "lab"} for name in ("n1", "n2")),
     ],
-}
+})
 
 
 def verdict(subject: str, word: str, kind: str = "node", members: t.Sequence[str] = ()) -> Verdict:

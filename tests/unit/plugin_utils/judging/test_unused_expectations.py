@@ -10,6 +10,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import unused_expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import resolve
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs
 from harness.records import measurement
 from unit.plugin_utils.judging.test_verdict import TODAY, Record, gemm, item, nccl, plan_of
 
@@ -34,7 +35,7 @@ def said(*entries: Record, records: list[Record] | None = None, layer: str = "gr
         records = [nccl("n1", 478.0, 16 << 30, context=H200), gemm("n1", 670.0)]
     items = [item(r["subject"]["id"], r["stage"], r["check"]) for r in records]
     written = plan_of(*items, **{"stages": STAGES, "skipped_stages": [], "left_out": [], "sample": {}, **plan})
-    inputs = {"sets": [resolve([(layer, list(entries))]).dump()], "of": {"n1": 0}}
+    inputs = JudgingInputs([resolve([(layer, list(entries))]).dump()], {"n1": 0})
     return unused_expectations.warnings(written, list(map(measurement, records)), inputs)
 
 
@@ -97,7 +98,7 @@ def test_changes_of_shipped_entries_are_a_users_too() -> None:
     written = plan_of(item("n1"), stages=STAGES, skipped_stages=[], left_out=[], sample={})
     changed = resolve([("host", {"h200-8-all_reduce-nvls-plateau": {"value": 475}, "h100-8-all_reduce-nvls-plateau": {"value": 475}})])
     short = [nccl("n1", 460.0, 1 << 30, context=H200)]
-    (line,) = unused_expectations.warnings(written, list(map(measurement, short)), {"sets": [changed.dump()], "of": {"n1": 0}})
+    (line,) = unused_expectations.warnings(written, list(map(measurement, short)), JudgingInputs([changed.dump()], {"n1": 0}))
     assert "h200-8-all_reduce-nvls-plateau" in line and "found plateau, measured were 1 sizes from 1 GiB to 1 GiB" in line
 
 

@@ -18,7 +18,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed, problem, schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from harness.records import make_plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -65,8 +67,8 @@ def item(subject: str = "n1", stage: str = "nccl_node", check: str = "all_reduce
     return {"stage": stage, "check": check, "variant": "", "subject": about, "target": subject, **fields}
 
 
-def plan_of(*items: Record, **fields: t.Any) -> Record:
-    return {"run_id": RUN, "items": list(items), "partial": False, "notes": [], **fields}
+def plan_of(*items: Record, **fields: t.Any) -> Plan:
+    return make_plan({"run_id": RUN, "items": list(items), **fields})
 
 
 def judge(items: list[Record], records: list[t.Any], **options: t.Any) -> verdict.Judgement:

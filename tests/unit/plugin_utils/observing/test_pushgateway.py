@@ -69,7 +69,7 @@ def test_the_series_are_those_of_the_run_s_inventory(
     port, asked = gateway
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict(inventory=tuple(given)))
     plan, judged = samples.fleet(1, 1)
-    plan = {**{key: value for key, value in plan.items() if key != "inventory"}, **of_the_plan}
+    plan.inventory = of_the_plan.get("inventory", "")
     done = Judged(samples.RUN, pathlib.Path(), plan, t.cast(t.Any, judged), model.build(plan, t.cast(t.Any, judged)))
     pushgateway.SINK.judged(done, {"url": f"http://me:x@127.0.0.1:{port}"})
     assert asked[0][0] == f"/metrics/job/gpufleet_acceptance/inventory/{label}"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import types
 import typing as t
@@ -14,6 +15,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, ROUNDS, Stage, StageWork
+from harness.records import make_plan
 
 PAIR = ("reach", "", "a|b")
 ANSWER = {"state": "done", "end": "done", "observations": []}
@@ -35,7 +37,7 @@ class Reach(Stage):
 def run(tmp_path: pathlib.Path) -> Run:
     run = Run(tmp_path, "20260101T000000Z-0a1b2c")
     run.make()
-    (run.dir / "plan.json").write_text("{}")
+    (run.dir / "plan.json").write_text(json.dumps(make_plan({}).as_dict()))
     run.mailbox.assign("a", {"settings": {}})
     run.mailbox.assign("cluster", {"settings": {"acceptance_realm": "cluster"}})
     return run

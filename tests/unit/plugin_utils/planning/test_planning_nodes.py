@@ -14,7 +14,9 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as planning
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from harness.records import make_plan
 
 ENTRY = {
     "id": "own", "match": {"stage": "gemm", "check": "bf16"}, "metric": "tflops", "value": 600, "unit": "TFLOPS", "source": "ours",
@@ -22,7 +24,7 @@ ENTRY = {
 }  # fmt: skip
 
 
-def inputs(node_vars: t.Any, hosts: t.Sequence[str] = ("lab",), **more: t.Any) -> dict[str, t.Any]:
+def inputs(node_vars: t.Any, hosts: t.Sequence[str] = ("lab",), **more: t.Any) -> JudgingInputs:
     values = {
         "acceptance_expectation_overlays": [], "acceptance_expectation_files": [], "acceptance_waivers": [], "acceptance_warn": "accept",
         "acceptance_regression": "warn", "acceptance_new_references": [],
@@ -78,7 +80,7 @@ def test_what_it_may_not_hold_is_named(wrong: t.Any) -> None:
 
 def test_nodes_and_stages_that_the_run_does_not_have_are_a_note() -> None:
     made = inputs([{"names": ["a", "b"]}])
-    written = {"items": [{"subject": {"id": "lab/a"}}], "stages": [{"name": "ours"}], "judging": made}
+    written = make_plan({"items": [{"subject": {"id": "lab/a"}}], "stages": [{"name": "ours"}], "judging": made})
     settings = {"lab": {"acceptance_plane": "kubernetes", "acceptance_kube_gpu_stages": ["gemm", "ours", "gem"]}, "m": {}}
     assert planning.without_effect(written, settings) == [
         "acceptance_node_vars: not among the nodes of this run: lab/b",

@@ -16,7 +16,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_cluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import kept, prepare
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import HostSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from harness.records import make_plan
 
 SECRET = "hunter2"
 SETTINGS = {"acceptance_kube_env": {"HTTPS_PROXY": SECRET}, "own_key": SECRET, "acceptance_kube_image": "lab/tester:1", "stack_checks": []}
@@ -27,7 +29,7 @@ def test_no_file_of_a_run_holds_them_and_the_stages_do(tmp_path: pathlib.Path) -
     run = Run(tmp_path, "20260101T000000Z-0a1b2c")
     run.make()
     item = {"check": "facts", "variant": "", "subject": {"kind": "node", "id": "lab", "members": []}, "attempt": 1}
-    (run.dir / "plan.json").write_text(json.dumps(kept.keep({"lab": SETTINGS}, kept.secret(STAGES))))
+    (run.dir / "plan.json").write_text(json.dumps(kept.keep({"lab": SETTINGS}, kept.secret(STAGES)).as_dict()))
     prepare._assign(run, {"lab": {"stack": [item]}}, STAGES, {"lab": SETTINGS})
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) >= 3 and not [path for path in files if SECRET in path.read_text()]
@@ -46,12 +48,12 @@ def patch(token: t.Any) -> dict[str, t.Any]:
     }
 
 
-def begun(folder: pathlib.Path, **settings: t.Any) -> tuple[Run, dict[str, t.Any]]:
+def begun(folder: pathlib.Path, **settings: t.Any) -> tuple[Run, HostSettings]:
     """A run that was begun with these settings, and what its plan holds of them."""
     run = Run(folder, "20260101T000000Z-0a1b2c")
     run.make()
     prepare._assign(run, {"lab": {"stack": []}}, STAGES, {"lab": settings})
-    return run, json.loads(json.dumps(kept.keep({"lab": settings}, kept.secret(STAGES))))
+    return run, kept.keep({"lab": settings}, kept.secret(STAGES))
 
 
 def told(run: Run, **inventory: t.Any) -> t.Any:
@@ -65,17 +67,17 @@ def told(run: Run, **inventory: t.Any) -> t.Any:
 
 def test_the_values_of_an_environment_in_a_patch_are_kept_in_no_file(tmp_path: pathlib.Path) -> None:
     run, plan = begun(tmp_path, acceptance_kube_pod_patch=patch(SECRET))
-    assert SECRET not in json.dumps(plan)
+    assert SECRET not in json.dumps(plan.as_dict())
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET in path.read_text()]
     assert told(run, acceptance_kube_pod_patch=patch(SECRET)) == patch(SECRET)
-    (shown,) = plan["sets"]
+    (shown,) = plan.sets
     assert shown["acceptance_kube_pod_patch"]["container"]["env"][1] == patch("")["container"]["env"][1], "a reference is no secret"
     assert shown["acceptance_kube_pod_patch"]["container"]["tty"] is True
 
 
 def test_a_patch_without_an_environment_is_the_plans(tmp_path: pathlib.Path) -> None:
     run, plan = begun(tmp_path, acceptance_kube_pod_patch={"container": {"tty": True}})
-    assert plan["sets"] == [{"acceptance_kube_pod_patch": {"container": {"tty": True}}}]
+    assert plan.sets == [{"acceptance_kube_pod_patch": {"container": {"tty": True}}}]
     assert told(run, acceptance_kube_pod_patch={"container": {"tty": False}}) == {"container": {"tty": True}}
 
 
@@ -84,11 +86,11 @@ def test_a_resume_has_the_patch_of_the_plan_with_the_values_of_today(tmp_path: p
     now = {**patch("new"), "metadata": {"labels": {"a": "b"}}}
     inventory = {"acceptance_kube_pod_patch": now, "acceptance_plane": "kubernetes"}
     today: t.Any = types.SimpleNamespace(settings=lambda _stages: {"lab": inventory})
-    found, (note,) = kept.settings({"settings": plan}, today, STAGES)
+    found, (note,) = kept.settings(make_plan({"settings": plan}), today, STAGES)
     assert found["lab"]["acceptance_kube_pod_patch"] == patch("new")
     assert "acceptance_kube_pod_patch is " in note and "new" not in note
     without: t.Any = types.SimpleNamespace(settings=lambda _stages: {"lab": {}})
-    found, _notes = kept.settings({"settings": plan}, without, STAGES)
+    found, _notes = kept.settings(make_plan({"settings": plan}), without, STAGES)
     with pytest.raises(KubeError, match=r"pod_patch: the value of TOKEN in its env stands in no file of a run: give the variable again"):
         of_cluster.pods({**SETTINGS, **found["lab"], "acceptance_kube_env": {}})
 

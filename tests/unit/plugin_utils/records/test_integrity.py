@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclud
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, facts_of, node_file, readable
+from harness.records import make_plan
 
 NODES = ("gpu-01", "gpu-02", "gpu-03")
 ID = "20260101T000000Z-0a1b2c"
@@ -40,7 +41,7 @@ def run(tmp_path: pathlib.Path) -> Run:
         "targets": {n: {"plane": "ssh"} for n in NODES}, "items": items, "sample": {}, "check_seconds": {}, "notes": [],
         "judging": {"sets": [], "of": {}, "waivers": [], "warn": "accept", "stack": {}, "notes": []},
     }  # fmt: skip
-    (made.dir / "plan.json").write_text(plan.dump(written))
+    (made.dir / "plan.json").write_text(plan.dump(make_plan(written)))
     for number, node in enumerate(NODES):
         made.journal.append([measured(made, node, f"output {number}")])
     return made
@@ -223,8 +224,8 @@ def test_lines_taken_off_the_end_are_missed_by_the_chain_and_found_by_verify(run
 
 
 def test_a_run_of_an_older_version_is_judged_with_a_note_and_never_called_whole(run: Run) -> None:
-    written = {k: v for k, v in run.plan().items() if k != "chained"}
-    (run.dir / "plan.json").write_text(plan.dump(written))
+    written = {name: value for name, value in run.plan().as_dict().items() if name != "chained"}
+    (run.dir / "plan.json").write_text(json.dumps(written))
     lines = [json.loads(line) for line in run.journal.path.read_text().splitlines()]
     run.journal.path.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "chain"}) + "\n" for line in lines))
     done, _verdicts = judge(run)

@@ -61,14 +61,14 @@ def test_every_measurement_says_which_machine_it_was(completer: measurement.Comp
     assert completer.complete(observed(part="gpu/GPU-1", context={"identity": own}))["context"]["identities"] == {"gpu-01": own}
     assert "identities" not in completer.complete(observed(context={"identities": {"gpu-02": other}}))["context"]
     subject = {"kind": "group", "id": "all", "members": ["gpu-01", "gpu-02"]}
-    planned = {("all_reduce", "", "all"): {"check": "all_reduce", "variant": "", "subject": subject}}
+    planned = {("all_reduce", "", "all"): {"check": "all_reduce", "variant": "", "subject": subject, "attempt": 1}}
     run = Run(tmp_path, "20260101T000000Z-0a1b2c")
     head = measurement.Completer(run, "nccl_fabric", "gpu-01", "ssh", planned)
     told = {"gpu-01": own, "gpu-02": other, "gpu-03": other}
     found = head.complete(observed(context={"identity": own, "identities": told}, subject=subject) | {"variant": ""})
     assert found["context"]["identities"] == {"gpu-01": own, "gpu-02": other}, "the head speaks for its members"
     pair = {"kind": "pair", "id": "gpu-01|gpu-02", "members": []}
-    walker = measurement.Completer(run, "rdma", "gpu-01", "ssh", {("all_reduce", "gpus=all", pair["id"]): {"subject": pair}})
+    walker = measurement.Completer(run, "rdma", "gpu-01", "ssh", {("all_reduce", "gpus=all", pair["id"]): {"subject": pair, "attempt": 1}})
     assert walker.complete(observed(context={"identity": own}, subject=pair))["context"] == {"identities": {"gpu-01": own}}
 
 

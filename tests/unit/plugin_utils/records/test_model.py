@@ -53,6 +53,26 @@ SUBJECT = model.Subject("node", "gpu-01", [])
 OPINION = Opinion("FAIL", "too slow", "below_floor", 1.5, "GB/s", 300.0, "shipped", "measured by us", "measured")
 VERDICT = OPINION.written("20260101T000000Z-0a1b2c", "nccl_node", "all_reduce", "gpus=all", 1, False, SUBJECT).as_dict()
 RECORDS = {"measurement-v1.json": (model.Measurement, MEASUREMENT), "verdict-v1.json": (model.Verdict, VERDICT)}
+PLAN: dict[str, t.Any] = {
+    "schema": "plan/v1",
+    "run_id": "20260101T000000Z-0a1b2c",
+    "created_at": "2026-01-01T00:00:00Z",
+    "stages": [{"name": "stack", "role": "gpufleet.acceptance.stack"}, {"name": "ours", "role": "ours", "description": "/a/stage.py"}],
+    "targets": {"gpu-01": {"plane": "ssh"}},
+    "items": [
+        {
+            "stage": "stack", "check": "facts", "variant": "", "target": "gpu-01",
+            "subject": {"kind": "node", "id": "gpu-01", "members": []},
+        },
+        {
+            "stage": "ddp", "check": "all_reduce", "variant": "gpus=all", "target": "lab", "refused": "ddp: found 1 node",
+            "subject": {"kind": "group", "id": "ddp/lab", "members": ["lab/a"]},
+        },
+    ],
+    "sample": {"stack": {"seed": 0, "nodes": ["gpu-01"], "of": 4}},
+    "settings": {"sets": [{"stack_drift": {}}], "of": {"gpu-01": 0}},
+    "judging": {"sets": [[{"id": "mine"}]], "of": {"gpu-01": 0}, "waivers": [{"ticket": "A-1"}], "leaf": {"gpu-01": "a"}},
+}  # fmt: skip
 # A path in a record and a value that is refused there.
 REFUSED: dict[str, list[tuple[tuple[str, ...], t.Any]]] = {
     "measurement-v1.json": [
@@ -226,3 +246,44 @@ def test_data_that_came_through_ansible_is_data() -> None:
 def test_what_is_no_data_is_refused_as_a_measurement() -> None:
     with pytest.raises(ValueError, match="object is no plain data"):
         model.measurement_of({**MEASUREMENT, "stage": object()})
+
+
+def test_a_plan_is_read_as_it_was_written_and_fits_its_schema() -> None:
+    schema = jsonschema.Draft202012Validator(json.loads(schemas.texts()["plan-v1.json"]))
+    plan = model.plan_of(json.dumps(PLAN).encode())
+    written = plan.as_dict()
+    assert not list(schema.iter_errors(PLAN)) and not list(schema.iter_errors(written))
+    assert model.plan_of(json.dumps(written).encode()) == plan
+    assert written == {**written, **{name: value for name, value in PLAN.items() if name != "judging"}}
+    assert written["judging"] == {**written["judging"], **PLAN["judging"]} and written["judging"]["warn"] == "accept"
+    assert plan.items[1].todo(3) == {name: PLAN["items"][1][name] for name in ("check", "variant", "subject", "refused")} | {"attempt": 3}
+
+
+@pytest.mark.parametrize(
+    "change", [{"schema": "plan/v2"}, {"items": [{"stage": "stack"}]}, {"targets": []}, {"judging": {"of": {"a": "b"}}}]
+)
+def test_what_is_no_plan_is_refused(change: dict[str, t.Any]) -> None:
+    with pytest.raises(ValueError, match=r"Expected|Invalid|Object"):
+        model.plan_of(json.dumps({**PLAN, **change}).encode())
+
+
+def test_a_plan_with_numbers_that_python_alone_writes_is_read() -> None:
+    settings = {"sets": [{"ours_limit": float("inf"), "ours_name": "\udc80"}], "of": {"gpu-01": 0}}
+    plan = model.plan_of(json.dumps({**PLAN, "settings": settings}).encode())
+    assert plan.settings is not None and plan.settings.as_dict() == settings
+
+
+def test_items_of_a_teams_own_stage_are_checked() -> None:
+    plain = {name: value for name, value in PLAN["items"][0].items() if name != "stage"}
+    assert model.plan_item("stack", plain).as_dict() == PLAN["items"][0]
+    for wrong in ({**plain, "rack": "a"}, {**plain, "subject": {"kind": "node", "id": "a"}}, {**plain, "target": None}):
+        with pytest.raises(ValueError, match=r"unknown field rack|members|target"):
+            model.plan_item("stack", wrong)
+
+
+def test_a_field_that_is_not_set_is_missing_by_name_too() -> None:
+    whole, refused = model.plan_of(json.dumps(PLAN).encode()).items
+    assert "refused" not in whole and whole.get("refused", "no") == "no" and "refused" not in {**whole}
+    assert refused["refused"] == refused.get("refused") == {**refused}["refused"]
+    with pytest.raises(KeyError):
+        whole["refused"]

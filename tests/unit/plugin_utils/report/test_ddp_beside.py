@@ -30,7 +30,7 @@ def sections(ours: dict[str, t.Any], theirs: dict[str, t.Any], stages: t.Sequenc
         found.append(samples.measurement("a", stage, check, subject=subject, series=rows, **about))
     items = [{key: m[key] for key in ("stage", "check", "variant", "subject", "target")} for m in found if m["stage"] in stages]
     plan = samples.plan(["a", "b"], stages, items=items)
-    plan["stages"] = [{"name": stage, "role": f"gpufleet.acceptance.{stage}"} for stage in stages]
+    plan.stages = [{"name": stage, "role": f"gpufleet.acceptance.{stage}"} for stage in stages]
     made = model.build(plan, t.cast(t.Any, samples.judgement(verdicts, found)))
     assert all(section["title"] in formats.markdown(made) for section in made["sections"])
     return made["sections"]

@@ -20,7 +20,7 @@ def built(checks: list[tuple[str, str, str]], nodes: t.Sequence[str] = ("a", "b"
     found = [samples.measurement(node, stage, check) for node, stage, check in checks]
     items = [{key: m[key] for key in ("stage", "check", "variant", "subject", "target")} for m in found]
     plan = samples.plan(list(nodes), stages, items=items)
-    plan["stages"] = [{"name": stage, "role": f"gpufleet.acceptance.{stage}"} for stage in stages]
+    plan.stages = [{"name": stage, "role": f"gpufleet.acceptance.{stage}"} for stage in stages]
     return model.build(plan, t.cast(t.Any, samples.judgement(verdicts, found)))
 
 

@@ -28,7 +28,7 @@ def build(verdicts: list[dict[str, t.Any]], measurements: t.Any = (), **plan: t.
 
 
 def written(folder: pathlib.Path, made: dict[str, t.Any]) -> list[pathlib.Path]:
-    paths, notes = files.write(Judged(samples.RUN, folder, {}, t.cast(t.Any, None), made), folder)
+    paths, notes = files.write(Judged(samples.RUN, folder, samples.plan([], []), t.cast(t.Any, None), made), folder)
     assert not notes
     return paths
 
@@ -157,7 +157,7 @@ def test_every_format_is_written_whole_and_says_the_same(tmp_path: pathlib.Path,
 
 def test_a_quick_test_accepts_nothing() -> None:
     verdicts = [samples.verdict("a", "stack", "facts")]
-    made = report.build({**samples.plan(["a"], ["stack"]), "mode": "quick"}, samples.judgement(verdicts, passed=True, accepted=False))
+    made = report.build(samples.plan(["a"], ["stack"], mode="quick"), samples.judgement(verdicts, passed=True, accepted=False))
     assert made["word"] == "QUICK TEST PASSED" and formats.markdown(made).startswith("# QUICK TEST PASSED: run ")
     assert "✓ QUICK TEST PASSED" in page.render(made) and "ACCEPTED" not in page.render(made)
 

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.gpu_sharing import STAGE
 from harness import records
 from harness import report_samples as samples
+from harness.records import make_plan
 
 STRICT = {case.id: case for case in cases.shipped(cases.STRICT)}
 
@@ -143,7 +144,7 @@ def judged(*rows: tuple[str, str, str]) -> verdict.Judgement:
         }  # fmt: skip
         measured.append({**msgspec.to_builtins(record), **more})
         items.append({"stage": "gpu_sharing", "check": record.check, "variant": record.variant, "subject": subject, "target": "lab"})
-    plan = {"run_id": "20260101T000000Z-0a1b2c", "items": items, "partial": False, "notes": []}
+    plan = make_plan({"items": items})
     return verdict.judge(plan, measured, lambda _node, _target: expectations.Expectations([]), stages=[STAGE])
 
 

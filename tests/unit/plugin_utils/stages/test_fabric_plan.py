@@ -18,9 +18,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import grouping, nccl_fabric
 from harness import records
+from harness.records import make_plan
 
 ROLE = collection.ROOT / "roles" / "nccl_fabric"
 DEFAULTS = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
@@ -160,7 +162,7 @@ def test_a_group_whose_nodes_have_no_address_fails_at_once(acting: Run, monkeypa
     assert (group["reason_code"], group["subject"]["id"]) == ("no_address", "nccl_fabric") and f"gpu-01: {cause}" in group["reason"]
     for node in own:
         assert said[node]["member"]["reason_code"] == "partner" and "gpu-01: it has no address" in said[node]["member"]["reason"]
-    items = {(i["check"], i["variant"], i["subject"]["id"]): {**i, "attempt": 1} for i in plan["items"] if i["target"] == "gpu-01"}
+    items = {(i.check, i.variant, i.subject.id): i.todo(1) for i in plan.items if i.target == "gpu-01"}
     completer = measurement.Completer(acting, "nccl_fabric", "gpu-01", "ssh", items, False)
     assert {completer.complete(o)["reason_code"] for o in said["gpu-01"].values()} == {"no_address"}
 
@@ -172,12 +174,12 @@ def acting(tmp_path: pathlib.Path) -> Run:
     return run
 
 
-def planned(**changes: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+def planned(**changes: t.Any) -> tuple[Plan, dict[str, t.Any]]:
     wanted = settings(**changes)
-    items = [{"stage": "nccl_fabric", **item} for item in nccl_fabric.STAGE.items(NODES, wanted)[0]]
-    plan = {"items": items, "judging": {"sets": [expectations.shipped().dump()], "of": dict.fromkeys(NODES, 0)}}
+    items = nccl_fabric.STAGE.items(NODES, wanted)[0]
+    plan = make_plan({"items": items, "judging": {"sets": [expectations.shipped().dump()], "of": dict.fromkeys(NODES, 0)}})
     todos = {
-        node: {"settings": wanted[node], "stages": {"nccl_fabric": [i for i in items if i["target"] == node]}} for node in NODES
+        node: {"settings": wanted[node], "stages": {"nccl_fabric": [i.todo(1) for i in items if i.target == node]}} for node in NODES
     }
     return plan, todos
 
@@ -228,19 +230,19 @@ def test_a_group_is_repeated_whole() -> None:
 )
 def test_findings_are_taken_of_the_heads_own_group_only(acting: Run, subject: dict[str, t.Any], taken: bool) -> None:
     plan, _todos = planned()
-    mine = {(i["check"], i["variant"], i["subject"]["id"]): i for i in plan["items"] if i["target"] == "gpu-01"}
+    mine = {(i.check, i.variant, i.subject.id): i.todo(1) for i in plan.items if i.target == "gpu-01"}
     completer = measurement.Completer(acting, "nccl_fabric", "gpu-01", "ssh", mine)
     seen = observation.measured("localise", subject=subject, context={"findings": [{"code": "localised", "text": "slow"}]})
     found = completer.complete(seen)
     assert (found["outcome"] == "measured") == taken and measurement.problem(found) is None
-    own = {(i["check"], i["variant"], i["subject"]["id"]): i for i in plan["items"] if i["target"] == "gpu-02"}
+    own = {(i.check, i.variant, i.subject.id): i.todo(1) for i in plan.items if i.target == "gpu-02"}
     assert measurement.Completer(acting, "nccl_fabric", "gpu-02", "ssh", own).complete(seen)["outcome"] == "error", "it is no head"
 
 
 def test_a_finding_is_a_fail_of_its_node_and_a_member_without_numbers_a_pass(acting: Run) -> None:
     plan, _todos = planned()
-    plan = {**plan, "run_id": acting.id, "partial": False, "notes": []}
-    mine = {(i["check"], i["variant"], i["subject"]["id"]): i for i in plan["items"]}
+    plan.run_id = acting.id
+    mine = {(i.check, i.variant, i.subject.id): i.todo(1) for i in plan.items}
     records = []
     for node in NODES:
         completer = measurement.Completer(acting, "nccl_fabric", node, "ssh", mine)
@@ -272,7 +274,7 @@ def test_a_stage_over_groups_says_what_is_checked_and_no_more(acting: Run) -> No
     found, notes = Ddp().items(NODES, wanted)
     assert groups(found) == {"ddp": ("gpu-01", list(NODES))} and not notes
     assert [(one["check"], one["variant"]) for one in found][:2] == [("all_reduce", "backend=nccl"), ("member", "")]
-    plan = {"items": [{"stage": "ddp", **one} for one in found]}
+    plan = make_plan({"items": found})
     works = Ddp().work(acting, plan, {node: {"settings": wanted[node]} for node in NODES})
     told = {target: work.options for target, work in works.items()}
     assert set(told["gpu-01"]) == {"group", "token", "key", "members"} and set(told["gpu-02"]) == {"token", "key", "timeout"}
@@ -285,15 +287,15 @@ def test_a_stage_over_groups_says_what_is_checked_and_no_more(acting: Run) -> No
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_slow_group_stands_under_whom_the_search_convicts(acting: Run, settled: bool) -> None:
     plan, _todos = planned()
-    plan = {**plan, "run_id": acting.id, "partial": False, "notes": []}
-    mine = {(i["check"], i["variant"], i["subject"]["id"]): i for i in plan["items"]}
+    plan.run_id = acting.id
+    mine = {(i.check, i.variant, i.subject.id): i.todo(1) for i in plan.items}
     completer = measurement.Completer(acting, "nccl_fabric", "gpu-01", "ssh", mine)
-    (group,) = (i for i in plan["items"] if i["subject"]["kind"] == "group")
-    variant = " ".join(sorted([*group["variant"].split(), f"op={group['check']}"]))
+    (group,) = (i for i in plan.items if i.subject.kind == "group")
+    variant = " ".join(sorted([*group.variant.split(), f"op={group.check}"]))
     text = "node gpu-04: it misses the floor with two partners"
     culprit = {"kind": "node", "id": "gpu-04", "members": ["gpu-04"]}
     seen = [
-        observation.measured(group["check"], variant=group["variant"], subject=group["subject"], context={"condition": True}),
+        observation.measured(group.check, variant=group.variant, subject=group.subject.as_dict(), context={"condition": True}),
         observation.measured("localise", variant=variant, subject=culprit, context={"findings": [{"code": "localised", "text": text}]}),
     ]
     if not settled:

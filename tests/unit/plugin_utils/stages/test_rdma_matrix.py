@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_matrix, registry
-from harness.records import measurement
+from harness.records import make_plan, measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,7 +93,7 @@ def run(
 
 def judge(records: list[Record]) -> verdict.Judgement:
     items = [{**{k: r[k] for k in ("stage", "check", "variant", "target")}, "subject": r["subject"]} for r in records]
-    plan = {"run_id": RUN, "items": items, "partial": False, "notes": []}
+    plan = make_plan({"run_id": RUN, "items": items})
     stages = [registry.shipped()[name] for name in dict.fromkeys(r["stage"] for r in records)]  # what did not run has no say
     return verdict.judge(plan, records, lambda _node, _target: SHIPPED, stages=stages)
 
@@ -242,11 +242,11 @@ def test_a_server_without_a_timetable() -> None:
 def test_the_heat_map_is_in_the_report() -> None:
     records = run(lambda a, b: 100.0 if "n2" in (a, b) else 388.0, nodes())
     judged = judge(records)
-    plan = {
+    plan = make_plan({
         "run_id": RUN, "created_at": observation.utc(), "mode": "run", "partial": False, "left_out": [], "skipped_stages": [], "notes": [],
         "stages": [{"name": "rdma", "role": "r"}], "targets": {n: {"plane": "ssh"} for n in nodes()}, "items": [], "sample": {},
         "collection_version": "1", "ansible_version": "1", "python_version": "3",
-    }  # fmt: skip
+    })  # fmt: skip
     model = report.build(plan, judged)
     (matrix,) = model["stages"][0]["matrices"]
     assert (matrix["rails"][0]["tests"], matrix["rails"][0]["below"], len(matrix["worst"])) == (30, 10, 10)

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma, rdma_again
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import StageWork
-from harness.records import measurement
+from harness.records import make_plan, measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,7 +77,7 @@ def works(
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (list(map(measurement, records)), [])})()})()
     for node, keys in (finished or {}).items():
         todos[node]["finished"] = keys
-    return rdma.work(run, {"items": items}, todos)
+    return rdma.work(run, make_plan({"items": items}), todos)
 
 
 def test_the_plan_lists_pairs_and_says_what_they_take() -> None:
@@ -206,7 +206,7 @@ def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
         for i, n in enumerate(nodes)
     ]
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (list(map(measurement, records)), [])})()})()
-    told = rdma.work(run, {"items": items}, {"k8s": {"settings": own, "stages": {"rdma": items}}})["k8s"]
+    told = rdma.work(run, make_plan({"items": items}), {"k8s": {"settings": own, "stages": {"rdma": items}}})["k8s"]
     assert told.starts_in == 32.0 + rdma.KUBELET_S and set(told.per_node) == set(nodes)
     sides = {node: part["rounds"][0]["tests"][0] for node, part in told.per_node.items()}
     assert {side["role"] for side in sides.values()} == {"server", "client"}
@@ -275,9 +275,9 @@ SERVED = {**RAIL, "check": "read_bw", "variant": WALK[3], "subject": "n000|n001"
 )
 def test_a_number_that_no_server_has_seen_is_left_to_do(rows: list[dict[str, t.Any]] | None, again: bool) -> None:
     nodes = names(2)
-    items = [{**item, "stage": "rdma"} for item in rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))[0]]
+    items, _notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))
     of_server = [] if rows is None else [of_attempt_1("n000", series=rows)]
-    left = todo.remaining({"items": items}, list(map(measurement, [*ASKED, *of_server])), [rdma.STAGE])
+    left = todo.remaining(make_plan({"items": items}), list(map(measurement, [*ASKED, *of_server])), [rdma.STAGE])
     pairs = {i["variant"]: i["attempt"] for of in left.values() for i in of["rdma"] if i["subject"]["kind"] == "pair"}
     assert pairs.get(str(WALK[3])) == (2 if again else None)
     assert pairs["direction=back qps=8 size=65536"] == 1
@@ -310,7 +310,7 @@ def test_who_has_nothing_else_to_do_keeps_its_timetable() -> None:
 
 def test_a_pair_measured_again_brings_its_server() -> None:
     nodes = names(3)
-    items = [{**item, "stage": "rdma"} for item in rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))[0]]
+    items, _notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))
     left = {key_of(item) for item in items if item["subject"]["id"] == "n000|n001"}
     assert {(key.check, key.subject) for key in rdma.complete(items, left)} == {("timetable", "n000"), ("timetable", "n001")}
 
@@ -376,18 +376,18 @@ def test_within_a_node_data_goes_both_ways_too() -> None:
 
 def test_one_direction_that_is_left_is_measured_alone() -> None:
     nodes = names(3)
-    items = [{**item, "stage": "rdma"} for item in rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))[0]]
+    items, _notes = rdma.items({n: n for n in nodes}, dict.fromkeys(nodes, SETTINGS))
     left = next(i for i in items if i["subject"]["id"] == "n000|n001" and "direction=back" in i["variant"])
     keys = {key_of(left)} | rdma.complete(items, {key_of(left)})
     todo: dict[str, t.Any] = {}
     for item in items:
         if key_of(item) in keys:
-            todo.setdefault(item["target"], {}).setdefault("rdma", []).append({**item, "attempt": 2})
+            todo.setdefault(item["target"], {}).setdefault("rdma", []).append(item.todo(2))
     records = [
         {"stage": "rdma_ports", "outcome": "measured", "subject": {"id": n}, "context": {"devices": [], "ports": ports(i, 1)}}
         for i, n in enumerate(nodes)
     ]
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (list(map(measurement, records)), [])})()})()
-    told = rdma.work(run, {"items": items}, {target: {"settings": SETTINGS, "stages": of} for target, of in todo.items()})
+    told = rdma.work(run, make_plan({"items": items}), {target: {"settings": SETTINGS, "stages": of} for target, of in todo.items()})
     tests = [(node, x["role"]) for node, work in told.items() for planned in work.options["rounds"] for x in planned["tests"]]
     assert sorted(tests) == [("n000", "client"), ("n001", "server")], "n001 sends, and is read from"

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import TodoItem
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import baseline, conclusion, engine, preflight, settled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
@@ -70,7 +71,7 @@ class SharingOnCluster(StageOnCluster):
             raise KubeError("preflight", f"{self.host}: {refused}")
         return {"preflight": [row.cells for row in table], "gpus": facts.products}
 
-    def _one(self, case: Case, item: dict[str, t.Any], asked: settled.Settled, cluster: SharingCluster) -> None:
+    def _one(self, case: Case, item: TodoItem, asked: settled.Settled, cluster: SharingCluster) -> None:
         """One case into the journal. What the cluster does not let us do costs this case alone, unless it cannot be reached at all."""
         began, started_at = time.monotonic(), observation.utc()
         folder = self.acting.dir / "raw" / "gpu_sharing" / file_name(self.host) / case.suite / f"{case.id}-{item['attempt']}"

@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, new_file
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import nccl_fabric
+from harness.records import make_plan
 
 DEFAULTS = yaml.safe_load((collection.ROOT / "roles/nccl_fabric/defaults/main.yml").read_text())
 SETTINGS = {**DEFAULTS, "acceptance_plane": "kubernetes", "acceptance_realm": "lab", "acceptance_kube_image": "lab/tester:1"}
@@ -51,9 +52,9 @@ class Lab:
         self.run.claim(os.getppid())
         self.has(*map(node, NODES))
         subjects = {f"lab/{name}": "lab" for name in NODES}
-        items = [{"stage": "nccl_fabric", **item} for item in nccl_fabric.STAGE.items(subjects, {"lab": SETTINGS})[0]]
-        self.plan = {"items": items, "judging": {"sets": [expectations.shipped().dump()], "of": {"lab": 0}}}
-        (self.run.dir / "plan.json").write_text(json.dumps(self.plan))
+        items = nccl_fabric.STAGE.items(subjects, {"lab": SETTINGS})[0]
+        self.plan = make_plan({"items": items, "judging": {"sets": [expectations.shipped().dump()], "of": {"lab": 0}}})
+        (self.run.dir / "plan.json").write_text(json.dumps(self.plan.as_dict()))
         self.launches: list[t.Any] = []
         self.answers: list[GroupResult] = []
         monkeypatch.setattr(stage_group, "launched", self._launched)

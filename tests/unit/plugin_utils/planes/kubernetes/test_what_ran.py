@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import with_floating, with_image
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from harness.records import make_plan
 
 RUN = "20260101T000000Z-0a1b2c"
 SUBJECT = {"kind": "node", "id": "lab/n1", "members": []}
@@ -30,7 +31,7 @@ def judged(image: str) -> verdict.Judgement:
         for seen in said["observations"]
     ]
     item = {"stage": "stack", "check": "facts", "variant": "", "subject": SUBJECT, "target": "lab"}
-    plan = {"run_id": RUN, "items": [item], "partial": False, "notes": []}
+    plan = make_plan({"run_id": RUN, "items": [item]})
     return verdict.judge(plan, records, lambda _node, _target: Expectations([]), stages=registry.shipped().values())
 
 
