@@ -103,7 +103,7 @@ def test_a_run_or_a_range_and_not_both(made: pathlib.Path) -> None:
     def of(**args: t.Any) -> Proposal:
         return action.ActionModule._proposed({"results_dir": str(made), **args})[0]
 
-    with pytest.raises(RunError, match=r"was not judged: slow nodes propose .* say -e baseline_unaccepted=true"):
+    with pytest.raises(RunError, match=r"was not judged: slow nodes propose .* set -e baseline_unaccepted=true"):
         of(run_id=runs.run_id(1))
     assert of(run_id=runs.run_id(1), unaccepted="True").entries[0]["source"].startswith(f"run {runs.run_id(1)}: ")
     assert len(of(since="2026-01-01", until="2026-01-03").entries) == 1
