@@ -122,7 +122,7 @@ class Nodes:
             if (rule == "mig_enabled" or aside) and said.get("mig") != "allowed":
                 reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed if that is intended"
                 yield key, Opinion("UNKNOWN", reason, "mig_enabled")
-            elif rule == "single_gpu" and not _SOME_GPUS.search(key[2]) and _count(self.views[node_of(key[3])]) > 1:
+            elif _skipped_as_one(last) and not _SOME_GPUS.search(key[2]) and _count(self.views[node_of(key[3])]) > 1:
                 reason = f"it was skipped as a node with one GPU, and the run saw {_count(self.views[node_of(key[3])])} of this node"
                 yield key, Opinion("UNKNOWN", reason, "gpu_count")
             elif rule == "no_gpu_expected" and said.get("gpu_count") != 0:
@@ -294,7 +294,7 @@ def _views(
         else:
             says = seen.get(id(who)) or seen.setdefault(id(who), _told(who))
         count = context.get("gpus") if mine else None
-        if mine and record.reason_code == "single_gpu" and not _SOME_GPUS.search(key[2]):
+        if mine and _skipped_as_one(record) and not _SOME_GPUS.search(key[2]):
             count = 1
         # A pod of a group that asks for some GPUs of its node sees no others.
         whole = tells and not _SOME_GPUS.search(key[2]) and not (key[1] == MEMBER and key[0] in some)
@@ -304,6 +304,12 @@ def _views(
             key, record.attempt, record.plane, record.target, says.ids, says.gpus,
             len(says.gpus) or (t.cast(int, count) if number else 0), str(context.get("gpu") or "") if mine else "", whole, says.devices,
         )  # fmt: skip
+
+
+def _skipped_as_one(record: Measurement) -> bool:
+    """Return True if a check was skipped because its node has one GPU, others that MIG parts aside."""
+    skipped = record.outcome == "not_applicable" and record.reason_code in ("single_gpu", "one_gpu")
+    return skipped and not record.context.get("set_aside")
 
 
 def _changed(views: list[View]) -> str | None:

@@ -81,9 +81,17 @@ def test_a_waiver_without_a_state_does_not_cover_gpus_that_were_lost_during_the_
     assert judge(items, records, waivers=[{**waiver, "state": state}]).planned[1]["verdict"] == "KNOWN_FAIL"
 
 
-def test_a_skip_for_one_gpu_of_a_node_that_has_more() -> None:
-    skipped = failed("n1", "single_gpu", "not_applicable", context={"gpus": 8, "identities": {"n1": who(8)}})
+@pytest.mark.parametrize("rule", ["single_gpu", "one_gpu"])
+def test_a_skip_for_one_gpu_of_a_node_that_has_more(rule: str) -> None:
+    skipped = failed("n1", rule, "not_applicable", context={"gpus": 8, "identities": {"n1": who(8)}})
     assert both(stack(identity=who(8), gpus=8), skipped)[1] == FEW
+
+
+def test_a_skip_beside_gpus_that_mig_parts_stands() -> None:
+    context = {"gpus": 1, "identities": {"n1": who(8)}, "set_aside": {f"GPU-{n}": "x" for n in range(1, 8)}}
+    allowed = {"n1": {"mig": "allowed"}}
+    found = both(stack(identity=who(8), gpus=8), failed("n1", "one_gpu", "not_applicable", context=context), stated=allowed)
+    assert found[1] == ("SKIPPED", "one_gpu")
 
 
 def test_the_last_gpu_of_eight_is_not_skipped() -> None:
