@@ -137,7 +137,7 @@ OPTIONS = {
     "tests": {"type": "list", "elements": "str", "default": list(gpu_memory.CHECKS)},
     "mib": {"type": "int", "default": 256},
     "copies": {"type": "int", "default": 16},
-    "passes": {"type": "int", "default": 1},
+    "passes": {"type": "int", "default": 1, "no_log": False},
     "seed": {"type": "int", "default": 1},
     "tool": {"type": "str", "choices": ["driver", "nvbandwidth"], "default": "driver"},
     "nvbandwidth": {"type": "str", "default": ""},

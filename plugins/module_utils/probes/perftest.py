@@ -98,7 +98,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             return
         params = {**params, **told}
     walk = _Walk(params, node)
-    with evidence.LoggedErrors(node) as logged, walk.governor or contextlib.nullcontext():
+    with walk.governor or contextlib.nullcontext(), evidence.LoggedErrors(node) as logged:
         yield from walk.rounds()
     walk.changes += logged.changes
     yield walk.timetable()

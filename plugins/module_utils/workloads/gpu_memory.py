@@ -620,4 +620,4 @@ def main(order: dict[str, t.Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(json.loads(sys.argv[1])))
+    raise SystemExit(main(json.loads(sys.argv[1])))
