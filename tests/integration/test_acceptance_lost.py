@@ -179,7 +179,7 @@ def test_a_name_that_is_another_machine_after_a_resume_is_not_accepted(healthy: 
     assert done.status != 0 and done.good("gpu-02"), done.output[-3000:]
     assert done.of("gpu-01") == {"UNKNOWN"} and done.codes("gpu-01") == {"identity_changed"}
     said = done.on("gpu-01")[0]["reason"]
-    assert "stack" in said and "nccl_node" in said and "machine-id" in said
+    assert "gpu_memory" in said and "nccl_node" in said and "machine-id" in said
     healthy.nothing_left(*hosts, "gpu-03")
 
 

@@ -16,6 +16,7 @@ import random
 import shutil
 import typing as t
 
+import msgspec
 import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import exporter, folders, importing
@@ -76,7 +77,7 @@ def earlier(results: pathlib.Path, run: str) -> None:
                 )
                 for m in content.measurements
             ]
-            plan = {**content.plan, "run_id": name, "created_at": f"{day:%Y-%m-%dT%H:%M:%SZ}"}
+            plan = msgspec.structs.replace(content.plan, run_id=name, created_at=f"{day:%Y-%m-%dT%H:%M:%SZ}")
             digest = hashlib.sha256(name.encode()).hexdigest()
             judged = [dataclasses.replace(content.judgements[0], digest=digest)]
             assert importing.write(store, importing.Content(plan, digest, measured, judged)).metrics
