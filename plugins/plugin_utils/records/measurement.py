@@ -110,7 +110,7 @@ class Completer:
         fields["context"] = self._identified(fields["context"], sender, subject)
         check = (str(fields["check"]), str(fields["variant"]), str(subject["id"]))
         item = self.planned.get(check) or self.planned.get((*check[:2], sender))
-        attempt = item["attempt"] if item else 1
+        attempt = item.get("attempt", 1) if item else 1
         raw, digest = self._store(sender, fields, attempt, seen.get("raw_z"))
         fields.pop("raw")
         measurement = {
