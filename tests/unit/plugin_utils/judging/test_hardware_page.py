@@ -34,8 +34,9 @@ def test_every_entry_is_on_the_page() -> None:
 
 def test_what_is_not_covered_is_not_in_the_tables_either() -> None:
     of_compute = {
-        name for entry in shipped().entries if entry.match["stage"] != "gpu_memory" for name in hardware_table.several(entry.match.get("gpu"))
-    }
+        name for entry in shipped().entries if entry.match["stage"] != "gpu_memory"
+        for name in hardware_table.several(entry.match.get("gpu"))
+    }  # fmt: skip
     assert not {name for name in of_compute if "GH200" in name or "H200 NVL" in name}
     assert "NVIDIA GB300" not in {
         name for entry in shipped().entries if entry.match["stage"] == "gpu_memory" and entry.match["check"] in ("h2d", "d2h")
