@@ -367,14 +367,20 @@ def _settings(g: dict[str, t.Any]) -> list[base.Problem]:
 
 
 def _slot(g: dict[str, t.Any]) -> list[base.Problem]:
-    """Return the problem of a slot of an older PCIe generation than its GPU, as the driver reports both, else as the model tells it."""
-    known = slots.of(g["name"] or "")
+    """Return the problems of a slot of an older PCIe generation, or with fewer lanes, than its GPU has: the GPU's generation as the
+    driver reports it, else that of its model; the lanes of its model."""
+    if SUPERCHIP.match(g["name"] or ""):
+        return []
+    known, found = slots.of(g["name"] or ""), []
+    width = g["pcie"]["width_max"]
+    if known and width and width < known.lanes:
+        found.append(("pcie_slot", f"the PCIe link can be x{width} in its slot, and the GPU x{known.lanes}: see slot, riser and cable"))
     device = g["pcie"]["gen_device"] or (known.generation if known else 0)
     most, wanted = g["pcie"]["gen_max"], min(device, HOSTS_PCIE)
-    if not most or most >= wanted or SUPERCHIP.match(g["name"] or ""):
-        return []
-    words = f"the PCIe link can be generation {most} in its slot, and the GPU {wanted}: see the slot's setting in the BIOS, riser and cable"
-    return [("pcie_slot", words)]
+    if most and most < wanted:
+        words = f"the PCIe link can be generation {most} in its slot, and the GPU {wanted}"
+        found.append(("pcie_slot", f"{words}: see the slot's setting in the BIOS, riser and cable"))
+    return found
 
 
 def _unreadable(g: dict[str, t.Any]) -> list[base.Problem]:

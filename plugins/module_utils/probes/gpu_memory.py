@@ -357,8 +357,9 @@ def _of_numa(told: Told, check: str, place: int) -> Reading | Problem:
         rows.append({"node": record["node"], "h2d": record["h2d"], "d2h": record["d2h"]})
     own = next((r.get("numa") for r in told.of(kind="result", check=check, device=place)), None)
     missing = [node for node in told.numa if node != own and node not in [row["node"] for row in rows]]
-    if missing:
-        return "error", "incomplete_output", f"{told.who(place)} has no result for NUMA node {missing[0]}"
+    if missing or not rows:
+        node = missing[0] if missing else "that is not its own"
+        return "error", "incomplete_output", f"{told.who(place)} has no result for a NUMA node, {node}"
     worst = min(rows, key=lambda row: min(row["h2d"], row["d2h"]))
     rate = min(worst["h2d"], worst["d2h"])
     way = "from" if worst["h2d"] == rate else "to"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which classes of faults a run has looked for, by which checks and on how many nodes, and which it has not.
+"""Classes of faults that a run has looked for, by which checks and on how many nodes, and those that it has not.
 
 The stages say which of their checks can show a class (Stage.sees). The shares of defects in the field are those that others published.
 
@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgem
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import ends_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 Record = t.Dict[str, t.Any]
 
@@ -47,15 +48,14 @@ def build(plan: Plan, judgement: Judgement) -> Record:
     """Return {"rows": [{"fault", "field", "checks", "nodes", "of"}], "missing": [words of what no check looked for], "partly": [words]}."""
     seen: dict[str, tuple[set[str], dict[str, None]]] = {name: (set(), {}) for name in CLASSES}
     by_check: dict[tuple[str, str], tuple[str, ...]] = {}
-    sees = {entry["name"]: registry.of(entry).sees for entry in plan.stages if "role" in entry}
+    known = {entry["name"]: registry.of(entry) for entry in plan.stages if "role" in entry}
     nodes = {node["name"] for node in judgement.nodes if node["kind"] == "node"}
     for verdict in judgement.verdicts:
         if verdict.verdict not in MEASURED or verdict.subject.kind in ("gpu", "nic"):
             continue
         name = verdict.stage, verdict.check
         if name not in by_check:
-            of = sees.get(verdict.stage, {})
-            by_check[name] = tuple(fault for fault, checks in of.items() if fault in CLASSES and (not checks or verdict.check in checks))
+            by_check[name] = _shown(known.get(verdict.stage), verdict.check)
         for fault in by_check[name]:
             found, shown = seen[fault]
             found.update(nodes.intersection(_nodes(verdict, judgement)))
@@ -69,6 +69,14 @@ def build(plan: Plan, judgement: Judgement) -> Record:
         "missing": [row["fault"] for row in rows if not row["nodes"]],
         "partly": [f"{row['fault']} (on {row['nodes']} of {row['of']} nodes)" for row in rows if 0 < row["nodes"] < row["of"]],
     }
+
+
+def _shown(stage: Stage | None, check: str) -> tuple[str, ...]:
+    """Return the classes of faults that a check can show. That a node took part, or walked its timetable, shows none by itself."""
+    if stage is None:
+        return ()
+    counts = check not in stage.conditions
+    return tuple(fault for fault, checks in stage.sees.items() if fault in CLASSES and (check in checks if checks else counts))
 
 
 def _nodes(verdict: Verdict, judgement: Judgement) -> t.Iterable[str]:

@@ -121,7 +121,7 @@ class Stage:
     finds_facts: bool = False
     # The context of its measurements tells of all GPUs of the node: the numbers of GPUs that stages saw are compared.
     sees_all_gpus: bool = False
-    # {class of faults (report/looked_for.py): its checks that can show one; empty for all of them}.
+    # {class of faults (report/looked_for.py): its checks that can show one; empty for all but its conditions}.
     sees: t.Mapping[str, tuple[str, ...]] = {}
     # {check: (stage, key of the context that names a check of that stage)}: the check does the same work as the other one and is held to
     # the expectations of the other one if it has none of its own.

@@ -143,6 +143,12 @@ def test_a_number_that_is_none_is_no_measurement(tmp_path: pathlib.Path, value: 
     assert found[1]["outcome"] == "error" and found[1]["reason_code"] == "bad_output"
 
 
+def test_far_memory_without_a_result_is_no_measurement(tmp_path: pathlib.Path) -> None:
+    python = saying(tmp_path, {"kind": "ready", "driver": "13.0"}, ended("numa"), END)
+    found = ask(tmp_path, python=python, checks=[{"check": "numa", "variant": ""}], gpus=1)
+    assert [one["reason_code"] for one in found] == [None, "incomplete_output"] and found[0]["metrics"] == {}
+
+
 def test_two_results_of_one_gpu_are_none(tmp_path: pathlib.Path) -> None:
     result = {"kind": "result", "check": "h2d", "device": 0, "h2d": 55.0}
     found = ask(tmp_path, python=saying(tmp_path, READY, result, result, ended("h2d"), END), checks=CHECKS[:1], gpus=1)

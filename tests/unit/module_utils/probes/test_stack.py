@@ -124,6 +124,20 @@ def test_slots_of_an_older_generation_on_all_gpus(smi: FakeSmi) -> None:
             assert code == "pcie_slot" and "generation 3 in its slot, and the GPU 5" in words
 
 
+def test_slots_with_fewer_lanes_on_all_gpus(smi: FakeSmi) -> None:
+    """The driver shows what GPU and slot can do together: riser cards that halve the lanes of all GPUs leave no sibling to compare with."""
+    text = smi.read("q.xml")
+    for name in ("max_link_width", "current_link_width"):
+        text = text.replace(f"<{name}>16x<", f"<{name}>8x<")
+    assert "<max_link_width>8x<" in text
+    smi.write("q.xml", text)
+    node, *gpus = ask(smi, "gpu_health")
+    assert node["outcome"] == "measured" and len(gpus) == 4
+    for g in gpus:
+        ((code, words),) = found_on(g)
+        assert code == "pcie_slot" and "x8 in its slot, and the GPU x16" in words
+
+
 def test_nvlinks_that_nobody_lists(smi: FakeSmi) -> None:
     for text in ("", "Unable to retrieve NVLink information\n"):
         smi.write("nvlink-s.txt", text)

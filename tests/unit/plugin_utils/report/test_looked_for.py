@@ -43,6 +43,11 @@ def test_what_was_not_measured_did_not_look() -> None:
         assert row(made, "pcie")["nodes"] == 0 and row(made, "pcie")["checks"] == []
 
 
+def test_a_timetable_that_was_walked_shows_no_fault_by_itself() -> None:
+    made = built([("a", "rdma", "timetable"), ("b", "rdma", "timetable")])
+    assert row(made, "nic")["nodes"] == 0 and "NIC or its slot" in made["looked_for"]["missing"]
+
+
 def test_every_form_says_what_was_not_looked_for() -> None:
     made = built([("a", "gemm", "bf16"), ("b", "gemm", "bf16")])
     assert "nothing: not looked for" in formats.markdown(made) and "Looked for, and not looked for" in formats.markdown(made)
