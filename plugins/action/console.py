@@ -10,10 +10,10 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.installing import Installer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import kube_action
 
 
-class ActionModule(door.KubeAction):
+class ActionModule(kube_action.KubeAction):
     options = {
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         "manifests": {"type": "list", "elements": "dict", "required": True},

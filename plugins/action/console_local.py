@@ -11,7 +11,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import ActionError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import local_server
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 
@@ -23,9 +23,9 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         args = {name: str(value or "") for name, value in self._task.args.items()}
         try:
-            of = door.place(args["inventory"], args["results_dir"], args.get("folder", ""), args.get("url", ""))
-            door.run(
-                of, int(args.get("port") or door.PORT), lambda text: Display().display(text, color="green"),
+            of = local_server.place(args["inventory"], args["results_dir"], args.get("folder", ""), args.get("url", ""))
+            local_server.run(
+                of, int(args.get("port") or local_server.PORT), lambda text: Display().display(text, color="green"),
                 args.get("address") or "127.0.0.1", float(args.get("seconds") or 0),
             )  # fmt: skip
         except (RunError, ActionError, ValueError, OSError) as error:

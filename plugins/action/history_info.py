@@ -23,7 +23,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         args = {name: str(value or "") for name, value in self._task.args.items()}
-        asked = searching.Asked(**{name: args.get(name, "") for name in searching.Asked._fields})
+        asked = searching.Query(**{name: args.get(name, "") for name in searching.Query._fields})
         written = []
         try:
             with store.Store(store.url_of(args["results_dir"], args.get("url", ""))) as history:

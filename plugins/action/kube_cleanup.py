@@ -11,10 +11,10 @@ import typing as t
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, leases
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import kube_action
 
 
-class ActionModule(door.KubeAction):
+class ActionModule(kube_action.KubeAction):
     options = {"run_id": {"type": "str", "default": ""}}
 
     def act(self, client: Client, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:

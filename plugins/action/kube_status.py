@@ -11,10 +11,10 @@ import typing as t
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import kube_action
 
 
-class ActionModule(door.KubeAction):
+class ActionModule(kube_action.KubeAction):
     options = {
         "run_id": {"type": "str", "default": ""},
         "stage": {"type": "str", "default": ""},
@@ -29,14 +29,14 @@ class ActionModule(door.KubeAction):
         runs = [line for line in cleanup.report(client) if args["run_id"] in line]
         for line in runs or [f"{client.name}: no run has anything here"]:
             say(line)
-        found = list(door.pods(client, door.selector(args["run_id"], args["stage"]), args["node"]))
+        found = list(kube_action.pods(client, kube_action.selector(args["run_id"], args["stage"]), args["node"]))
         for pod in found:
             if args["tail"]:
-                pod["log"] = door.last_lines(client, pod, args["tail"], args["previous"])
+                pod["log"] = kube_action.last_lines(client, pod, args["tail"], args["previous"])
             advice = f" [{pod['advice']}]" if pod["advice"] else ""
             say(f"  {pod['stage']:12} {pod['node'] or '-':24} {pod['phase']:10} {pod['pod']} {pod['words']}{advice}")
             for line in pod.get("log", []):
                 say(f"    | {line}")
         if args["follow"]:
-            door.follow(client, found, args["follow"], say)
+            kube_action.follow(client, found, args["follow"], say)
         return {"runs": runs, "pods": found}

@@ -176,12 +176,12 @@ def _since(done: Judged, loader: t.Any, task_vars: dict[str, t.Any]) -> tuple[di
         return None, [f"the report does not say what changed since the last accepted run: {error}"]
 
 
-def _history(loader: t.Any, task_vars: dict[str, t.Any]) -> sinks.Asked | None:
+def _history(loader: t.Any, task_vars: dict[str, t.Any]) -> sinks.SinkRequest | None:
     """The history, where it was asked for."""
     return next((one for one in _asked(loader, task_vars) if one.name == "history"), None)
 
 
-def _asked(loader: t.Any, task_vars: dict[str, t.Any]) -> list[sinks.Asked]:
+def _asked(loader: t.Any, task_vars: dict[str, t.Any]) -> list[sinks.SinkRequest]:
     """The sinks that were asked for."""
     given = {name: task_vars[name] for name in sinks.VARIABLES if task_vars.get(name)}
     return sinks.asked(Templar(loader=loader, variables=task_vars).template(given)) if given else []

@@ -32,7 +32,7 @@ import history as history_bench  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import store  # noqa: E402
 from rigs.browser import Browser, executable  # noqa: E402
 
-DOOR = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.door"
+SERVER = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.local_server"
 RATE, SECONDS, PAINTS = 50, 20, 5
 PAINT = "(performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime || 0"
 
@@ -59,7 +59,7 @@ class Opened:
         pools = {f"pool{pool}": {"hosts": {f"node{n:04}": None for n in range(pool, nodes, 5)}} for pool in range(5)}
         hosts.write_text(json.dumps({"all": {"children": pools, "vars": {"acceptance_gpu_count": 8}}}))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", DOOR, "--inventory", str(hosts), "--results-dir", str(results), "--folder", str(folder / "kept"),
+            [sys.executable, "-m", SERVER, "--inventory", str(hosts), "--results-dir", str(results), "--folder", str(folder / "kept"),
              "--port", "0"],
             env={**os.environ, "PYTHONPATH": str(ROOT / ".collections")}, text=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
         )  # fmt: skip

@@ -119,7 +119,7 @@ def main() -> None:
             "import_memory", round(growth, 1), "MiB", "<= 50", f"more in the last five runs than in the first ten, of {what}", growth <= 50
         )
         with store.Store(url) as history:
-            asked = searching.Asked(node=f"node{options.nodes // 2:04}")
+            asked = searching.Query(node=f"node{options.nodes // 2:04}")
             took, cpu, answer = timed(lambda: searching.search(history, asked))
             numbers = sum(len(row["numbers"]) for row in answer.rows)
             whole = took <= 1 and len(answer.runs) == options.runs

@@ -91,7 +91,7 @@ def day(hours: float) -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         keep = stage.keeper(path / "kept")
         began = time.process_time()
-        evidence = engine.Run(case, SYSTEM, parameters.settle("c1", 1, {}), cluster, keep, {}).run()
+        evidence = engine.CaseRun(case, SYSTEM, parameters.settle("c1", 1, {}), cluster, keep, {}).run()
         watched = time.process_time() - began
         began = time.process_time()
         found = conclusion.conclude(case, evidence)
@@ -140,7 +140,7 @@ def own(case: cases.Case, cluster: str) -> float | None:
     timed = Timed(memory)
     with tempfile.TemporaryDirectory() as folder:
         began = time.process_time()
-        run = engine.Run(case, SYSTEM, settled, t.cast("t.Any", timed), stage.keeper(pathlib.Path(folder)), NODES)
+        run = engine.CaseRun(case, SYSTEM, settled, t.cast("t.Any", timed), stage.keeper(pathlib.Path(folder)), NODES)
         conclusion.conclude(case, run.run())
         return time.process_time() - began - timed.took
 

@@ -120,7 +120,7 @@ class Opened(t.NamedTuple):
 def opened(results: pathlib.Path, auth_: auth.Auth | None = None, memory: Memory | None = None, **given: t.Any) -> Opened:
     links: list[str] = []
     memory = memory or Memory(nodes(12))
-    auth_ = auth_ or auth.Local("tester", links.append)
+    auth_ = auth_ or auth.LocalLogin("tester", links.append)
     audit = io.StringIO()
     options = settings.Settings(str(results), hosts=frozenset({HOST}), **given)
 

@@ -24,7 +24,7 @@ from rigs.browser import Browser, executable
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(not executable(), reason="no chromium here: apt-get install chromium")]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DOOR = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.door"
+SERVER = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.local_server"
 NODES = ("h200-01", "h200-03")
 TEXT = "document.body.innerText"
 
@@ -46,7 +46,7 @@ class Console:
     def open(self) -> str:
         """The link that it prints."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", DOOR, "--inventory", str(self.inventory), "--results-dir", str(self.folder / "results"),
+            [sys.executable, "-m", SERVER, "--inventory", str(self.inventory), "--results-dir", str(self.folder / "results"),
              "--port", self.port],
             cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / ".collections")}, text=True, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,

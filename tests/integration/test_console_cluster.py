@@ -140,7 +140,7 @@ def test_each_action_ends_once_with_its_verdict_though_its_controllers_are_kille
 
 
 def test_people_have_the_same_actions_by_the_api(console: Console) -> None:
-    kept = cluster.Cluster(Connection("lab", kubeconfig=console.kubeconfig, namespace=console.namespace), selector="!type")
+    kept = cluster.ClusterActions(Connection("lab", kubeconfig=console.kubeconfig, namespace=console.namespace), selector="!type")
     told = kept.changes()
     made = kept.create("one", {"stages": {**_real(kept), "names": ["stack"]}, "suspend": True}, "somebody")
     assert made.who == "somebody" and made.status.phase == actions.PENDING
@@ -170,5 +170,5 @@ def test_people_have_the_same_actions_by_the_api(console: Console) -> None:
     assert {node.gpus for node in kept.nodes()} == {8} and all(node.labels for node in kept.nodes())
 
 
-def _real(kept: cluster.Cluster) -> dict[str, t.Any]:
+def _real(kept: cluster.ClusterActions) -> dict[str, t.Any]:
     return {"nodes": [node.name for node in kept.known()]}

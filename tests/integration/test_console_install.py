@@ -9,7 +9,7 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.cluster import Cluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.cluster import ClusterActions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError
 from harness.console_lab import play
@@ -89,7 +89,7 @@ def test_the_console_is_made_once_and_taken_away_but_for_its_data(rig_kubernetes
         assert installed.objects()["key"]["data"] == found["key"]["data"] != {}, "nobody has to sign in again"
         # Its own account may what it needs, and no more.
         account = installed.account()
-        kept = Cluster(account, selector="!type")
+        kept = ClusterActions(account, selector="!type")
         made = kept.create(None, SPEC, "me")
         reader = client.connect(account)
         for path in ("/api/v1/namespaces/kube-system/secrets", f"/apis/apps/v1/namespaces/{installed.namespace}/deployments", CRD):

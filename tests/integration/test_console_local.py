@@ -18,7 +18,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import Local
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import LocalActions
 from rigs.simulated import nodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ class Console:
         self.inventory = folder / "inventory.json"
         self.inventory.write_text(json.dumps({"all": {"hosts": inventory}}))
         self.token = f"{os.getpid()}.{time.monotonic_ns()}"
-        self.actions = Local(self.folder, str(self.inventory))
+        self.actions = LocalActions(self.folder, str(self.inventory))
         self.worker: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -48,7 +48,7 @@ def results(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def answers(store: Store) -> tuple[t.Any, ...]:
-    found = searching.search(store, searching.Asked())
+    found = searching.search(store, searching.Query())
     compared = comparing.compare(store, comparing.of_run(store, runs.run_id(3)), comparing.of_run(store, runs.run_id(4)))
     return found.runs, found.rows, compared, list(searching.all_series(store, runs.run_id(9)))
 
@@ -101,10 +101,10 @@ def test_a_server_that_is_away_is_a_note_and_what_is_missing_comes_later(
     wanted = {"acceptance_history": True, "acceptance_history_url": url}
     runs.judged(tmp_path, 1, runs.fleet(a=670.0), **wanted)
     with Store(url) as held:
-        assert len(searching.search(held, searching.Asked()).runs) == 1
+        assert len(searching.search(held, searching.Query()).runs) == 1
         server.stop()
         with pytest.raises(HistoryError) as error:
-            searching.search(held, searching.Asked())
+            searching.search(held, searching.Query())
         assert postgres.PASSWORD not in str(error.value)
     done = runs.judge(runs.measured(tmp_path, 2, runs.fleet(a=670.0)), **wanted)
     assert done["accepted"] and any("sink history was not told of the judgement" in line for line in done["said"])

@@ -69,7 +69,7 @@ class Lab(Namespace):
         more: dict[str, t.Any] | None = None,
         shape: dict[str, t.Any] | None = None,
         **pods: t.Any,
-    ) -> group.Group:
+    ) -> group.GroupLaunch:
         given = {"image": self.image, "start_timeout": 60.0, **pods}
         wanted = settings.pods({f"acceptance_kube_{name}": value for name, value in given.items()})
         slots = ranks or devices or 1
@@ -83,12 +83,12 @@ class Lab(Namespace):
             return {"members": members, **asked, "command_timeout": timeout, "join_timeout": 30.0, **(more or {})}
 
         shaped = group_objects.Shape(**{**form, **(shape or {})})
-        return group.Group(self.api, wanted, shaped, RUN, "groups", timeout + 120, payload.archive(), {}, head)
+        return group.GroupLaunch(self.api, wanted, shaped, RUN, "groups", timeout + 120, payload.archive(), {}, head)
 
     def run(self, kind: str, argv: list[str] | None = None, **options: t.Any) -> group.GroupResult:
         return self.finish(self.group(kind, argv, **options))
 
-    def finish(self, launched: group.Group) -> group.GroupResult:
+    def finish(self, launched: group.GroupLaunch) -> group.GroupResult:
         try:
             return launched.run()
         finally:
@@ -723,7 +723,7 @@ def test_pods_whose_controllers_machine_is_gone_end_by_themselves(lab: Lab, monk
         _until(lambda: len(running()) == 3, 120)
         time.sleep(200)
         assert len(running()) == 3 and not answers, "a controller that lives is seen by every kubelet in time"
-        monkeypatch.setattr(group.Group, "_sign", lambda _self, _now: None)
+        monkeypatch.setattr(group.GroupLaunch, "_sign", lambda _self, _now: None)
         _until(lambda: not running(), 360)
     finally:
         launched.clean()

@@ -39,7 +39,7 @@ def answer(rig_kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> t.Cal
     read: list[str] = []
     real = logs.read
 
-    def counted(client: t.Any, pod: str, *more: t.Any) -> logs.Log:
+    def counted(client: t.Any, pod: str, *more: t.Any) -> logs.PodLog:
         read.append(pod)
         return real(client, pod, *more)
 

@@ -18,7 +18,7 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import meeting
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import rendezvous
 from harness import rails as rails_of
 from harness.fleet_runs import ROOT, Done, latest, read, run_folder
 from harness.kube_runs import KubeRuns
@@ -165,7 +165,7 @@ def test_a_pod_killed_in_its_rounds_costs_its_own_pairs_and_a_resume_measures_th
     running = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         end = time.monotonic() + 120
-        while not (there := [pod for pod in rails.pods() if meeting.MEETING in pod["metadata"]["annotations"]]):
+        while not (there := [pod for pod in rails.pods() if rendezvous.RENDEZVOUS in pod["metadata"]["annotations"]]):
             assert running.poll() is None and time.monotonic() < end
             time.sleep(0.2)
         time.sleep(2)  # the first round has begun

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".collections"))
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import local  # noqa: E402
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import door  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import local_server  # noqa: E402
 
 INVENTORY = str(ROOT / "inventories/demo")
 DEMO = {"stages": {"names": ["stack", "gpu_memory", "nccl_node", "gemm"]}}
@@ -24,16 +24,16 @@ DEMO = {"stages": {"names": ["stack", "gpu_memory", "nccl_node", "gemm"]}}
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", default=str(door.PORT))
+    parser.add_argument("--port", default=str(local_server.PORT))
     parser.add_argument("--results-dir", default=str(ROOT / "results"))
     given = parser.parse_args()
-    of = door.place(INVENTORY, given.results_dir)
+    of = local_server.place(INVENTORY, given.results_dir)
     if not any(pathlib.Path(of.results).glob("*/report.json")):
-        kept = local.Local(of.folder, of.inventory)
+        kept = local.LocalActions(of.folder, of.inventory)
         demo = {"stages": {**DEMO["stages"], "nodes": [node.name for node in kept.known()]}}
         kept.create(f"demo-{uuid.uuid4().hex[:6]}", demo, "make console")
         print("nothing was measured here yet: the run of the demo begins now and takes about a minute", flush=True)
-    return door.main(["--inventory", of.inventory, "--results-dir", of.results, "--port", given.port])
+    return local_server.main(["--inventory", of.inventory, "--results-dir", of.results, "--port", given.port])
 
 
 if __name__ == "__main__":

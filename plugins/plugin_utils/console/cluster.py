@@ -69,7 +69,7 @@ def _problems(error: KubeError) -> t.List[request.Problem]:
     ]
 
 
-class Cluster:
+class ClusterActions:
     """Keeps actions in the API of one cluster. `selector` chooses the nodes that may be measured, `leads` says whether we work."""
 
     def __init__(
@@ -401,7 +401,7 @@ def _matches(action: Action, filters: Filters) -> bool:
     return not text or any(text in one.lower() for one in (action.name, action.who, str(action.spec)))
 
 
-def _node(node: inventory.Node, held: t.Mapping[str, t.Mapping[str, int]] | None) -> NodeInfo:
+def _node(node: inventory.ClusterNode, held: t.Mapping[str, t.Mapping[str, int]] | None) -> NodeInfo:
     pods = (held or {}).get(node.name, {})
     cordoned = any(taint.get("key") == inventory.UNSCHEDULABLE for taint in node.taints)
     return NodeInfo(

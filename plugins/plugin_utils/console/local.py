@@ -55,7 +55,7 @@ INSERT OR IGNORE INTO counter VALUES (1, 0);
 """
 
 
-class Local:
+class LocalActions:
     """Keeps actions in a folder, for whoever shows them and for the controller."""
 
     def __init__(self, folder: pathlib.Path, inventory: str, clock: t.Callable[[], float] = time.time) -> None:

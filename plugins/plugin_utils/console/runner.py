@@ -46,7 +46,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """The outcome of a run that nobody drives any more. Without a verdict it was `cut_off` and can be resumed, or it cannot."""
 
     judged: bool = False
@@ -209,7 +209,7 @@ class Work:
             self._note(planned=planned)
         return f"{min(measured, planned)}/{planned}"
 
-    def outcome(self, run_id: str) -> Outcome:
+    def outcome(self, run_id: str) -> RunOutcome:
         """Return the outcome of a run that is not alive."""
         folder = self.runner.results / run_id
         reports = [*folder.glob("report.json"), *folder.glob("judged/*/report.json")]
@@ -217,25 +217,25 @@ class Work:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 report = json.loads(path.read_text(encoding="utf-8"))
                 counts = {str(name): int(count) for name, count in report["counts"].items()}
-                return Outcome(True, report["accepted"] is True, counts, str(report.get("why") or ""))
+                return RunOutcome(True, report["accepted"] is True, counts, str(report.get("why") or ""))
         if self._run(run_id).driven() == "alive":
             return self._driven(run_id)
         noted = self._noted()
         rc, begins = noted.get("rc"), noted.get("begins", 0)
         if rc is None or rc < 0 or rc > 128 or noted.get("asked") or noted.get("driven_since"):
             if begins < MOST_BEGINS:
-                return Outcome(cut_off=True)
-            return Outcome(why=f"it was begun {begins} times, and something ended it each time; see its log")
-        return Outcome(why=self.tail() or f"ansible-playbook ended with status {rc} without a verdict")
+                return RunOutcome(cut_off=True)
+            return RunOutcome(why=f"it was begun {begins} times, and something ended it each time; see its log")
+        return RunOutcome(why=self.tail() or f"ansible-playbook ended with status {rc} without a verdict")
 
-    def _driven(self, run_id: str) -> Outcome:
+    def _driven(self, run_id: str) -> RunOutcome:
         """Wait, for a limited time, for another live controller of this run to finish. Never drive a run that another controller drives."""
         since = self._noted().get("driven_since")
         if since is None:
             self._note(driven_since=time.time())
         elif time.time() > since + DRIVEN_S:
-            return Outcome(why=f"run {run_id} is driven by another process than the console's, since more than {DRIVEN_S / 3600:g} h")
-        return Outcome(cut_off=True)
+            return RunOutcome(why=f"run {run_id} is driven by another process than the console's, since more than {DRIVEN_S / 3600:g} h")
+        return RunOutcome(cut_off=True)
 
     def _run(self, run_id: str) -> Run:
         return Run(self.runner.results, run_id)

@@ -22,10 +22,10 @@ import types
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import ActionError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.cluster import Cluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.cluster import ClusterActions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import Controller
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.lease import Lease
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import Local
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import LocalActions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.runner import Runner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.inventory import SELECTOR
@@ -39,7 +39,7 @@ def work(folder: str, inventory: str, results: str, most: int = 4) -> None:
     place = pathlib.Path(folder)
     with alone(place):
         runner = Runner(place / "actions", inventory, pathlib.Path(results))
-        Controller(Local(place, inventory), runner, most).run(stopped)
+        Controller(LocalActions(place, inventory), runner, most).run(stopped)
 
 
 def lead(
@@ -49,7 +49,7 @@ def lead(
     """The controller of a cluster, one of several: works while it holds the lease. `folder` and `results` are shared by all of them.
     Until SIGTERM or SIGINT; what it has begun ends with it, and another one goes on with that."""
     stopped = _signalled()
-    store = Cluster(connection, namespaces, images, selector)
+    store = ClusterActions(connection, namespaces, images, selector)
     told = {"acceptance_history_url": pathlib.Path(url_file).read_text(encoding="utf-8").strip()} if url_file else {}
     runner = Runner(pathlib.Path(folder) / "actions", inventory, pathlib.Path(results), told)
     controller = Controller(store, runner, most)

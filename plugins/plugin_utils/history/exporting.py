@@ -27,7 +27,7 @@ COLUMNS = (
 _NUMBERS, _TRUTHS = ("floor", "value"), ("simulated",)
 
 
-def export(store: Store, asked: searching.Asked, path: str) -> int:
+def export(store: Store, asked: searching.Query, path: str) -> int:
     """Write what was asked for, by the ending of the file: .csv, .json (an object a line), .parquet. How many rows; one run's are held at
     a time, and the file is there when it is whole."""
     writers = {".csv": _csv, ".json": _json, ".parquet": _parquet}

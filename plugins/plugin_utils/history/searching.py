@@ -115,7 +115,7 @@ def _quantities(connection: sqlalchemy.Connection) -> dict[int, Quantity]:
 # What people ask -----------------------------------------------------------------------------------------------------------------------
 
 
-class Asked(t.NamedTuple):
+class Query(t.NamedTuple):
     """A search; empty fields match everything. `node` and `check` may be patterns; `check` is `CHECK` or `STAGE CHECK`. `since` is a day or
     how long ago, as 30d or 6m."""
 
@@ -126,7 +126,7 @@ class Asked(t.NamedTuple):
     run: str = ""
 
 
-class Answer(t.NamedTuple):
+class SearchResult(t.NamedTuple):
     """`runs` that hold something of it, the newest first; `rows` by run, node, subject and check; `cut`: there is more."""
 
     runs: list[Record]
@@ -134,7 +134,7 @@ class Answer(t.NamedTuple):
     cut: bool
 
 
-def search(store: Store, asked: Asked, most: int = 100_000) -> Answer:
+def search(store: Store, asked: Query, most: int = 100_000) -> SearchResult:
     """The verdicts that somebody asks for, each with the numbers of its measurement."""
     runs: list[Record] = []
     rows: list[Record] = []
@@ -142,11 +142,11 @@ def search(store: Store, asked: Asked, most: int = 100_000) -> Answer:
         runs.append(run)
         rows += found
         if len(rows) > most:
-            return Answer(runs, rows[:most], True)
-    return Answer(runs, rows, False)
+            return SearchResult(runs, rows[:most], True)
+    return SearchResult(runs, rows, False)
 
 
-def found_in_runs(store: Store, asked: Asked, most: int = 0, regressed: bool = False) -> t.Iterator[tuple[Record, list[Record]]]:
+def found_in_runs(store: Store, asked: Query, most: int = 0, regressed: bool = False) -> t.Iterator[tuple[Record, list[Record]]]:
     """Yield the matches of each run, the newest run first, one run at a time. At most `most` per run, if given; and
     with `regressed` only what was worse than its own past."""
     words = [word.strip().upper() for word in asked.verdict.split(",") if word.strip()]

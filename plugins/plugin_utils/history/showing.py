@@ -12,7 +12,7 @@ import collections
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Answer, Asked, Record
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query, Record, SearchResult
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page, terminal
@@ -23,11 +23,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats
 LINES, CHARTS, CURVES = 60, 24, 16
 
 
-def words(asked: Asked) -> str:
+def words(asked: Query) -> str:
     return ", ".join(f"{name} {value}" for name, value in asked._asdict().items() if value)
 
 
-def table(answer: Answer) -> list[terminal.Line]:
+def table(answer: SearchResult) -> list[terminal.Line]:
     """Return the lines with their colours: a row for each node of the newest run first, then one for each subject and check, the newest
     first."""
     lines = _by_node(answer)
@@ -55,7 +55,7 @@ def table(answer: Answer) -> list[terminal.Line]:
     return lines
 
 
-def _by_node(answer: Answer) -> list[terminal.Line]:
+def _by_node(answer: SearchResult) -> list[terminal.Line]:
     """Return a row for each node, with its last run in the answer, the worst verdict there and what has it; the worst nodes first. Empty
     if each node has one row in the answer anyway. Pairs and groups are rows of their own."""
     last: dict[str, list[Record]] = {}
@@ -88,7 +88,7 @@ def _line(cells: t.Iterable[str], widths: t.Iterable[int]) -> str:
     return "  ".join(terminal.pad(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def html(asked: Asked, answer: Answer) -> str:
+def html(asked: Query, answer: SearchResult) -> str:
     """One page, without network."""
     charts = _charts(answer.rows)
     shown = charts[:CHARTS]

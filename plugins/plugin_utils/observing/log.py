@@ -22,7 +22,7 @@ LEVELS = {
 }  # fmt: skip
 
 
-class Log(Sink):
+class LogSink(Sink):
     name = "log"
 
     def begun(self, of: Begun, options: Options) -> None:
@@ -70,4 +70,4 @@ def _say(event: str, level: str, message: str, **fields: t.Any) -> None:
     Display().display(logline.line(event, level, message, **fields))
 
 
-SINK = Log()
+SINK = LogSink()

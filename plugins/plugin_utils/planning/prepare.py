@@ -135,7 +135,7 @@ def _counted(stage: Interface, left: estimate.Remaining, settings: dict[str, Set
     )
 
 
-def _sinks(settings: dict[str, Settings]) -> list[sinks.Asked]:
+def _sinks(settings: dict[str, Settings]) -> list[sinks.SinkRequest]:
     """The sinks of the run. RunError for one that cannot be used."""
     for variable in sinks.VARIABLES:
         values = [values.get(variable) for values in settings.values()]

@@ -23,7 +23,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, lines
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.lines import Reader
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.lines import LineReader
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
 # What is wrong with a line whose `chain` does not follow from the line before, or, for the first line, from plan.json.
@@ -112,7 +112,7 @@ class Journal:
         tail_at = max(0, end - _TAIL_BYTES)
         for line in reversed(os.pread(handle, end - tail_at, tail_at).splitlines()):
             digest, _record = _link(line)
-            if digest or Reader().record(line) is not None:
+            if digest or LineReader().record(line) is not None:
                 return digest
         return self._begin() if not tail_at else None
 
@@ -141,7 +141,7 @@ class Journal:
         all of them and of the last one."""
         found: list[Line] = []
         notes: list[str] = []
-        reader = Reader()
+        reader = LineReader()
         chain, digest, at = Chain(last.decode()), hashlib.sha256(), first
         try:
             with open(self.path, "rb") as source:

@@ -35,7 +35,7 @@ _NO_EVIDENCE: dict[str, t.Any] = {}
 _NO_CHANGES: dict[str, t.Any] = {"changes": [], "unreadable": [], "window": {}}
 
 
-class Reader:
+class LineReader:
     """Reads lines, one after the other. Equal parts of its records are one object, so nobody may change what a record holds."""
 
     def __init__(self) -> None:

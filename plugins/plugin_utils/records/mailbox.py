@@ -26,7 +26,7 @@ Record = dict[str, t.Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class FileKind:
     """One kind of file. `name` is the pattern of its name, `holds` its content; `writer` and `reader` are who writes and who reads it."""
 
     name: str
@@ -35,80 +35,82 @@ class Kind:
     reader: str
 
 
-TODO = Kind(
+TODO = FileKind(
     "{target}.json",
     "the target's items of the plan by stage, its settings, and the names of its secret variables",
     "the plan, for each target",
     "each worker of the target; the first worker of a stage between nodes, for all targets",
 )
-TASKS = Kind("tasks.yml", "the tasks of the play, one for each stage and phase, as JSON", "the plan", "Ansible, which includes it once")
-CUT_OFF = Kind(
+TASKS = FileKind("tasks.yml", "the tasks of the play, one for each stage and phase, as JSON", "the plan", "Ansible, which includes it once")
+CUT_OFF = FileKind(
     "begun",
     "names of the stages between nodes that an earlier controller of this run began, as a JSON list",
     "the plan, before it makes the folder anew",
     "the plan of the next controller",
 )
-TOTALS = Kind("totals", "how many subjects the progress of each stage counts, {stage: number}", "the plan", "workers that show progress")
-CHECKPOINTS = Kind(
+TOTALS = FileKind(
+    "totals", "how many subjects the progress of each stage counts, {stage: number}", "the plan", "workers that show progress"
+)
+CHECKPOINTS = FileKind(
     "{target}.{stage}.checkpoints",
     "keys of the checkpoints that the target holds of a stage that was cut off, as a JSON list",
     "the target's worker in the phase `look`",
     "the first worker of the stage, for all targets",
 )
-LOCK = Kind("{stage}.lock", "nothing; locked while the work of a stage is computed", "workers of the stage", "workers of the stage")
-PART = Kind(
+LOCK = FileKind("{stage}.lock", "nothing; locked while the work of a stage is computed", "workers of the stage", "workers of the stage")
+PART = FileKind(
     "{target}.{stage}.share",
     "the target's work in a stage between nodes; mode 0600, since it may hold a key",
     "the first worker of the stage",
     "the target's worker",
 )
-COMPUTED = Kind(
+COMPUTED = FileKind(
     "{stage}.shared",
     "nothing; it exists once the parts of all targets are written",
     "the first worker of the stage",
     "all other workers of the stage; the plan of the next controller, for which the stage was begun",
 )
-DONE = Kind(
+DONE = FileKind(
     "{target}.{stage}.done",
     "nothing; it exists if the target has delivered its results in the phase `start`",
     "the target's worker in the phase `start`",
     "the target's worker in the phase `collect`",
 )
-DONE_COUNT = Kind(
+DONE_COUNT = FileKind(
     "{stage}.finished", "one byte for each target that is done; its length is their number", "workers in the phase `start`", "the same"
 )
-DONE_EVERYWHERE = Kind(
+DONE_EVERYWHERE = FileKind(
     "{stage}.everywhere",
     "nothing; it exists once all targets are done, so that the phase `collect` runs on one host only",
     "the last worker in the phase `start`",
     "the task of the phase `collect`",
 )
-LOST = Kind(
+LOST = FileKind(
     "{target}.lost",
     "reason code and reason for which the target is not contacted again in this run",
     "the worker that lost the target",
     "each later worker of the target; the first worker of a stage between nodes",
 )
-COUNT = Kind(
+COUNT = FileKind(
     "{stage}.count",
     "one byte for each node that is done, `x` for a node without a result and `.` for any other",
     "workers of the stage",
     "workers that show progress",
 )
-SHOWN = Kind(
+SHOWN = FileKind(
     "{stage}.shown",
     "when the first node of the stage was done; its time of change is when progress was last shown",
     "workers of the stage",
     "workers of the stage",
 )
-PULSE = Kind(
+PULSE = FileKind(
     "{stage}.told",
     "when the stage began, then each time at which somebody was told that it still works; locked while it is written",
     "workers of the stage",
     "workers of the stage",
 )
-SINK_SPENT = Kind("{sink}.spent", "one byte for each hundredth of a second that calls of a sink took too long", "workers", "workers")
-SINK_NOTED = Kind(
+SINK_SPENT = FileKind("{sink}.spent", "one byte for each hundredth of a second that calls of a sink took too long", "workers", "workers")
+SINK_NOTED = FileKind(
     "{sink}.{event}.said", "nothing; it exists once a failure of a sink was shown for this event", "the plan and workers", "the same"
 )
 
@@ -134,7 +136,7 @@ class Mailbox:
                 path.unlink()
             self.folder.rmdir()
 
-    def path(self, kind: Kind, *, target: str = "", **names: str) -> pathlib.Path:
+    def path(self, kind: FileKind, *, target: str = "", **names: str) -> pathlib.Path:
         """Return the path of a file: `names` are what the pattern of its kind asks for, `stage`, `sink` or `event`."""
         return self.folder / kind.name.format(target=file_name(target), **names)
 

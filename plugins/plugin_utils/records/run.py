@@ -167,7 +167,7 @@ class Run:
 
     @property
     def removing(self) -> pathlib.Path:
-        """The folder in which stages leave a file for each removal of pods that goes on after them (kubernetes/pods/held.py)."""
+        """The folder in which stages leave a file for each removal of pods that goes on after them (kubernetes/pods/cleanup_guard.py)."""
         return self.dir / "removing"
 
     # Detached stages, which run on a cluster without a controller. A file for each stage and target holds what a later controller needs to

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import Chosen
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import ChosenSink
 
 Model = t.Dict[str, t.Any]
 
@@ -63,7 +63,7 @@ LARGEST = "json"
 def write(of: Judged, run: pathlib.Path) -> tuple[list[pathlib.Path], list[str]]:
     """All forms, each whole or not at all: their paths, and what went wrong. RunError where there is no report.json: a run without it
     is not judged."""
-    forms = [Chosen(form, {}) for form in (*SINKS, OfStages())]
+    forms = [ChosenSink(form, {}) for form in (*SINKS, OfStages())]
     mine, largest = ([one for one in forms if (one.sink.name == LARGEST) == is_it] for is_it in (False, True))
     rows = sum(len(check["rows"]) for stage in of.report["stages"] for check in stage["checks"])
     with Beside(lambda: [telling.judged(largest, of, run, None)], rows > beside.THINGS) as rest:

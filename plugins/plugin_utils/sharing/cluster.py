@@ -17,7 +17,7 @@ SCHEDULER, PLUGIN = "scheduler", "plugin"
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class PodRequest:
     """A pod that a case asks for: its name, its workload and what that is told, its quotas. `job`: a Job makes it, and makes it again.
     `elsewhere`: where its node does not take it, another may."""
 
@@ -32,7 +32,7 @@ class Wanted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class WorkloadState:
     """The state of one requested workload. `pod` is its current pod, empty if there is none yet."""
 
     name: str
@@ -75,10 +75,10 @@ class Cluster(t.Protocol):
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
-    def make(self, wanted: t.Sequence[Wanted]) -> None:
+    def make(self, wanted: t.Sequence[PodRequest]) -> None:
         """Ask for pods. Each is a lease: it goes with the run, whatever ends that."""
 
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[WorkloadState]:
         """Return the state of the workloads that were requested and not removed."""
 
     def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import observa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import SubjectData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, cases, drawn, expressions, scraped, vocabulary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import Evidence
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import CaseEvidence
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
 PASS, FAIL, SKIP, UNKNOWN = "PASS", "FAIL", "SKIP", "UNKNOWN"
@@ -63,7 +63,7 @@ def _skipped(rule: str, words: str) -> Conclusion:
 Against = t.Callable[[t.Mapping[str, t.Tuple[float | None, str]], bool], t.Tuple[t.List[Object], Object]]
 
 
-def conclude(case: Case, evidence: Evidence, against: Against | None = None) -> Conclusion:
+def conclude(case: Case, evidence: CaseEvidence, against: Against | None = None) -> Conclusion:
     """Fail closed: a FAIL is what is known not to hold, a PASS what is known to hold in all its parts. What passes may still have become
     worse than it was."""
     ask, numbers = vocabulary.ask(evidence), evidence.parameters
@@ -96,7 +96,7 @@ def conclude(case: Case, evidence: Evidence, against: Against | None = None) -> 
     return found
 
 
-def _skewed(evidence: Evidence) -> str:
+def _skewed(evidence: CaseEvidence) -> str:
     """Which scheduler's clock is too far from the API server's: its times in logs and metrics are then not what they say."""
     looks = (scrape for samples in evidence.samples.values() for sample in samples for scrape in sample.scrapes if scrape.ahead_s)
     worst = max(looks, key=lambda one: abs(one.ahead_s or 0), default=None)
@@ -108,7 +108,7 @@ def _skewed(evidence: Evidence) -> str:
     return f"the clock of node {worst.node}, as its scheduler {worst.scheduler} says it, is {said}"
 
 
-def _decide(found: Conclusion, case: Case, evidence: Evidence, held: list[tuple[cases.Assertion, expressions.Outcome]]) -> None:
+def _decide(found: Conclusion, case: Case, evidence: CaseEvidence, held: list[tuple[cases.Assertion, expressions.Outcome]]) -> None:
     skips = [(rule, expressions.evaluate(when, vocabulary.ask(evidence), evidence.parameters)) for rule, when in case.skips]
     undecided = next((outcome for _rule, outcome in skips if outcome.holds is not False), None)
     # Where it is not known that the case applies, only what holds for any case can fail it.
@@ -135,7 +135,7 @@ def _decide(found: Conclusion, case: Case, evidence: Evidence, held: list[tuple[
     found.cause = f"all {len(held)} assertions hold" if len(held) > 1 else f"{held[0][1].said}"
 
 
-def _simulated(evidence: Evidence) -> bool:
+def _simulated(evidence: CaseEvidence) -> bool:
     looks = (scrape for samples in evidence.samples.values() for sample in samples for scrape in sample.scrapes)
     logs = [*(pod.log for pod in evidence.pods), *evidence.logs.values()]
     return any(scrape.exposition.simulated for scrape in looks if scrape.exposition) or any(

@@ -14,7 +14,7 @@ import collections
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import lines
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import SUCCEEDED, Change, Evidence, Pod
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import SUCCEEDED, CaseEvidence, CasePod, QuotaChange
 
 Chart = t.Dict[str, t.Any]
 # A chart stands in the journal: so many points of a curve, and curves, and moments.
@@ -24,12 +24,12 @@ ROUNDS = 3
 GIB = 1 << 30
 
 
-def charts(evidence: Evidence) -> list[Chart]:
+def charts(evidence: CaseEvidence) -> list[Chart]:
     made = [throughput(evidence), by_quota(evidence), *rounds(evidence), mapping(evidence)]
     return [chart for chart in made if chart]
 
 
-def throughput(evidence: Evidence) -> Chart | None:
+def throughput(evidence: CaseEvidence) -> Chart | None:
     """How fast pods were while they ran, by their own clocks, and when their quotas were changed: a change stands where the last probe
     before it does."""
     curves, moments = [], {}
@@ -49,11 +49,11 @@ def throughput(evidence: Evidence) -> Chart | None:
     return _chart("Throughput over time", "seconds since the pod began", "iterations/s", curves, list(moments.values()))
 
 
-def _said(change: Change) -> str:
+def _said(change: QuotaChange) -> str:
     return f"{change.value:g} %" if change.kind == "core" else f"{change.value / GIB:g} GiB"
 
 
-def by_quota(evidence: Evidence) -> Chart | None:
+def by_quota(evidence: CaseEvidence) -> Chart | None:
     """How long pods took whose quotas differ, and how long they would have taken by their quotas, where one had the whole GPU."""
     took: dict[float, list[float]] = collections.defaultdict(list)
     for pod in evidence.pods:
@@ -71,7 +71,7 @@ def by_quota(evidence: Evidence) -> Chart | None:
     return _chart("Duration against quota", "compute quota (%)", "s", curves)
 
 
-def rounds(evidence: Evidence) -> t.Iterator[Chart]:
+def rounds(evidence: CaseEvidence) -> t.Iterator[Chart]:
     """Yield the charts of the schedulers over time: memory, open files, and series of clients."""
     for name, looks in evidence.samples.items():
         if len(looks) < ROUNDS:
@@ -106,10 +106,10 @@ def _of_schedulers(title: str, unit: str, of: _Curves) -> Chart | None:
     return _chart(title, "look", unit, curves) if curves else None
 
 
-def mapping(evidence: Evidence) -> Chart | None:
+def mapping(evidence: CaseEvidence) -> Chart | None:
     """How many pods of which group were on which GPU, in the look that knew most of them."""
     label = evidence.system.labels
-    mine: dict[str, Pod] = {pod.known: pod for pod in evidence.pods}
+    mine: dict[str, CasePod] = {pod.known: pod for pod in evidence.pods}
     best: dict[str, str] = {}
     for looks in evidence.samples.values():
         placed = {}

@@ -30,18 +30,18 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluste
     SCHEDULER,
     Cluster,
     Daemon,
-    Wanted,
+    PodRequest,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import (
     FAILED,
     PENDING,
     RUNNING,
     SUCCEEDED,
-    Change,
-    Evidence,
-    Pod,
-    Sample,
+    CaseEvidence,
+    CasePod,
+    QuotaChange,
     Scrape,
+    SystemSample,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.parameters import Parameters
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
@@ -71,7 +71,7 @@ class Stopped(Exception):
     """The steps cannot go on: what they wait for did not come. What was seen is judged all the same."""
 
 
-class Run:
+class CaseRun:
     """One case on one cluster. `nodes` are the names that destructive cases may take, by the variable that says them; `prometheus` asks
     the one that reads the schedulers, where there is one."""
 
@@ -86,13 +86,13 @@ class Run:
         self.store = store
         self.node = (nodes or {}).get(case.node, "")
         self.prometheus = prometheus
-        self.evidence = Evidence(system, parameters.numbers)
+        self.evidence = CaseEvidence(system, parameters.numbers)
         self.began = cluster.now()
         self.counted = 0
         self.cordoned = False
         self.askers = concurrent.futures.ThreadPoolExecutor(ASKED_AT_ONCE)
 
-    def run(self) -> Evidence:
+    def run(self) -> CaseEvidence:
         """Run the case from its baseline to its clean-up. Raise ReasonedError, after the clean-up, if the cluster does not answer."""
         try:
             self._look(vocabulary.BASELINE, processes=True)
@@ -156,14 +156,14 @@ class Run:
                 self.counted += 1
                 wanted = self._wanted(taken, node)
                 asked.append(wanted)
-                pod = Pod(wanted.name, taken["group"], self.cluster.namespace, taken["workload"], made_at=self._at())
+                pod = CasePod(wanted.name, taken["group"], self.cluster.namespace, taken["workload"], made_at=self._at())
                 pod.core = float(taken["core"]) if "core" in taken else None
                 amount = taken.get("memory", taken.get("memory_env"))
                 pod.memory = quantities.number_of(amount) if amount is not None else None
                 self.evidence.pods.append(pod)
         self.cluster.make(asked)
 
-    def _wanted(self, taken: t.Any, node: str = "") -> Wanted:
+    def _wanted(self, taken: t.Any, node: str = "") -> PodRequest:
         slug = self.case.id.lower()
         app = f"xp{self.case.letter}-{slug}"
         group = str(taken["group"]).replace("_", "-")
@@ -173,7 +173,7 @@ class Run:
                 environment[self.system.environment[key]] = str(value)
         annotations = {self.system.annotations[kind]: str(taken[kind]) for kind in ("core", "memory") if kind in taken}
         node = self.node if taken.get("on_node") else node
-        return Wanted(
+        return PodRequest(
             f"{app}-{group}-{self.counted}", app, taken["workload"], environment, annotations, bool(taken.get("job")), node,
             taken.get("on_node") == "preferred",
         )  # fmt: skip
@@ -233,7 +233,7 @@ class Run:
             if pod.phase in OVER and pod.ended_at is None:
                 pod.ended_at = self._at()
 
-    def _live(self, group: str) -> list[Pod]:
+    def _live(self, group: str) -> list[CasePod]:
         return [pod for pod in self.evidence.of(group) if not pod.gone]
 
     def _wait(self, taken: t.Any, known: t.Any) -> None:
@@ -256,7 +256,7 @@ class Run:
         self._refresh()
         self._remove(self._live(taken["group"]))
 
-    def _remove(self, pods: t.Sequence[Pod]) -> None:
+    def _remove(self, pods: t.Sequence[CasePod]) -> None:
         self._read(pods)
         left = self.cluster.remove([pod.name for pod in pods], self.parameters.numbers["delete_timeout_s"])
         for pod in pods:
@@ -298,7 +298,7 @@ class Run:
             self._remove(self.evidence.pods[since:])
             del self.evidence.pods[since:]
 
-    def _known(self, mine: t.Sequence[Pod]) -> dict[str, str]:
+    def _known(self, mine: t.Sequence[CasePod]) -> dict[str, str]:
         """{pod: its GPU}, of these that the schedulers know: all, unless that takes too long or they end before. A pod that runs is no
         client yet: it has to load its library first."""
         if "metrics" not in self.system.has:
@@ -333,7 +333,7 @@ class Run:
         marked = {name: mark for name, mark in marks.items() if mark is not None}
         at = self._at()
         self.cluster.annotate([pod.known for pod in pods], {self.system.annotations[kind]: str(taken[kind])})
-        change = Change(taken["as"], taken["group"], kind, before.pop() if len(before) == 1 else None, value, at, marked)
+        change = QuotaChange(taken["as"], taken["group"], kind, before.pop() if len(before) == 1 else None, value, at, marked)
         for pod in pods:
             setattr(pod, kind, value)
         self.evidence.changes[change.name] = change
@@ -362,7 +362,7 @@ class Run:
         if change.seen_s is None:
             self._observed(change, taken)
 
-    def _observed(self, change: Change, taken: t.Any) -> None:
+    def _observed(self, change: QuotaChange, taken: t.Any) -> None:
         """Wait until the metrics of every pod of a change show it, and of all earlier ones that are waited for beside it."""
         timeout = float(taken.get("timeout", self.parameters.numbers["dynamic_update_observe_timeout_s"]))
         pending = [one for one in self.evidence.changes.values() if one.seen_s is None and one.group == change.group]
@@ -387,7 +387,7 @@ class Run:
                 marks = {pod.name: self._mark(self.cluster.log(pod.known, 1)) for pod in self._live(one.group)}
                 one.settled = {name: mark for name, mark in marks.items() if mark is not None}
 
-    def _shows(self, sample: Sample, change: Change) -> bool:
+    def _shows(self, sample: SystemSample, change: QuotaChange) -> bool:
         label = self.system.labels["pod"]
         values: dict[str, float] = {}
         for scrape in sample.scrapes:
@@ -424,7 +424,7 @@ class Run:
             self._known(self._live(taken["of"]))
         self._look(taken["as"], processes=bool(taken.get("processes")))
 
-    def _look(self, name: str, processes: bool = False) -> Sample:
+    def _look(self, name: str, processes: bool = False) -> SystemSample:
         """A look at all schedulers, kept whole."""
         sample = self._scraped(name, None, whole=True)
         if processes:
@@ -433,12 +433,12 @@ class Run:
         self.evidence.sampled(sample)
         return sample
 
-    def _scraped(self, name: str, only: t.Collection[str] | None, whole: bool = False, nodes: t.Collection[str] = ()) -> Sample:
+    def _scraped(self, name: str, only: t.Collection[str] | None, whole: bool = False, nodes: t.Collection[str] = ()) -> SystemSample:
         """`nodes`: ask only the schedulers there, which alone know their pods. What else a sample says is of all of them."""
         if not self.system.scheduler:
-            return Sample(name, self._at())
+            return SystemSample(name, self._at())
         daemons = self.cluster.daemons(SCHEDULER)
-        sample = Sample(name, self._at(), {one.name: one.restarts for one in daemons}, len(self.cluster.sharing_nodes()))
+        sample = SystemSample(name, self._at(), {one.name: one.restarts for one in daemons}, len(self.cluster.sharing_nodes()))
         if "metrics" in self.system.has:
             asked = [one for one in daemons if one.node in nodes] if nodes and all(nodes) else daemons
             both = list(self.askers.map(lambda one: self._asked(one, only, whole), asked))
@@ -534,7 +534,7 @@ class Run:
         met = self._until(raised, self.parameters.numbers["alert_timeout_s"])
         self.evidence.done[taken["as"]] = met or (said[0] if said else False)
 
-    def _clients(self, mine: t.Sequence[Pod]) -> list[t.Mapping[str, str]]:
+    def _clients(self, mine: t.Sequence[CasePod]) -> list[t.Mapping[str, str]]:
         """The labels by which the schedulers know these pods now."""
         label, names = self.system.labels["pod"], {pod.known for pod in mine}
         seen = (scrape.exposition for scrape in self._scraped("", {"client_info"}).scrapes if scrape.exposition)
@@ -584,13 +584,13 @@ class Run:
                     if text is not None:
                         self.store(f"remote_{daemon.node}_{file}.txt", text)
 
-    def _read(self, pods: t.Iterable[Pod]) -> None:
+    def _read(self, pods: t.Iterable[CasePod]) -> None:
         for pod in pods:
             log = self.cluster.log(pod.known) if pod.phase != PENDING else []
             self.store(f"pods/{pod.name}.log", "".join(f"{line}\n" for line in log or []))
             pod.log = None if log is None else self._kept(lines.lines_of(log))
 
-    def _kept(self, log: list[lines.Line]) -> list[lines.Line]:
+    def _kept(self, log: list[lines.LogLine]) -> list[lines.LogLine]:
         """A long log without the lines in which nothing is looked for: a day of them does not fit into memory."""
         if len(log) <= KEPT_LINES:
             return log

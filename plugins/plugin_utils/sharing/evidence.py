@@ -14,8 +14,8 @@ import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.folded import Folded
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.lines import Line
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import Exposition
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.lines import LogLine
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import SystemExposition
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
 # Phases of a pod; a Job's pod that another replaces counts as that one.
@@ -23,7 +23,7 @@ SUCCEEDED, FAILED, RUNNING, PENDING = "Succeeded", "Failed", "Running", "Pending
 
 
 @dataclasses.dataclass
-class Pod:
+class CasePod:
     """A pod that a case made. `log` is None where it could not be read; `replaced`: how many pods of its Job came before `pod`, which is
     the one that stands for it now; `gone`: it was removed by a step, and is what it was then."""
 
@@ -39,7 +39,7 @@ class Pod:
     made_at: float = 0.0
     ended_at: float | None = None
     replaced: int = 0
-    log: list[Line] | None = None
+    log: list[LogLine] | None = None
     pod: str = ""
     gone: bool = False
 
@@ -59,7 +59,7 @@ class Scrape:
     took_s: float = 0.0
     status: int = 0
     health: int = 0
-    exposition: Exposition | None = None
+    exposition: SystemExposition | None = None
     problem: str = ""
     # By how much its clock is ahead of the API server's.
     ahead_s: float | None = None
@@ -78,7 +78,7 @@ class Process:
 
 
 @dataclasses.dataclass
-class Sample:
+class SystemSample:
     """One look at the whole system. `schedulers`: {pod: how often its containers were restarted}, of those that run; `expected` how many
     there should be, one for each node with shared GPUs. `processes` is empty where they were not asked for."""
 
@@ -92,7 +92,7 @@ class Sample:
 
 
 @dataclasses.dataclass
-class Change:
+class QuotaChange:
     """A quota that was changed while pods ran. `marks` has, of each log that could tell of it, the time of the last line before it;
     `seen_s` how long it took until the metrics of every pod said it, None where they never did; `settled` has, of each pod's log, the
     time of the last line before they said it; `written` are the pods of which a scheduler had written it before the next change."""
@@ -114,17 +114,17 @@ class Change:
 
 
 @dataclasses.dataclass
-class Evidence:
+class CaseEvidence:
     """All of one case. `done`: {name of an action: whether it ended well, or why nobody knows}. `logs`: {scheduler's pod: its lines since
     the case began}, None where one could not be read."""
 
     system: System
     parameters: t.Mapping[str, float]
-    pods: list[Pod] = dataclasses.field(default_factory=list)
-    samples: dict[str, Folded[Sample]] = dataclasses.field(default_factory=dict)
-    changes: dict[str, Change] = dataclasses.field(default_factory=dict)
-    logs: dict[str, list[Line] | None] = dataclasses.field(default_factory=dict)
-    plugin_logs: dict[str, list[Line] | None] = dataclasses.field(default_factory=dict)
+    pods: list[CasePod] = dataclasses.field(default_factory=list)
+    samples: dict[str, Folded[SystemSample]] = dataclasses.field(default_factory=dict)
+    changes: dict[str, QuotaChange] = dataclasses.field(default_factory=dict)
+    logs: dict[str, list[LogLine] | None] = dataclasses.field(default_factory=dict)
+    plugin_logs: dict[str, list[LogLine] | None] = dataclasses.field(default_factory=dict)
     done: dict[str, bool | str] = dataclasses.field(default_factory=dict)
     # {watch: {node: {index of a GPU: percent of each second in which it computed}}}, as the driver says.
     busy: dict[str, dict[str, dict[str, list[float]]]] = dataclasses.field(default_factory=dict)
@@ -133,7 +133,7 @@ class Evidence:
     # What answers and looks have in common, one of each.
     _once: dict[t.Any, t.Any] = dataclasses.field(default_factory=dict)
 
-    def sampled(self, sample: Sample) -> None:
+    def sampled(self, sample: SystemSample) -> None:
         """Keep a look, which does not change any more."""
         once, numbers = self._once.setdefault, 0
         for scrape in sample.scrapes:
@@ -145,5 +145,5 @@ class Evidence:
         if self.samples.setdefault(sample.name, Folded()).append(sample, 1 + 8 * len(sample.scrapes) + numbers):
             self._once.clear()
 
-    def of(self, group: str) -> list[Pod]:
+    def of(self, group: str) -> list[CasePod]:
         return [pod for pod in self.pods if group in ("all", pod.group)]

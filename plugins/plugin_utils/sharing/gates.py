@@ -20,7 +20,7 @@ ELSEWHERE = "sharing_cluster"
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class CaseResult:
     """The result of a case on one cluster: its verdict, the rule of a skip, its assertions as conclusion.py writes them, and how much it
     was shortened."""
 
@@ -48,7 +48,7 @@ class Gate:
         return FAILED if self.failed else NOT_PROVEN if self.lacking or not self.proven else PROVEN
 
 
-def gates(cases: t.Sequence[Case], results: t.Sequence[Result]) -> list[Gate]:
+def gates(cases: t.Sequence[Case], results: t.Sequence[CaseResult]) -> list[Gate]:
     """`cases` are all of the matrix, whether they were run or not."""
     found = []
     for name in GATES:
@@ -63,7 +63,7 @@ def gates(cases: t.Sequence[Case], results: t.Sequence[Result]) -> list[Gate]:
     return found
 
 
-def _put(gate: Gate, case: Case, results: t.Sequence[Result]) -> None:
+def _put(gate: Gate, case: Case, results: t.Sequence[CaseResult]) -> None:
     if not results and gate.name in case.gates:
         gate.lacking[case.id] = "it was not run on a cluster that it is for"
         return
@@ -78,7 +78,7 @@ def _put(gate: Gate, case: Case, results: t.Sequence[Result]) -> None:
         gate.proven.append(case.id)
 
 
-def _alone(gate: str, result: Result) -> tuple[str, str]:
+def _alone(gate: str, result: CaseResult) -> tuple[str, str]:
     """Return the state of a gate by one result: a failed assertion of another gate fails that other gate."""
     mine = [one for one in result.expressions if gate in one["gates"]]
     wrong = next((one for one in mine if one["holds"] is False), None)

@@ -22,7 +22,7 @@ _GPU = re.compile(r"^--- on (GPU-\S+|MIG-\S+) ---$")
 _PROBE = re.compile(r"\[QUOTA_PROBE\] elapsed=([0-9.]+)s it=([0-9]+) it_per_sec=([0-9.]+)")
 
 
-class Line(t.NamedTuple):
+class LogLine(t.NamedTuple):
     """A line of a log; `stamp` sorts as text among lines of the same log, and is empty where the API gave none."""
 
     stamp: str
@@ -37,45 +37,45 @@ class Probe(t.NamedTuple):
     iterations: int
 
 
-def lines_of(texts: t.Iterable[str]) -> list[Line]:
+def lines_of(texts: t.Iterable[str]) -> list[LogLine]:
     """A log as the API gives it with timestamps."""
     found = []
     for text in texts:
         stamped = _STAMPED.match(text)
         if stamped:
             whole, part, _zone, rest = stamped.groups()
-            found.append(Line(f"{whole}.{(part or '.')[1:]:0<9}", rest))
+            found.append(LogLine(f"{whole}.{(part or '.')[1:]:0<9}", rest))
         elif text:
-            found.append(Line("", text))
+            found.append(LogLine("", text))
     return found
 
 
-def after(lines: t.Iterable[Line], stamp: str) -> list[Line]:
+def after(lines: t.Iterable[LogLine], stamp: str) -> list[LogLine]:
     """Return the lines after a moment of the same log; lines without a time are left out."""
     return [line for line in lines if line.stamp > stamp]
 
 
-def between(lines: t.Iterable[Line], since: str, until: str | None) -> list[Line]:
+def between(lines: t.Iterable[LogLine], since: str, until: str | None) -> list[LogLine]:
     return [line for line in after(lines, since) if until is None or line.stamp <= until]
 
 
-def matching(lines: t.Iterable[Line], pattern: str) -> list[Line]:
+def matching(lines: t.Iterable[LogLine], pattern: str) -> list[LogLine]:
     compiled = re.compile(pattern)
     return [line for line in lines if compiled.search(line.text)]
 
 
-def runtime(lines: t.Iterable[Line]) -> float | None:
+def runtime(lines: t.Iterable[LogLine]) -> float | None:
     """Seconds that a workload says it took: its last word counts."""
     found = [said.group(1) for line in lines for said in _RUNTIME.finditer(line.text)]
     return float(found[-1]) if found else None
 
 
-def gpu(lines: t.Iterable[Line]) -> str | None:
+def gpu(lines: t.Iterable[LogLine]) -> str | None:
     """The GPU that a workload says it had; None where it does not."""
     return next((said.group(1) for line in lines for said in [_GPU.match(line.text)] if said), None)
 
 
-def probes(lines: t.Iterable[Line]) -> list[Probe]:
+def probes(lines: t.Iterable[LogLine]) -> list[Probe]:
     found = []
     for line in lines:
         said = _PROBE.search(line.text)
@@ -94,7 +94,7 @@ def rates(found: t.Sequence[Probe]) -> list[tuple[float, float]]:
     ]
 
 
-def rate(lines: t.Iterable[Line], since: str = "", until: str | None = None) -> float | None:
+def rate(lines: t.Iterable[LogLine], since: str = "", until: str | None = None) -> float | None:
     """The median rate of the intervals that lie wholly within two moments; None where there is none."""
     found = rates(probes(between(lines, since, until)))
     return statistics.median(value for _elapsed, value in found) if found else None

@@ -22,7 +22,7 @@ MEMORY_TOLERANCE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class SharedNode:
     """A node of the plan: how many shared devices it offers, and what is known of its GPUs."""
 
     name: str
@@ -32,7 +32,7 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True)
-class Daemon:
+class SystemPod:
     """A pod of the system. `env` has None for a value that is not in its spec."""
 
     name: str
@@ -56,13 +56,13 @@ class Draining:
 
 
 @dataclasses.dataclass(frozen=True)
-class Facts:
+class ClusterFacts:
     """`memory_gib`: {node: of its largest GPU, as the schedulers read it from the driver}; `answering`: the schedulers whose metrics came;
     `asked`: {variable: the node that it names}; `draining`: what chosen cases will drain."""
 
-    nodes: t.Sequence[Place]
-    schedulers: t.Sequence[Daemon]
-    plugins: t.Sequence[Daemon]
+    nodes: t.Sequence[SharedNode]
+    schedulers: t.Sequence[SystemPod]
+    plugins: t.Sequence[SystemPod]
     memory_gib: t.Mapping[str, float]
     answering: t.Collection[str]
     asked: t.Mapping[str, str]
@@ -86,7 +86,7 @@ class Row:
         return [self.what, self.found, self.expected, self.means]
 
 
-def rows(system: System, facts: Facts) -> list[Row]:
+def rows(system: System, facts: ClusterFacts) -> list[Row]:
     """The whole table."""
     found = [_nodes(facts)]
     if system.scheduler:
@@ -128,19 +128,19 @@ def _some(names: t.Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _nodes(facts: Facts) -> Row:
+def _nodes(facts: ClusterFacts) -> Row:
     found = f"{len(facts.nodes)}" + (f" with {', '.join(facts.products)}" if facts.products else "")
     return Row("nodes of the plan", found, "at least one", OK if facts.nodes else WRONG)
 
 
-def _everywhere(what: str, daemonset: str, daemons: t.Sequence[Daemon], facts: Facts) -> Row:
+def _everywhere(what: str, daemonset: str, daemons: t.Sequence[SystemPod], facts: ClusterFacts) -> Row:
     ready = {one.node for one in daemons if one.ready}
     without = [place.name for place in facts.nodes if place.name not in ready]
     said = f"ready on {len(facts.nodes) - len(without)} of {len(facts.nodes)} nodes" + (f", not on {_some(without)}" if without else "")
     return Row(f"{what} ({daemonset})", said, "ready on every node", WRONG if without else OK)
 
 
-def _parts(system: System, facts: Facts) -> Row:
+def _parts(system: System, facts: ClusterFacts) -> Row:
     wrong, unknown = [], []
     for place in facts.nodes:
         if place.gpus is None:
@@ -156,12 +156,12 @@ def _parts(system: System, facts: Facts) -> Row:
     return Row(what, f"{sum(place.offered for place in facts.nodes)} of {sum(place.gpus or 0 for place in facts.nodes)} GPUs", expected, OK)
 
 
-def _of(name: str, facts: Facts) -> dict[str, str | None]:
+def _of(name: str, facts: ClusterFacts) -> dict[str, str | None]:
     """{scheduler: a variable of it}; no entry where it has none."""
     return {one.name: one.env[name] for one in facts.schedulers if name in one.env}
 
 
-def _environment(name: str, value: str, facts: Facts) -> Row:
+def _environment(name: str, value: str, facts: ClusterFacts) -> Row:
     has = _of(name, facts)
     wrong = sorted(one.name for one in facts.schedulers if one.name not in has or has[one.name] not in (value, None))
     if wrong:
@@ -171,13 +171,13 @@ def _environment(name: str, value: str, facts: Facts) -> Row:
     return Row(name, f"not in the spec of {_some(unread)}" if unread else value, value, NOT_KNOWN if unread or not has else OK)
 
 
-def _host_pid(facts: Facts) -> Row:
+def _host_pid(facts: ClusterFacts) -> Row:
     without = sorted(one.name for one in facts.schedulers if not one.host_pid)
     found = f"not set of {_some(without)}" if without else "set"
     return Row("hostPID of schedulers", found, "set, for its metrics name processes of the node", WRONG if without else OK)
 
 
-def _memory(system: System, facts: Facts) -> Row:
+def _memory(system: System, facts: ClusterFacts) -> Row:
     """Compare the memory of each GPU that a scheduler assumes with that of the driver: schedulers do not read it themselves."""
     name, otherwise = str(system.expects["memory_env"]), float(system.expects.get("memory_default_gib", 0))
     has = _of(name, facts)
@@ -201,17 +201,17 @@ def _memory(system: System, facts: Facts) -> Row:
     return Row(name, _some(sorted({str(value) for value in has.values()} or {f"{otherwise:g} by default"})), expected, OK)
 
 
-def _debug(name: str, facts: Facts) -> Row:
+def _debug(name: str, facts: ClusterFacts) -> Row:
     has = _of(name, facts)
     return Row(name, f"set in {len(has)} of {len(facts.schedulers)} schedulers" if has else "not set", "", NOTED)
 
 
-def _answering(facts: Facts) -> Row:
+def _answering(facts: ClusterFacts) -> Row:
     """Not a reason to refuse: that is what the metrics' own cases are for."""
     return Row("metrics", f"{len(facts.answering)} of {len(facts.schedulers)} schedulers answer", "", NOTED)
 
 
-def _named(variable: str, node: str, facts: Facts) -> Row:
+def _named(variable: str, node: str, facts: ClusterFacts) -> Row:
     there = {place.name for place in facts.nodes if place.offered}
     return Row(variable, node, "a node of the plan with shared GPUs", OK if node in there else WRONG)
 

@@ -22,7 +22,7 @@ except ImportError:
 SIMULATED = observation.SIMULATED_MARK
 
 
-class Series(t.NamedTuple):
+class ExpositionSeries(t.NamedTuple):
     """One line of an exposition, its name without the prefix of the system."""
 
     name: str
@@ -30,7 +30,7 @@ class Series(t.NamedTuple):
     value: float
 
 
-class Form:
+class ExpositionForm:
     """Which series an answer has, without their values: most answers of a scheduler have the same."""
 
     __slots__ = ("_hash", "_places", "series")
@@ -41,7 +41,7 @@ class Form:
         self._places: dict[str, list[int]] | None = None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Form) and self.series == other.series
+        return isinstance(other, ExpositionForm) and self.series == other.series
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -49,7 +49,7 @@ class Form:
         return self._hash
 
     def __reduce__(self) -> tuple[t.Any, ...]:
-        return Form, (self.series,)
+        return ExpositionForm, (self.series,)
 
     def places(self, name: str) -> t.Sequence[int]:
         """Return the places of a metric's series among the values."""
@@ -61,28 +61,28 @@ class Form:
 
 
 @dataclasses.dataclass
-class Exposition:
+class SystemExposition:
     """The series of one system in one answer, in as little room as a day of answers has. `wrong`: why the text is no exposition; it has
     no series then."""
 
-    form: Form
+    form: ExpositionForm
     values: array.array[float]
     simulated: bool
     wrong: str = ""
 
     @property
-    def series(self) -> list[Series]:
-        return [Series(name, labels, value) for (name, labels), value in zip(self.form.series, self.values, strict=True)]
+    def series(self) -> list[ExpositionSeries]:
+        return [ExpositionSeries(name, labels, value) for (name, labels), value in zip(self.form.series, self.values, strict=True)]
 
-    def of(self, name: str) -> list[Series]:
-        return [Series(name, self.form.series[place][1], self.values[place]) for place in self.form.places(name)]
-
-
-def _nothing(simulated: bool, wrong: str) -> Exposition:
-    return Exposition(Form(), array.array("d"), simulated, wrong)
+    def of(self, name: str) -> list[ExpositionSeries]:
+        return [ExpositionSeries(name, self.form.series[place][1], self.values[place]) for place in self.form.places(name)]
 
 
-def parse(text: str, prefix: str, only: t.Collection[str] | None = None) -> Exposition:
+def _nothing(simulated: bool, wrong: str) -> SystemExposition:
+    return SystemExposition(ExpositionForm(), array.array("d"), simulated, wrong)
+
+
+def parse(text: str, prefix: str, only: t.Collection[str] | None = None) -> SystemExposition:
     """The series whose names begin with `prefix`; of them `only` these, where a long watch needs no others. Never raises: what cannot be
     read was not measured."""
     simulated = SIMULATED in text
@@ -99,4 +99,4 @@ def parse(text: str, prefix: str, only: t.Collection[str] | None = None) -> Expo
                     values.append(float(sample.value))
     except (ValueError, KeyError, IndexError) as error:
         return _nothing(simulated, f"{type(error).__name__}: {error}"[:200])
-    return Exposition(Form(series), values, simulated)
+    return SystemExposition(ExpositionForm(series), values, simulated)

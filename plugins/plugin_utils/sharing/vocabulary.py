@@ -24,15 +24,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.eviden
     PENDING,
     RUNNING,
     SUCCEEDED,
-    Change,
-    Evidence,
-    Pod,
-    Sample,
+    CaseEvidence,
+    CasePod,
+    QuotaChange,
     Scrape,
+    SystemSample,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.expressions import Absent, Call, Value
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.folded import Folded
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import Series
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import ExpositionSeries
 
 # What an argument names.
 GROUP, SAMPLE, CHANGE, PATTERN, METRIC, NUMBER, ACTION = "group", "sample", "change", "pattern", "metric", "number", "action"
@@ -64,7 +64,7 @@ def word(*kinds: str, optional: int = 0) -> t.Callable[[_F], _F]:
     return known
 
 
-def ask(evidence: Evidence) -> t.Callable[[str, t.Sequence[str | float]], Value]:
+def ask(evidence: CaseEvidence) -> t.Callable[[str, t.Sequence[str | float]], Value]:
     """Return the value of a name for expressions.evaluate()."""
 
     def asked(name: str, args: t.Sequence[str | float]) -> Value:
@@ -89,50 +89,50 @@ def problem(call: Call) -> str | None:
 # Pods ---------------------------------------------------------------------------------------------------------------
 
 
-def _pods(evidence: Evidence, group: str) -> list[Pod]:
+def _pods(evidence: CaseEvidence, group: str) -> list[CasePod]:
     found = evidence.of(group)
     if not found:
         raise Absent(f"no pod of {group} was made")
     return found
 
 
-def _in(evidence: Evidence, group: str, phase: str) -> float:
+def _in(evidence: CaseEvidence, group: str, phase: str) -> float:
     return float(sum(pod.phase == phase for pod in _pods(evidence, group)))
 
 
 @word(GROUP)
-def count(evidence: Evidence, group: str) -> Value:
+def count(evidence: CaseEvidence, group: str) -> Value:
     return float(len(_pods(evidence, group)))
 
 
 @word(GROUP)
-def succeeded(evidence: Evidence, group: str) -> Value:
+def succeeded(evidence: CaseEvidence, group: str) -> Value:
     return _in(evidence, group, SUCCEEDED)
 
 
 @word(GROUP)
-def failed(evidence: Evidence, group: str) -> Value:
+def failed(evidence: CaseEvidence, group: str) -> Value:
     return _in(evidence, group, FAILED)
 
 
 @word(GROUP)
-def pending(evidence: Evidence, group: str) -> Value:
+def pending(evidence: CaseEvidence, group: str) -> Value:
     """Those that never started: they are asked when the case is over."""
     return float(sum(pod.phase == PENDING for pod in evidence.of(group)))
 
 
 @word(GROUP)
-def running(evidence: Evidence, group: str) -> Value:
+def running(evidence: CaseEvidence, group: str) -> Value:
     return _in(evidence, group, RUNNING)
 
 
 @word(GROUP)
-def replaced(evidence: Evidence, group: str) -> Value:
+def replaced(evidence: CaseEvidence, group: str) -> Value:
     """How many pods of Jobs ended before those that are there now."""
     return float(sum(pod.replaced for pod in _pods(evidence, group)))
 
 
-def _logs(evidence: Evidence, group: str) -> list[tuple[Pod, list[lines.Line]]]:
+def _logs(evidence: CaseEvidence, group: str) -> list[tuple[CasePod, list[lines.LogLine]]]:
     found = []
     for pod in _pods(evidence, group):
         if pod.log is None:
@@ -142,22 +142,22 @@ def _logs(evidence: Evidence, group: str) -> list[tuple[Pod, list[lines.Line]]]:
 
 
 @word(GROUP)
-def runtime(evidence: Evidence, group: str) -> Value:
+def runtime(evidence: CaseEvidence, group: str) -> Value:
     """Seconds that the workload says it took; of several pods the median."""
     return float(statistics.median(_runtimes(evidence, group)))
 
 
 @word(GROUP)
-def slowest(evidence: Evidence, group: str) -> Value:
+def slowest(evidence: CaseEvidence, group: str) -> Value:
     return max(_runtimes(evidence, group))
 
 
 @word(GROUP)
-def fastest(evidence: Evidence, group: str) -> Value:
+def fastest(evidence: CaseEvidence, group: str) -> Value:
     return min(_runtimes(evidence, group))
 
 
-def _runtimes(evidence: Evidence, group: str) -> list[float]:
+def _runtimes(evidence: CaseEvidence, group: str) -> list[float]:
     found = []
     for pod, log in _logs(evidence, group):
         seconds = lines.runtime(log)
@@ -170,7 +170,7 @@ def _runtimes(evidence: Evidence, group: str) -> list[float]:
 
 
 @word(GROUP)
-def elapsed(evidence: Evidence, group: str) -> Value:
+def elapsed(evidence: CaseEvidence, group: str) -> Value:
     """Seconds from when the first pod was made until the last was over."""
     pods = _pods(evidence, group)
     ends = [pod.ended_at for pod in pods if pod.ended_at is not None]
@@ -180,21 +180,21 @@ def elapsed(evidence: Evidence, group: str) -> Value:
 
 
 @word(GROUP, PATTERN)
-def logged(evidence: Evidence, group: str, pattern: str) -> Value:
+def logged(evidence: CaseEvidence, group: str, pattern: str) -> Value:
     """How many lines of the pods' logs match."""
     wanted = evidence.system.pattern(pattern)
     return float(sum(len(lines.matching(log, wanted)) for _pod, log in _logs(evidence, group)))
 
 
 @word(GROUP, PATTERN)
-def each_logged(evidence: Evidence, group: str, pattern: str) -> Value:
+def each_logged(evidence: CaseEvidence, group: str, pattern: str) -> Value:
     """How many of the pods have such a line."""
     wanted = evidence.system.pattern(pattern)
     return float(sum(bool(lines.matching(log, wanted)) for _pod, log in _logs(evidence, group)))
 
 
 @word(GROUP, CHANGE, CHANGE, optional=2)
-def rate(evidence: Evidence, group: str, since: str = "", until: str = "") -> Value:
+def rate(evidence: CaseEvidence, group: str, since: str = "", until: str = "") -> Value:
     """Iterations per second between two changes, by the intervals of the probes from when the metrics showed the first of them; of
     several pods the median."""
     found = []
@@ -210,7 +210,7 @@ def rate(evidence: Evidence, group: str, since: str = "", until: str = "") -> Va
 
 
 @word(GROUP, NUMBER)
-def stalls(evidence: Evidence, group: str, seconds: float) -> Value:
+def stalls(evidence: CaseEvidence, group: str, seconds: float) -> Value:
     """How many pods made no progress for longer than this between two probes."""
     stalled = 0
     for pod, log in _logs(evidence, group):
@@ -222,14 +222,14 @@ def stalls(evidence: Evidence, group: str, seconds: float) -> Value:
 
 
 @word(GROUP, CHANGE)
-def refused_after(evidence: Evidence, group: str, change: str) -> Value:
+def refused_after(evidence: CaseEvidence, group: str, change: str) -> Value:
     """How many new allocations pods were refused after a change."""
     wanted = evidence.system.pattern("allocation_refused")
     return float(sum(len(lines.matching(lines.after(log, _mark(evidence, change, pod)), wanted)) for pod, log in _logs(evidence, group)))
 
 
 @word(GROUP, CHANGE)
-def granted_after(evidence: Evidence, group: str, change: str) -> Value:
+def granted_after(evidence: CaseEvidence, group: str, change: str) -> Value:
     wanted = evidence.system.pattern("allocation_granted")
     return float(sum(len(lines.matching(lines.after(log, _mark(evidence, change, pod)), wanted)) for pod, log in _logs(evidence, group)))
 
@@ -237,7 +237,7 @@ def granted_after(evidence: Evidence, group: str, change: str) -> Value:
 # Logs of the system ----------------------------------------------------------------------------------------------------
 
 
-def _schedulers_logs(evidence: Evidence) -> dict[str, list[lines.Line]]:
+def _schedulers_logs(evidence: CaseEvidence) -> dict[str, list[lines.LogLine]]:
     found = {}
     for scheduler, log in evidence.logs.items():
         if log is None:
@@ -249,26 +249,26 @@ def _schedulers_logs(evidence: Evidence) -> dict[str, list[lines.Line]]:
 
 
 @word(PATTERN)
-def scheduler_logged(evidence: Evidence, pattern: str) -> Value:
+def scheduler_logged(evidence: CaseEvidence, pattern: str) -> Value:
     """How many lines of all schedulers' logs match, whenever they were written."""
     wanted = evidence.system.pattern(pattern)
     return float(sum(len(lines.matching(log, wanted)) for log in _schedulers_logs(evidence).values()))
 
 
-def _change(evidence: Evidence, name: str) -> Change:
+def _change(evidence: CaseEvidence, name: str) -> QuotaChange:
     if name not in evidence.changes:
         raise Absent(f"the change {name} was not made")
     return evidence.changes[name]
 
 
-def _mark(evidence: Evidence, change: str, pod: Pod) -> str:
+def _mark(evidence: CaseEvidence, change: str, pod: CasePod) -> str:
     marks = _change(evidence, change).marks
     if pod.name not in marks:
         raise Absent(f"the log of {pod.name} before {change} was not read")
     return marks[pod.name]
 
 
-def _settled(evidence: Evidence, change: str, pod: Pod) -> str:
+def _settled(evidence: CaseEvidence, change: str, pod: CasePod) -> str:
     found = _change(evidence, change).since(pod.name)
     return _mark(evidence, change, pod) if found is None else found
 
@@ -278,7 +278,7 @@ def _plain(number: float | None) -> str:
 
 
 @word(CHANGE)
-def transitions(evidence: Evidence, change: str) -> Value:
+def transitions(evidence: CaseEvidence, change: str) -> Value:
     """For how many pods a scheduler wrote, after the change, that their quota went from the old value to the new one."""
     made = _change(evidence, change)
     mine = {pod.name for pod in _pods(evidence, made.group)}
@@ -288,7 +288,7 @@ def transitions(evidence: Evidence, change: str) -> Value:
     return float(len(found))
 
 
-def written(evidence: Evidence, made: Change, scheduler: str, log: t.Sequence[lines.Line]) -> set[str]:
+def written(evidence: CaseEvidence, made: QuotaChange, scheduler: str, log: t.Sequence[lines.LogLine]) -> set[str]:
     """The pods of a change of which this scheduler's log says so behind what stood there before it."""
     if scheduler not in made.marks:
         return set()
@@ -302,7 +302,7 @@ def written(evidence: Evidence, made: Change, scheduler: str, log: t.Sequence[li
 
 
 @word(CHANGE)
-def told(evidence: Evidence, change: str) -> Value:
+def told(evidence: CaseEvidence, change: str) -> Value:
     """How many pods wrote, after the change, that their own limit is the new one."""
     made = _change(evidence, change)
     pattern = evidence.system.pattern(f"{made.kind}_told", value=_plain(made.value)).replace("{before}", _plain(made.before))
@@ -311,7 +311,7 @@ def told(evidence: Evidence, change: str) -> Value:
 
 
 @word(CHANGE)
-def latency(evidence: Evidence, change: str) -> Value:
+def latency(evidence: CaseEvidence, change: str) -> Value:
     """Seconds until the metrics said so for every pod."""
     seen = _change(evidence, change).seen_s
     if seen is None:
@@ -320,7 +320,7 @@ def latency(evidence: Evidence, change: str) -> Value:
 
 
 @word(CHANGE)
-def observed(evidence: Evidence, change: str) -> Value:
+def observed(evidence: CaseEvidence, change: str) -> Value:
     """Return True if the metrics showed it at any time during the wait."""
     return _change(evidence, change).seen_s is not None
 
@@ -328,7 +328,7 @@ def observed(evidence: Evidence, change: str) -> Value:
 # Metrics ---------------------------------------------------------------------------------------------------------------
 
 
-def _samples(evidence: Evidence, name: str) -> Folded[Sample]:
+def _samples(evidence: CaseEvidence, name: str) -> Folded[SystemSample]:
     found = evidence.samples.get(name)
     if not found:
         raise Absent(f"sample {name} was not taken")
@@ -339,14 +339,14 @@ def _read(scrape: Scrape) -> bool:
     return scrape.status == 200 and scrape.exposition is not None and not scrape.exposition.wrong
 
 
-def _some(evidence: Evidence, sample: Sample, metric: str) -> list[Series]:
+def _some(evidence: CaseEvidence, sample: SystemSample, metric: str) -> list[ExpositionSeries]:
     found = [one for scrape in sample.scrapes if _read(scrape) and scrape.exposition for one in scrape.exposition.of(metric)]
     if any(math.isnan(one.value) for one in found):  # it is neither more nor less than another, so that it would pass for none
         raise Absent(f"sample {sample.name}: {evidence.system.metrics}{metric} is no number")
     return found
 
 
-def _whole(evidence: Evidence, sample: Sample) -> list[Scrape]:
+def _whole(evidence: CaseEvidence, sample: SystemSample) -> list[Scrape]:
     """The answers of all schedulers: a sum over some of them is no sum."""
     silent = [f"{scrape.scheduler} ({scrape.problem or scrape.status})" for scrape in sample.scrapes if not _read(scrape)]
     if silent or len(sample.scrapes) < max(1, sample.expected):
@@ -355,11 +355,11 @@ def _whole(evidence: Evidence, sample: Sample) -> list[Scrape]:
     return sample.scrapes
 
 
-def _last(evidence: Evidence, name: str) -> Sample:
+def _last(evidence: CaseEvidence, name: str) -> SystemSample:
     return _samples(evidence, name).last
 
 
-def _values(evidence: Evidence, sample: Sample, metric: str, group: str) -> list[float]:
+def _values(evidence: CaseEvidence, sample: SystemSample, metric: str, group: str) -> list[float]:
     """The value of each pod of a group, one for each."""
     label = evidence.system.labels
     found: dict[str, set[float]] = {pod.known: set() for pod in _pods(evidence, group)}
@@ -376,18 +376,18 @@ def _values(evidence: Evidence, sample: Sample, metric: str, group: str) -> list
 
 
 @word(SAMPLE, METRIC, GROUP)
-def lowest(evidence: Evidence, sample: str, name: str, group: str) -> Value:
+def lowest(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
     """A metric of pods, of the pod that has least."""
     return min(_values(evidence, _last(evidence, sample), name, group))
 
 
 @word(SAMPLE, METRIC, GROUP)
-def highest(evidence: Evidence, sample: str, name: str, group: str) -> Value:
+def highest(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
     return max(_values(evidence, _last(evidence, sample), name, group))
 
 
 @word(SAMPLE, METRIC, GROUP)
-def metric(evidence: Evidence, sample: str, name: str, group: str) -> Value:
+def metric(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
     """A metric of pods that all have the same value."""
     found = set(_values(evidence, _last(evidence, sample), name, group))
     if len(found) > 1:
@@ -396,7 +396,7 @@ def metric(evidence: Evidence, sample: str, name: str, group: str) -> Value:
 
 
 @word(SAMPLE, METRIC)
-def total(evidence: Evidence, sample: str, name: str) -> Value:
+def total(evidence: CaseEvidence, sample: str, name: str) -> Value:
     """The sum over all schedulers."""
     seen = _whole(evidence, _last(evidence, sample))
     found = [one.value for scrape in seen if scrape.exposition for one in scrape.exposition.of(name)]
@@ -406,7 +406,7 @@ def total(evidence: Evidence, sample: str, name: str) -> Value:
 
 
 @word(SAMPLE, METRIC)
-def present(evidence: Evidence, sample: str, name: str) -> Value:
+def present(evidence: CaseEvidence, sample: str, name: str) -> Value:
     """How many series there are of a metric, over all schedulers that answered."""
     found = _last(evidence, sample)
     if not any(_read(scrape) for scrape in found.scrapes):
@@ -415,7 +415,7 @@ def present(evidence: Evidence, sample: str, name: str) -> Value:
 
 
 @word(SAMPLE)
-def missing(evidence: Evidence, sample: str) -> Value:
+def missing(evidence: CaseEvidence, sample: str) -> Value:
     """How many of the metrics that the system must have are in no answer of a scheduler. What one that is silent has is not known."""
     found = _last(evidence, sample)
     if not any(_read(scrape) for scrape in found.scrapes):
@@ -427,7 +427,7 @@ def missing(evidence: Evidence, sample: str) -> Value:
 
 
 @word(SAMPLE)
-def missing_somewhere(evidence: Evidence, sample: str) -> Value:
+def missing_somewhere(evidence: CaseEvidence, sample: str) -> Value:
     """How many of them are missing in the answer of a scheduler, without those of clients: each has GPUs, and need not have clients. What
     it says of itself it may say of GPUs that had a client since it began, and there only."""
     answers = [{one.name for one in scrape.exposition.series} for scrape in _whole(evidence, _last(evidence, sample)) if scrape.exposition]
@@ -437,7 +437,7 @@ def missing_somewhere(evidence: Evidence, sample: str) -> Value:
 
 
 @word(SAMPLE, METRIC)
-def peak(evidence: Evidence, sample: str, name: str) -> Value:
+def peak(evidence: CaseEvidence, sample: str, name: str) -> Value:
     """The highest value of any series in a watch."""
     found = max((one.value for look in _samples(evidence, sample) for one in _some(evidence, look, name)), default=None)
     if found is None:
@@ -446,7 +446,7 @@ def peak(evidence: Evidence, sample: str, name: str) -> Value:
 
 
 @word(SAMPLE, METRIC, GROUP)
-def peak_of_gpus(evidence: Evidence, sample: str, name: str, group: str) -> Value:
+def peak_of_gpus(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
     """The highest value in a watch among the GPUs that pods of a group have."""
     gpus = {gpu for look in _samples(evidence, sample) for seen in _gpus_of(evidence, look, group).values() for gpu in seen}
     label = evidence.system.labels["gpu"]
@@ -458,7 +458,7 @@ def peak_of_gpus(evidence: Evidence, sample: str, name: str, group: str) -> Valu
 
 
 @word(SAMPLE, METRIC, GROUP)
-def driver_gap(evidence: Evidence, sample: str, name: str, group: str) -> Value:
+def driver_gap(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
     """Percentage points between what a metric and nvidia-smi dmon say in a watch of how busy GPUs of pods of a group are, by their medians:
     of the GPU of which they differ most."""
     label, busy = evidence.system.labels, evidence.busy.get(sample, {})
@@ -479,7 +479,7 @@ def driver_gap(evidence: Evidence, sample: str, name: str, group: str) -> Value:
 
 
 @word(SAMPLE, METRIC, METRIC, GROUP, optional=1)
-def peak_ratio(evidence: Evidence, sample: str, name: str, whole: str, group: str = "") -> Value:
+def peak_ratio(evidence: CaseEvidence, sample: str, name: str, whole: str, group: str = "") -> Value:
     """The highest ratio of two metrics on one GPU in a watch; where a group is named, among the GPUs that its pods have."""
     label = evidence.system.labels["gpu"]
     found = array.array("d")
@@ -494,7 +494,7 @@ def peak_ratio(evidence: Evidence, sample: str, name: str, whole: str, group: st
 
 
 @word(SAMPLE, METRIC, METRIC)
-def peak_of_sums(evidence: Evidence, sample: str, name: str, whole: str) -> Value:
+def peak_of_sums(evidence: CaseEvidence, sample: str, name: str, whole: str) -> Value:
     """The highest ratio of two sums over all GPUs in a watch."""
     found = []
     for look in _samples(evidence, sample):
@@ -506,7 +506,7 @@ def peak_of_sums(evidence: Evidence, sample: str, name: str, whole: str) -> Valu
 
 
 @word(SAMPLE, SAMPLE)
-def memory_left(evidence: Evidence, before: str, after: str) -> Value:
+def memory_left(evidence: CaseEvidence, before: str, after: str) -> Value:
     """Bytes that the GPU with most of them still holds of what it did not hold before."""
     label = evidence.system.labels["gpu"]
 
@@ -522,7 +522,7 @@ def memory_left(evidence: Evidence, before: str, after: str) -> Value:
 
 
 @word(SAMPLE, GROUP)
-def clients(evidence: Evidence, sample: str, group: str) -> Value:
+def clients(evidence: CaseEvidence, sample: str, group: str) -> Value:
     """How many clients the schedulers still know of pods of a group, those included whose pods are gone."""
     label = evidence.system.labels["pod"]
     mine = {pod.known for pod in _pods(evidence, group)}
@@ -531,7 +531,7 @@ def clients(evidence: Evidence, sample: str, group: str) -> Value:
 
 
 @word(SAMPLE)
-def client_series(evidence: Evidence, sample: str) -> Value:
+def client_series(evidence: CaseEvidence, sample: str) -> Value:
     """How many series of clients there are, over all schedulers."""
     seen = _whole(evidence, _last(evidence, sample))
     found = {
@@ -544,7 +544,7 @@ def client_series(evidence: Evidence, sample: str) -> Value:
     return float(len(found))
 
 
-def _gpus_of(evidence: Evidence, sample: Sample, group: str) -> dict[str, set[str]]:
+def _gpus_of(evidence: CaseEvidence, sample: SystemSample, group: str) -> dict[str, set[str]]:
     """{pod: its GPUs}, of those that a scheduler knows. One that is not among the GPUs that this scheduler has is no GPU at all."""
     label = evidence.system.labels
     mine = {pod.known for pod in _pods(evidence, group)}
@@ -559,7 +559,7 @@ def _gpus_of(evidence: Evidence, sample: Sample, group: str) -> dict[str, set[st
 
 
 @word(SAMPLE, GROUP)
-def gpus(evidence: Evidence, sample: str, group: str) -> Value:
+def gpus(evidence: CaseEvidence, sample: str, group: str) -> Value:
     """On how many GPUs the pods of a group are. Each of them must be known to a scheduler."""
     found = _gpus_of(evidence, _last(evidence, sample), group)
     unknown = {pod.known for pod in _pods(evidence, group)} - set(found)
@@ -569,7 +569,7 @@ def gpus(evidence: Evidence, sample: str, group: str) -> Value:
 
 
 @word(SAMPLE, GROUP)
-def gpus_known(evidence: Evidence, sample: str, group: str) -> Value:
+def gpus_known(evidence: CaseEvidence, sample: str, group: str) -> Value:
     """On how many GPUs those pods of a group are that a scheduler knows."""
     found = _gpus_of(evidence, _last(evidence, sample), group)
     if not found:
@@ -581,19 +581,19 @@ def gpus_known(evidence: Evidence, sample: str, group: str) -> Value:
 
 
 @word(SAMPLE)
-def schedulers(evidence: Evidence, sample: str) -> Value:
+def schedulers(evidence: CaseEvidence, sample: str) -> Value:
     """How many schedulers run."""
     return float(len(_last(evidence, sample).schedulers))
 
 
 @word(SAMPLE)
-def fewest_schedulers(evidence: Evidence, sample: str) -> Value:
+def fewest_schedulers(evidence: CaseEvidence, sample: str) -> Value:
     """How many ran at the worst moment of several."""
     return float(min(len(look.schedulers) for look in _samples(evidence, sample)))
 
 
 @word(SAMPLE)
-def expected_schedulers(evidence: Evidence, sample: str) -> Value:
+def expected_schedulers(evidence: CaseEvidence, sample: str) -> Value:
     """How many there should be: one for each node that shares GPUs."""
     found = _last(evidence, sample).expected
     if not found:
@@ -602,31 +602,31 @@ def expected_schedulers(evidence: Evidence, sample: str) -> Value:
 
 
 @word(SAMPLE)
-def healthy(evidence: Evidence, sample: str) -> Value:
+def healthy(evidence: CaseEvidence, sample: str) -> Value:
     """How many schedulers answer 200 when asked for their health."""
     return float(sum(scrape.health == 200 for scrape in _last(evidence, sample).scrapes))
 
 
 @word(SAMPLE)
-def answering(evidence: Evidence, sample: str) -> Value:
+def answering(evidence: CaseEvidence, sample: str) -> Value:
     """How many schedulers' metrics can be read and have series of the system."""
     return float(sum(_read(scrape) and bool(scrape.exposition and scrape.exposition.series) for scrape in _last(evidence, sample).scrapes))
 
 
 @word(SAMPLE)
-def scrapes(evidence: Evidence, sample: str) -> Value:
+def scrapes(evidence: CaseEvidence, sample: str) -> Value:
     """How many answers of schedulers there should have been in a watch."""
     return float(sum(max(len(look.scrapes), look.expected) for look in _samples(evidence, sample)))
 
 
 @word(SAMPLE)
-def scraped(evidence: Evidence, sample: str) -> Value:
+def scraped(evidence: CaseEvidence, sample: str) -> Value:
     """How many there were."""
     return float(sum(_read(scrape) for look in _samples(evidence, sample) for scrape in look.scrapes))
 
 
 @word(SAMPLE)
-def scrape_p95(evidence: Evidence, sample: str) -> Value:
+def scrape_p95(evidence: CaseEvidence, sample: str) -> Value:
     """Seconds within which 95 of 100 answers came."""
     took = sorted(scrape.took_s for look in _samples(evidence, sample) for scrape in look.scrapes if _read(scrape))
     if not took:
@@ -635,7 +635,7 @@ def scrape_p95(evidence: Evidence, sample: str) -> Value:
 
 
 @word()
-def restarts(evidence: Evidence) -> Value:
+def restarts(evidence: CaseEvidence) -> Value:
     """How many schedulers were restarted or replaced since the baseline."""
     first, last = _last(evidence, BASELINE).schedulers, _last(evidence, END).schedulers
     if not first:
@@ -644,7 +644,7 @@ def restarts(evidence: Evidence) -> Value:
 
 
 @word(ACTION)
-def done(evidence: Evidence, name: str) -> Value:
+def done(evidence: CaseEvidence, name: str) -> Value:
     """Return True if an action on the system succeeded in time."""
     if name not in evidence.done:
         raise Absent(f"{name} was not done")
@@ -657,7 +657,7 @@ def done(evidence: Evidence, name: str) -> Value:
 # Processes -------------------------------------------------------------------------------------------------------------
 
 
-def _process(evidence: Evidence, sample: str, of: str) -> dict[str, list[float]]:
+def _process(evidence: CaseEvidence, sample: str, of: str) -> dict[str, list[float]]:
     """{scheduler: its numbers in the order of the samples}."""
     found: dict[str, list[float]] = {}
     for look in _samples(evidence, sample):
@@ -671,7 +671,7 @@ def _process(evidence: Evidence, sample: str, of: str) -> dict[str, list[float]]
     return found
 
 
-def _growth(evidence: Evidence, sample: str, of: str) -> float:
+def _growth(evidence: CaseEvidence, sample: str, of: str) -> float:
     found = _process(evidence, sample, of)
     short = [scheduler for scheduler, values in found.items() if len(values) < 2]
     if short:
@@ -680,24 +680,24 @@ def _growth(evidence: Evidence, sample: str, of: str) -> float:
 
 
 @word(SAMPLE)
-def rss_growth(evidence: Evidence, sample: str) -> Value:
+def rss_growth(evidence: CaseEvidence, sample: str) -> Value:
     """Kilobytes by which the scheduler has grown most from the first look to the last."""
     return _growth(evidence, sample, "rss_kb")
 
 
 @word(SAMPLE)
-def fd_growth(evidence: Evidence, sample: str) -> Value:
+def fd_growth(evidence: CaseEvidence, sample: str) -> Value:
     return _growth(evidence, sample, "fds")
 
 
 @word(SAMPLE)
-def rss_slope(evidence: Evidence, sample: str) -> Value:
+def rss_slope(evidence: CaseEvidence, sample: str) -> Value:
     """Kilobytes by which it grows from one look to the next, by a line through all."""
     return max(_slope(values, sample) for values in _process(evidence, sample, "rss_kb").values())
 
 
 @word(SAMPLE)
-def fd_slope(evidence: Evidence, sample: str) -> Value:
+def fd_slope(evidence: CaseEvidence, sample: str) -> Value:
     return max(_slope(values, sample) for values in _process(evidence, sample, "fds").values())
 
 
@@ -711,25 +711,25 @@ def _slope(values: list[float], sample: str) -> float:
 
 
 @word(GROUP, GROUP)
-def share(evidence: Evidence, full: str, limited: str) -> Value:
+def share(evidence: CaseEvidence, full: str, limited: str) -> Value:
     """The part of a GPU that pods had, in percent, by how long they took against those that had all of it in the same run."""
     return 100.0 * t.cast(float, runtime(evidence, full)) / t.cast(float, runtime(evidence, limited))
 
 
 @word(GROUP, GROUP, NUMBER)
-def inaccuracy(evidence: Evidence, full: str, limited: str, target: float) -> Value:
+def inaccuracy(evidence: CaseEvidence, full: str, limited: str, target: float) -> Value:
     """By how much that part misses its quota: in percentage points, or in percent of the quota where the parameter accuracy_relative is
     set."""
     return _missed(evidence, t.cast(float, share(evidence, full, limited)), target)
 
 
-def _missed(evidence: Evidence, had: float, target: float) -> float:
+def _missed(evidence: CaseEvidence, had: float, target: float) -> float:
     missed = abs(had - target)
     return 100.0 * missed / target if evidence.parameters.get("accuracy_relative") else missed
 
 
 @word(GROUP, NUMBER, CHANGE, CHANGE, CHANGE, optional=1)
-def rate_inaccuracy(evidence: Evidence, group: str, target: float, full: str, since: str, until: str = "") -> Value:
+def rate_inaccuracy(evidence: CaseEvidence, group: str, target: float, full: str, since: str, until: str = "") -> Value:
     """The same by the throughput of pods whose quota changed: what they had between two changes, against what they had since the change
     to the whole GPU."""
     whole = t.cast(float, rate(evidence, group, full))
@@ -740,7 +740,7 @@ def rate_inaccuracy(evidence: Evidence, group: str, target: float, full: str, si
 
 
 @word(SAMPLE, GROUP, GROUP)
-def colocated(evidence: Evidence, sample: str, one: str, other: str) -> Value:
+def colocated(evidence: CaseEvidence, sample: str, one: str, other: str) -> Value:
     """Return True if all pods of two groups are on one GPU."""
     look = _last(evidence, sample)
     found = {**_gpus_of(evidence, look, one), **_gpus_of(evidence, look, other)}
@@ -751,7 +751,7 @@ def colocated(evidence: Evidence, sample: str, one: str, other: str) -> Value:
 
 
 @word(SAMPLE, GROUP)
-def series_of(evidence: Evidence, sample: str, group: str) -> Value:
+def series_of(evidence: CaseEvidence, sample: str, group: str) -> Value:
     """How many series the schedulers still have of pods of a group."""
     label = evidence.system.labels["pod"]
     mine = {pod.known for pod in _pods(evidence, group)}
@@ -760,7 +760,7 @@ def series_of(evidence: Evidence, sample: str, group: str) -> Value:
 
 
 @word(SAMPLE, METRIC, GROUP)
-def mean_of(evidence: Evidence, sample: str, name: str, group: str) -> Value:
+def mean_of(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
     """The mean over a watch of a metric of pods: of the pod with the highest."""
     looks = _samples(evidence, sample)
     label = evidence.system.labels["pod"]
@@ -774,32 +774,32 @@ def mean_of(evidence: Evidence, sample: str, name: str, group: str) -> Value:
     return max(statistics.fmean(values) for values in found.values())
 
 
-def _made(evidence: Evidence) -> list[Change]:
+def _made(evidence: CaseEvidence) -> list[QuotaChange]:
     if not evidence.changes:
         raise Absent("no quota was changed")
     return list(evidence.changes.values())
 
 
 @word()
-def changes(evidence: Evidence) -> Value:
+def changes(evidence: CaseEvidence) -> Value:
     """How many times a quota was changed."""
     return float(len(_made(evidence)))
 
 
 @word()
-def changes_observed(evidence: Evidence) -> Value:
+def changes_observed(evidence: CaseEvidence) -> Value:
     """How many of these the metrics showed while it was waited for."""
     return float(sum(change.seen_s is not None for change in _made(evidence)))
 
 
 @word()
-def changes_logged(evidence: Evidence) -> Value:
+def changes_logged(evidence: CaseEvidence) -> Value:
     """How many of these the schedulers wrote for every pod that they are about."""
     return float(sum(transitions(evidence, change.name) == len(_pods(evidence, change.group)) for change in _made(evidence)))
 
 
 @word()
-def slowest_change(evidence: Evidence) -> Value:
+def slowest_change(evidence: CaseEvidence) -> Value:
     """Seconds until the metrics showed a change, of the one that took longest."""
     return max(t.cast(float, latency(evidence, change.name)) for change in _made(evidence))
 
@@ -807,7 +807,7 @@ def slowest_change(evidence: Evidence) -> Value:
 # A ladder of more and more pods ----------------------------------------------------------------------------------------
 
 
-def _rungs(evidence: Evidence) -> list[str]:
+def _rungs(evidence: CaseEvidence) -> list[str]:
     """The groups in the order in which they were made, each a rung."""
     found = list(dict.fromkeys(pod.group for pod in evidence.pods))
     if not found:
@@ -816,17 +816,17 @@ def _rungs(evidence: Evidence) -> list[str]:
 
 
 @word()
-def rungs(evidence: Evidence) -> Value:
+def rungs(evidence: CaseEvidence) -> Value:
     return float(len(_rungs(evidence)))
 
 
 @word()
-def rungs_succeeded(evidence: Evidence) -> Value:
+def rungs_succeeded(evidence: CaseEvidence) -> Value:
     """How many groups have at least one pod that ended well."""
     return float(sum(any(pod.phase == SUCCEEDED for pod in evidence.of(group)) for group in _rungs(evidence)))
 
 
-def _crowd(evidence: Evidence, group: str) -> float:
+def _crowd(evidence: CaseEvidence, group: str) -> float:
     """How many times what one pod alone takes with the whole GPU the fullest GPU needs for its pods of a group: as many as there are, and
     for few of them as long as their quota makes one; 0 where a pod does not say which GPU it has."""
     found: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -839,7 +839,7 @@ def _crowd(evidence: Evidence, group: str) -> float:
 
 
 @word()
-def worst_drop(evidence: Evidence) -> Value:
+def worst_drop(evidence: CaseEvidence) -> Value:
     """By how much percent the throughput fell most from one group to the next; 0 where it never did. It is that of the GPU that has most
     pods of a group, where all pods say which they have: how the kubelet spreads them is no doing of the system. Else pods per second."""
     groups = _rungs(evidence)

@@ -17,8 +17,8 @@ import json
 import math
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import Sample
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import Form
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import SystemSample
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import ExpositionForm
 
 # Looks of a part: what a kill can cost.
 PART = 60
@@ -33,9 +33,9 @@ class Watched:
         self._keep = keep
         self._looks = 0
         self._lines: list[str] = []
-        self._forms: dict[Form, int] = {}
+        self._forms: dict[ExpositionForm, int] = {}
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: SystemSample) -> None:
         answers = []
         for one in sample.scrapes:
             form, values = None, []
@@ -53,7 +53,7 @@ class Watched:
             self._keep("".join(self._lines))
         self._looks, self._lines, self._forms = 0, [], {}
 
-    def _form(self, form: Form) -> int:
+    def _form(self, form: ExpositionForm) -> int:
         if form not in self._forms:
             self._forms[form] = len(self._forms)
             named = [f"{name}{{{','.join(f'{key}={value}' for key, value in labels.items())}}}" for name, labels in form.series]

@@ -35,7 +35,7 @@ OWN: dict[str, tuple[str, t.Callable[[t.Mapping[str, t.Any]], dict[str, t.Any] |
 VARIABLES = (VARIABLE, *OWN, HISTORY_URL)
 
 
-class Asked(t.NamedTuple):
+class SinkRequest(t.NamedTuple):
     """A sink that somebody asks for: its name, its options, and where that is said."""
 
     name: str
@@ -43,14 +43,14 @@ class Asked(t.NamedTuple):
     where: str
 
 
-class Chosen(t.NamedTuple):
+class ChosenSink(t.NamedTuple):
     """A sink with its options."""
 
     sink: Sink
     options: dict[str, t.Any]
 
 
-def asked(values: t.Mapping[str, t.Any]) -> list[Asked]:
+def asked(values: t.Mapping[str, t.Any]) -> list[SinkRequest]:
     """Return the sinks that the variables of a run name: names, or {sink, options}, and the variables of shipped sinks. RunError if they
     are in no form that we know."""
     wanted = values.get(VARIABLE) or []
@@ -64,11 +64,11 @@ def asked(values: t.Mapping[str, t.Any]) -> list[Asked]:
             raise RunError(f"{where}: found {type(item).__name__}, expected the name of a sink, or {{sink, options}}")
         if not isinstance(whole.get("options") or {}, dict):
             raise RunError(f"{where}: options: found {type(whole['options']).__name__}, expected a dictionary")
-        found.append(Asked(str(whole["sink"]), dict(whole.get("options") or {}), where))
+        found.append(SinkRequest(str(whole["sink"]), dict(whole.get("options") or {}), where))
     for variable, (name, options_of) in OWN.items():
         options = options_of(values)
         if options is not None:
-            found.append(Asked(name, options, variable))
+            found.append(SinkRequest(name, options, variable))
     return found
 
 
@@ -76,7 +76,7 @@ def _on(value: t.Any) -> bool:
     return bool(boolean(value or False, strict=False))
 
 
-def chosen(wanted: t.Sequence[Asked], only: t.Container[str] | None = None) -> list[Chosen]:
+def chosen(wanted: t.Sequence[SinkRequest], only: t.Container[str] | None = None) -> list[ChosenSink]:
     """The sinks that are asked for. RunError for one that cannot be used. `only`: nothing else is loaded."""
     found = [_one(*one) for one in wanted if only is None or one.name in only]
     for number, one in enumerate(found):
@@ -85,12 +85,12 @@ def chosen(wanted: t.Sequence[Asked], only: t.Container[str] | None = None) -> l
     return found
 
 
-def telling(wanted: t.Sequence[Asked], event: str) -> list[str]:
+def telling(wanted: t.Sequence[SinkRequest], event: str) -> list[str]:
     """Which of them want to be told of `event`, as they are named."""
     return [one.name for one in wanted if _one(*one).sink.wants(event)]
 
 
-def _one(name: str, options: dict[str, t.Any], where: str) -> Chosen:
+def _one(name: str, options: dict[str, t.Any], where: str) -> ChosenSink:
     if name in SHIPPED:
         module = SHIPPED[name]
     elif "." in name:
@@ -108,4 +108,4 @@ def _one(name: str, options: dict[str, t.Any], where: str) -> Chosen:
     problem = "; ".join(validated.error_messages) or sink.problem(given)
     if problem:
         raise RunError(f"{where}: sink {sink.name}: {problem}")
-    return Chosen(sink, given)
+    return ChosenSink(sink, given)

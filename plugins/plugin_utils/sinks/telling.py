@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import Mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Begun, Judged, Kept
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import Chosen
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import ChosenSink
 
 CALL_S = 5.0
 FAST_S = 0.02
@@ -37,7 +37,7 @@ NOTES = "sinks.jsonl"
 SHOWN = 5
 
 
-def begun(sinks: t.Iterable[Chosen], of: Begun) -> list[str]:
+def begun(sinks: t.Iterable[ChosenSink], of: Begun) -> list[str]:
     """Tell them that a run begins; what went wrong, in words."""
     notes = []
     for one in sinks:
@@ -48,7 +48,7 @@ def begun(sinks: t.Iterable[Chosen], of: Begun) -> list[str]:
     return notes
 
 
-def kept(sinks: t.Iterable[Chosen], of: Kept) -> list[str]:
+def kept(sinks: t.Iterable[ChosenSink], of: Kept) -> list[str]:
     """Tell them of measurements; what went wrong for the first time in this run, in words."""
     notes = []
     for one in sinks:
@@ -66,7 +66,7 @@ def kept(sinks: t.Iterable[Chosen], of: Kept) -> list[str]:
     return notes
 
 
-def judged(sinks: t.Iterable[Chosen], of: Judged, run: pathlib.Path, seconds: float | None = JUDGED_S) -> list[str]:
+def judged(sinks: t.Iterable[ChosenSink], of: Judged, run: pathlib.Path, seconds: float | None = JUDGED_S) -> list[str]:
     """Tell them of a judgement; what went wrong, in words. Without `seconds` they are waited for."""
     notes = []
     for one in sinks:
@@ -90,7 +90,7 @@ def notes_of(run: pathlib.Path) -> list[str]:
     return notes[:SHOWN] + ([f"sinks: {len(notes) - SHOWN} more kinds of trouble, see {NOTES}"] if len(notes) > SHOWN else [])
 
 
-def _call(one: Chosen, event: str, of: Begun | Kept | Judged, seconds: float | None) -> str | None:
+def _call(one: ChosenSink, event: str, of: Begun | Kept | Judged, seconds: float | None) -> str | None:
     """Call a sink; return its failure in one line without secrets, or None."""
     said: list[str] = []
 
@@ -108,14 +108,14 @@ def _call(one: Chosen, event: str, of: Begun | Kept | Judged, seconds: float | N
     return _plain(one, said[0]) if said else None
 
 
-def _plain(one: Chosen, text: str) -> str:
+def _plain(one: ChosenSink, text: str) -> str:
     hidden = [str(one.options[name]) for name, spec in one.sink.options.items() if spec.get("no_log") and one.options.get(name)]
     for secret in hidden:
         text = text.replace(secret, "********")
     return "".join(c if c.isprintable() else " " for c in text)[:600]
 
 
-def _note(run: pathlib.Path, one: Chosen, event: str, problem: str, about: str) -> bool:
+def _note(run: pathlib.Path, one: ChosenSink, event: str, problem: str, about: str) -> bool:
     """Into the run's folder; whether it is the first of this sink there."""
     line = json.dumps({"at": utc(), "sink": one.sink.name, "event": event, "about": about, "problem": problem})
     first = False

@@ -128,7 +128,7 @@ class GpuSharing(base.Stage):
         for verdict, record in rows:
             case = record.context.get("case") or {}
             profiles.add(case.get("profile"))
-            results.append(gates.Result(
+            results.append(gates.CaseResult(
                 str(case.get("id")), record.target, verdict.verdict, str(record.reason_code or ""), str(verdict.reason),
                 float(record.context.get("scale", 1)), bool(case.get("soak")), case.get("expressions", []),
             ))  # fmt: skip

@@ -530,7 +530,7 @@ class Timetable:
             node: [{**dict(zip(names, key, strict=True)), "tests": tests} for key, tests in of.items()] for node, of in self.taken.items()
         }
         own = {node: {"rounds": self.rounds[node], "absent": self.absent[node], "finished": taken[node]} for node in self.rounds}
-        if base.stands_for_nodes(self.wanted):  # its window begins when all pods stand, see kube/meeting.py
+        if base.stands_for_nodes(self.wanted):  # its window begins when all pods stand, see kubernetes/pods/rendezvous.py
             return {self.nodes[next(iter(own))]: base.StageWork(common, starts_in=float(window), per_node=own)}
         return {self.nodes[node]: base.StageWork({**common, **options}, starts_in=float(window)) for node, options in own.items()}
 

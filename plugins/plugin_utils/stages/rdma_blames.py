@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 Record = dict[str, t.Any]
 
 
-class Table(t.Protocol):
+class MatrixView(t.Protocol):
     """The interface of a matrix (rdma_matrix.Table)."""
 
     check: str
@@ -34,7 +34,7 @@ class Table(t.Protocol):
     unit: str
 
 
-def convicted(table: Table, findings: t.Iterable[Finding]) -> t.Iterator[Blame]:
+def convicted(table: MatrixView, findings: t.Iterable[Finding]) -> t.Iterator[Blame]:
     """A pair is explained where each of its bad tests is that of somebody convicted."""
     bad = [cell for cell in table.cells if standing(cell.outcome, cell.value, cell.floor, table.better) == "bad"]
     sure = [finding for finding in findings if finding.confidence == "convicted" and finding.kind in ("nic", "node", "pair")]
@@ -57,7 +57,7 @@ def convicted(table: Table, findings: t.Iterable[Finding]) -> t.Iterator[Blame]:
             yield Blame(finding.members[0], finding.kind, said, own=(Key("rdma", TIMETABLE, "", node),), explains=frozenset(keys & whole))
 
 
-def _key(table: Table, cell: Cell) -> Key:
+def _key(table: MatrixView, cell: Cell) -> Key:
     """Return the key of the pair's check that a test belongs to."""
     a, b = node_of(cell.a), node_of(cell.b)
     variant = directions.with_direction(table.variant, directions.direction_of(a, b)) if cell.directed else table.variant
@@ -80,7 +80,7 @@ def _touches(finding: Finding, cell: Cell) -> bool:
     return (sends and bool({cell.a, node_of(cell.a)} & members)) or (receives and bool({cell.b, node_of(cell.b)} & members))
 
 
-def _said(table: Table, finding: Finding, cells: list[Cell]) -> str:
+def _said(table: MatrixView, finding: Finding, cells: list[Cell]) -> str:
     broke = [cell for cell in cells if cell.outcome == "failed"]
     values = [cell.value for cell in cells if cell.outcome != "failed" and cell.value is not None]
     slow = "slow" if table.better == "higher" else "late"

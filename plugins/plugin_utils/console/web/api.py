@@ -14,9 +14,13 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import openapi
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Ask, Door, Refused
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Asked
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import (
+    Endpoint,
+    RequestContext,
+    RequestRefused,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
 
 if t.TYPE_CHECKING:
     from starlette.responses import Response
@@ -63,30 +67,30 @@ def shown(action: actions.Action) -> Record:
 # Questions ----------------------------------------------------------------------------------------------------------------------------
 
 
-def sent(ask: Ask, names: t.Collection[str]) -> Record:
+def sent(ask: RequestContext, names: t.Collection[str]) -> Record:
     """The object of a body that may have these names."""
     if ask.request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "error_json_type")
+        raise RequestRefused(415, "error_json_type")
     try:
         found = json.loads(ask.body)
     except (ValueError, RecursionError):
-        raise Refused(400, "error_json") from None
+        raise RequestRefused(400, "error_json") from None
     if not isinstance(found, dict):
-        raise Refused(400, "error_json")
+        raise RequestRefused(400, "error_json")
     unknown = sorted(set(found) - set(names))
     if unknown:
         raise requests.RequestError([requests.Problem(ascii(unknown[0])[1:-1][:80], "an unknown field", f"any of {', '.join(names)}")])
     return found
 
 
-def limit(ask: Ask, default: int = 100) -> int:
+def limit(ask: RequestContext, default: int = 100) -> int:
     given = ask.one("limit", str(default))
     if not given.isascii() or not given.isdigit() or not 1 <= int(given[:9]) <= MOST:
         raise requests.RequestError([requests.Problem("limit", ascii(given)[:80], f"a whole number from 1 to {MOST}")])
     return int(given)
 
 
-def filters(ask: Ask, most: int) -> actions.Filters:
+def filters(ask: RequestContext, most: int) -> actions.Filters:
     phase = ask.one("phase")
     if phase and phase not in actions.PHASES:
         raise requests.RequestError([requests.Problem("phase", ascii(phase)[:80], f"one of {', '.join(actions.PHASES)}")])
@@ -100,8 +104,8 @@ def filters(ask: Ask, most: int) -> actions.Filters:
     )  # fmt: skip
 
 
-def asked(ask: Ask) -> Asked:
-    return Asked(*(ask.one(name).strip()[:200] for name in ("node", "check", "since", "verdict", "run")))
+def asked(ask: RequestContext) -> Query:
+    return Query(*(ask.one(name).strip()[:200] for name in ("node", "check", "since", "verdict", "run")))
 
 
 def name_of(given: t.Any) -> str | None:
@@ -113,12 +117,12 @@ def name_of(given: t.Any) -> str | None:
     return given
 
 
-def _list(ask: Ask) -> Response:
+def _list(ask: RequestContext) -> Response:
     page = ask.console.actions.list(filters(ask, limit(ask)))
     return answer({"actions": [shown(one) for one in page.actions], "more": page.more})
 
 
-def _create(ask: Ask) -> Response:
+def _create(ask: RequestContext) -> Response:
     given = sent(ask, ("name", "spec"))
     who = ask.who.name if ask.who else ""
     spec = given.get("spec")
@@ -127,11 +131,11 @@ def _create(ask: Ask) -> Response:
     return answer(shown(made), 201, {"location": f"/api/v1/actions/{made.name}", "x-about": made.name})
 
 
-def _get(ask: Ask) -> Response:
+def _get(ask: RequestContext) -> Response:
     return answer(shown(ask.console.actions.get(ask.request.path_params["name"], ask.namespace)))
 
 
-def _set(ask: Ask) -> Response:
+def _set(ask: RequestContext) -> Response:
     given = sent(ask, ("suspend", "cancel"))
     wrong = [requests.Problem(name, ascii(value)[:80], "true or false") for name, value in given.items() if not isinstance(value, bool)]
     if wrong or not given:
@@ -141,12 +145,12 @@ def _set(ask: Ask) -> Response:
     return answer(shown(of))
 
 
-def _delete(ask: Ask) -> Response:
+def _delete(ask: RequestContext) -> Response:
     ask.console.actions.delete(ask.request.path_params["name"], ask.namespace)
     return answer({})
 
 
-def preview(ask: Ask, spec: t.Any) -> Record:
+def preview(ask: RequestContext, spec: t.Any) -> Record:
     """Return the preview of a request. Raises RequestError that names what is wrong with it."""
     limits = ask.console.limits()
     request = requests.read(spec, limits, ask.namespace)
@@ -156,11 +160,11 @@ def preview(ask: Ask, spec: t.Any) -> Record:
     return {"command": request.command_shown(), "seconds": request.estimate(), "nodes": nodes}
 
 
-def _preview(ask: Ask) -> Response:
+def _preview(ask: RequestContext) -> Response:
     return answer(preview(ask, sent(ask, ("spec",)).get("spec")))
 
 
-def _nodes(ask: Ask) -> Response:
+def _nodes(ask: RequestContext) -> Response:
     text, most = ask.one("text"), limit(ask)
     found = [one for one in ask.console.actions.nodes() if text in one.name]
     # Not dataclasses.asdict, which copies deeply: it took most of the time of this answer.
@@ -168,58 +172,58 @@ def _nodes(ask: Ask) -> Response:
     return answer({"nodes": listed, "count": len(found)})
 
 
-def _runs(ask: Ask) -> Response:
+def _runs(ask: RequestContext) -> Response:
     return answer({"runs": ask.console.past.runs(ask.one("before"), limit(ask))})
 
 
-def _run(ask: Ask) -> Response:
+def _run(ask: RequestContext) -> Response:
     name = ask.request.path_params["run"]
     found, head = ask.console.past.run(name), ask.console.past.head(name)
     if found is None and head is None:
-        raise Refused(404, "error_no_run")
+        raise RequestRefused(404, "error_no_run")
     return answer({"run": found or {"run": name}, "report": {key: value for key, value in (head or {}).items() if key != "raw"}})
 
 
-def _verdicts(ask: Ask) -> Response:
+def _verdicts(ask: RequestContext) -> Response:
     found = ask.console.past.search(asked(ask), ask.one("regressed") == "true", limit(ask))
     return answer({"verdicts": found.rows, "more": found.cut})
 
 
-def _compare(ask: Ask) -> Response:
+def _compare(ask: RequestContext) -> Response:
     return answer(ask.console.past.compared(ask.one("before"), ask.one("after")))
 
 
-def _document(ask: Ask) -> Response:
-    return answer(openapi.document(DOORS))
+def _document(ask: RequestContext) -> Response:
+    return answer(openapi.document(ENDPOINTS))
 
 
 ACTIONS = "/api/v1/actions"
 ONE = f"{ACTIONS}/{{name}}"
 _LIMIT = ("limit", "at most so many, up to 500")
-DOORS = (
-    Door("GET", ACTIONS, _list, about=openapi.about(
+ENDPOINTS = (
+    Endpoint("GET", ACTIONS, _list, about=openapi.about(
         "Actions, the newest first.", openapi.LISTED,
         ("phase", "verdict", "kind", "text", _LIMIT, ("sort", f"by {', '.join(actions.SORTS)}; with a dash from the last to the first"),
          ("after", "what `more` of the answer before said, of the same sort")))),
-    Door("POST", ACTIONS, _create, "create", "create", openapi.about(
+    Endpoint("POST", ACTIONS, _create, "create", "create", openapi.about(
         "Ask for a measurement. Without a name it gets one.", openapi.ACTION, body=openapi.WANTED, status=201)),
-    Door("GET", ONE, _get, "get", about=openapi.about("One action.", openapi.ACTION)),
-    Door("PATCH", ONE, _set, "patch", "set", openapi.about("Suspend, go on, or cancel.", openapi.ACTION, body=openapi.SET)),
-    Door("DELETE", ONE, _delete, "delete", "delete", openapi.about(
+    Endpoint("GET", ONE, _get, "get", about=openapi.about("One action.", openapi.ACTION)),
+    Endpoint("PATCH", ONE, _set, "patch", "set", openapi.about("Suspend, go on, or cancel.", openapi.ACTION, body=openapi.SET)),
+    Endpoint("DELETE", ONE, _delete, "delete", "delete", openapi.about(
         "Delete; a running one is cancelled first, and the history stays.", openapi.NOTHING)),
-    Door("POST", "/api/v1/preview", _preview, "create", about=openapi.about(
+    Endpoint("POST", "/api/v1/preview", _preview, "create", about=openapi.about(
         "What a request comes to: the command, about how long, on which nodes. Nothing is begun.", openapi.PREVIEW,
         body=openapi.SPEC_ONLY)),
-    Door("GET", "/api/v1/nodes", _nodes, about=openapi.about(
+    Endpoint("GET", "/api/v1/nodes", _nodes, about=openapi.about(
         "Nodes that requests may name.", openapi.NODES, (("text", "a part of the name"), _LIMIT))),
-    Door("GET", "/api/v1/runs", _runs, about=openapi.about(
+    Endpoint("GET", "/api/v1/runs", _runs, about=openapi.about(
         "Runs of the history, the newest first.", openapi.RUNS, (("before", "those before this run"), _LIMIT))),
-    Door("GET", "/api/v1/runs/{run}", _run, about=openapi.about("A run and the head of its report.", openapi.RUN)),
-    Door("GET", "/api/v1/verdicts", _verdicts, about=openapi.about(
+    Endpoint("GET", "/api/v1/runs/{run}", _run, about=openapi.about("A run and the head of its report.", openapi.RUN)),
+    Endpoint("GET", "/api/v1/verdicts", _verdicts, about=openapi.about(
         "Verdicts with their numbers.", openapi.VERDICTS,
         ("node", "check", ("since", "2026-08-01, or 30d, 8w, 6m, 1y ago"), ("verdict", "some of FAIL,WARN,..."), "run",
          ("regressed", "true"), _LIMIT))),
-    Door("GET", "/api/v1/compare", _compare, about=openapi.about(
+    Endpoint("GET", "/api/v1/compare", _compare, about=openapi.about(
         "Two runs side by side.", openapi.COMPARED, (("before", "the last accepted one where it is not said"), "after"))),
-    Door("GET", "/api/v1/openapi.json", _document, "", about=openapi.about("This document.", openapi.ANY)),
+    Endpoint("GET", "/api/v1/openapi.json", _document, "", about=openapi.about("This document.", openapi.ANY)),
 )  # fmt: skip

@@ -22,7 +22,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.action
     Unavailable,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, lib, pages, streams
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Ask, Console, Door, Refused
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.audit import Audit
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import Auth, Away, bearer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.guard import CHANGING, App, Guard
@@ -30,7 +29,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hu
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Session, Sessions, same
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import (
+    Console,
+    Endpoint,
+    RequestContext,
+    RequestRefused,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Sessions, WebSession, same
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import Words, chosen
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
@@ -61,12 +66,12 @@ def create_app(
     hub = Hub(actions, settings.limits)
     console = Console(actions, past, settings, auth, sessions, audit or Audit(), metrics, hub, limits)
     metrics.streams.set_function(lambda: hub.open)
-    doors = [*api.DOORS, *pages.DOORS]
-    by_path: dict[str, list[Door]] = {}
-    for door in doors:
-        by_path.setdefault(door.path, []).append(door)
+    endpoints = [*api.ENDPOINTS, *pages.ENDPOINTS]
+    by_path: dict[str, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, []).append(endpoint)
     routes = [
-        starlette.routing.Route(path, _endpoint(console, {door.method: door for door in of}), methods=[door.method for door in of])
+        starlette.routing.Route(path, _endpoint(console, {one.method: one for one in of}), methods=[one.method for one in of])
         for path, of in by_path.items()
     ]
     routes.append(starlette.routing.Route("/api/v1/changes", _stream(console), methods=["GET"]))
@@ -74,12 +79,13 @@ def create_app(
     return Guard(made, settings, metrics, auth.origin)
 
 
-def _endpoint(console: Console, doors: t.Mapping[str, Door]) -> t.Any:
+def _endpoint(console: Console, endpoints: t.Mapping[str, Endpoint]) -> t.Any:
     async def endpoint(request: starlette.requests.Request) -> starlette.responses.Response:
-        door = doors["GET" if request.method == "HEAD" else request.method]
-        request.scope["way"] = door.path
+        endpoint = endpoints["GET" if request.method == "HEAD" else request.method]
+        request.scope["way"] = endpoint.path
         body = await request.body()
-        return t.cast("starlette.responses.Response", await starlette.concurrency.run_in_threadpool(_answer, console, request, door, body))
+        response = await starlette.concurrency.run_in_threadpool(_answer, console, request, endpoint, body)
+        return response
 
     return endpoint
 
@@ -87,11 +93,11 @@ def _endpoint(console: Console, doors: t.Mapping[str, Door]) -> t.Any:
 def _stream(console: Console) -> t.Any:
     async def endpoint(request: starlette.requests.Request) -> starlette.responses.Response:
         request.scope["way"] = "/api/v1/changes"
-        door = Door("GET", "/api/v1/changes", streams.refuse)
+        endpoint = Endpoint("GET", "/api/v1/changes", streams.refuse)
         try:
-            ask = await starlette.concurrency.run_in_threadpool(_asked, console, request, door, b"")
-        except Refused as refused:
-            return _refusal(console, request, door, None, refused)
+            ask = await starlette.concurrency.run_in_threadpool(_asked, console, request, endpoint, b"")
+        except RequestRefused as refused:
+            return _refusal(console, request, endpoint, None, refused)
         return streams.changes(ask)
 
     return endpoint
@@ -99,44 +105,44 @@ def _stream(console: Console) -> t.Any:
 
 def _no_such(console: Console) -> t.Any:
     async def handler(request: starlette.requests.Request, error: Exception) -> starlette.responses.Response:
-        door = Door(request.method, request.url.path, streams.refuse, right="")
-        return _refusal(console, request, door, None, Refused(getattr(error, "status_code", 404), "error_no_page"))
+        endpoint = Endpoint(request.method, request.url.path, streams.refuse, right="")
+        return _refusal(console, request, endpoint, None, RequestRefused(getattr(error, "status_code", 404), "error_no_page"))
 
     return handler
 
 
-def _answer(console: Console, request: starlette.requests.Request, door: Door, body: bytes) -> starlette.responses.Response:
-    ask: Ask | None = None
+def _answer(console: Console, request: starlette.requests.Request, endpoint: Endpoint, body: bytes) -> starlette.responses.Response:
+    ask: RequestContext | None = None
     try:
-        ask = _asked(console, request, door, body)
-        response = door.handler(ask)
-    except Refused as refused:
-        response = _refusal(console, request, door, ask, refused)
+        ask = _asked(console, request, endpoint, body)
+        response = endpoint.handler(ask)
+    except RequestRefused as refused:
+        response = _refusal(console, request, endpoint, ask, refused)
     except requests.RequestError as error:
         response = api.problems(error.problems)
     except Away as error:
-        response = _refusal(console, request, door, ask, Refused(503, "error_said", said=str(error)))
+        response = _refusal(console, request, endpoint, ask, RequestRefused(503, "error_said", said=str(error)))
     except ActionError as error:
         status = next(status for kind, status in STATUS if isinstance(error, kind))
-        response = _refusal(console, request, door, ask, Refused(status, "error_said", said=str(error)))
+        response = _refusal(console, request, endpoint, ask, RequestRefused(status, "error_said", said=str(error)))
     except RunError as error:
-        response = _refusal(console, request, door, ask, Refused(404, "error_said", said=str(error)))
+        response = _refusal(console, request, endpoint, ask, RequestRefused(404, "error_said", said=str(error)))
     except Exception:
-        LOG.exception("%s %s", door.method, door.path)
-        response = _refusal(console, request, door, ask, Refused(500, "error_ours"))
-    if door.changes:
+        LOG.exception("%s %s", endpoint.method, endpoint.path)
+        response = _refusal(console, request, endpoint, ask, RequestRefused(500, "error_ours"))
+    if endpoint.changes:
         name = request.path_params.get("name", "") or response.headers.get("x-about", "")
         who = ask.who.name if ask and ask.who else ""
         if "x-about" in response.headers:
             del response.headers["x-about"]
         outcome = "done" if response.status_code < 400 else "refused"
-        console.audit.note(who, door.changes, name, request.scope["origin"], outcome, str(response.status_code))
+        console.audit.note(who, endpoint.changes, name, request.scope["origin"], outcome, str(response.status_code))
     if ask is not None:
         _keep(ask, response)
     return response
 
 
-def _asked(console: Console, request: starlette.requests.Request, door: Door, body: bytes) -> Ask:
+def _asked(console: Console, request: starlette.requests.Request, endpoint: Endpoint, body: bytes) -> RequestContext:
     """The request with its caller; Refused where they are not known or may not."""
     peer = request.client.host if request.client else ""
     cookie = request.cookies.get(console.sessions.cookie, "")
@@ -146,13 +152,13 @@ def _asked(console: Console, request: starlette.requests.Request, door: Door, bo
         session = None  # another one's, or of groups that have changed
     if session is None and who is not None and not bearer(request.headers):
         session = console.sessions.begin(who)
-    ask = Ask(console, request, who, session, _words(request), _fields(request, body), body)
-    if door.right and who is None:
-        raise Refused(401, "error_who")
+    ask = RequestContext(console, request, who, session, _words(request), _fields(request, body), body)
+    if endpoint.right and who is None:
+        raise RequestRefused(401, "error_who")
     if request.method in CHANGING:
-        _ours(ask, door)
-    if door.right and not ask.may(door.right, request.path_params.get("name", "")):
-        raise Refused(403, "error_right", verb=door.right)
+        _ours(ask, endpoint)
+    if endpoint.right and not ask.may(endpoint.right, request.path_params.get("name", "")):
+        raise RequestRefused(403, "error_right", verb=endpoint.right)
     return ask
 
 
@@ -169,11 +175,11 @@ def _fields(request: starlette.requests.Request, body: bytes) -> list[tuple[str,
             text = body.decode("utf-8")
             found = urllib.parse.parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS, encoding="utf-8", errors="strict")
         except ValueError:
-            raise Refused(400, "error_form") from None
+            raise RequestRefused(400, "error_form") from None
     return found
 
 
-def _ours(ask: Ask, door: Door) -> None:
+def _ours(ask: RequestContext, endpoint: Endpoint) -> None:
     """Refuse a changing request that comes neither from the console's own page nor with a token that no other page has."""
     headers = ask.request.headers
     if bearer(headers):
@@ -182,17 +188,17 @@ def _ours(ask: Ask, door: Door) -> None:
     if headers.get("sec-fetch-site", "same-origin") != "same-origin" or (
         origin is not None and urllib.parse.urlsplit(origin).netloc != headers.get("host", "")
     ):
-        raise Refused(403, "error_elsewhere")
-    if not door.right and ask.session is None:
+        raise RequestRefused(403, "error_elsewhere")
+    if not endpoint.right and ask.session is None:
         if origin is None:
-            raise Refused(403, "error_elsewhere")
+            raise RequestRefused(403, "error_elsewhere")
         return
     given = headers.get("x-csrf-token") or ask.one("csrf")
     if ask.session is None or not same(given, ask.session.csrf):
-        raise Refused(403, "error_form_old")
+        raise RequestRefused(403, "error_form_old")
 
 
-def _keep(ask: Ask, response: starlette.responses.Response) -> None:
+def _keep(ask: RequestContext, response: starlette.responses.Response) -> None:
     """Cookies: a session that is new or getting old, and the language that was chosen."""
     console, request = ask.console, ask.request
     if ask.session is not None and "set-cookie" not in response.headers:
@@ -206,17 +212,17 @@ def _keep(ask: Ask, response: starlette.responses.Response) -> None:
         response.headers.append("set-cookie", f"language={ask.words.language}; Path=/; SameSite=Lax; Max-Age=31536000{secure}")
 
 
-def _sign_in(console: Console, response: starlette.responses.Response, session: Session) -> None:
+def _sign_in(console: Console, response: starlette.responses.Response, session: WebSession) -> None:
     response.headers.append("set-cookie", console.sessions.header(console.sessions.sealed(session)))
 
 
 def _refusal(
-    console: Console, request: starlette.requests.Request, door: Door, ask: Ask | None, refused: Refused
+    console: Console, request: starlette.requests.Request, endpoint: Endpoint, ask: RequestContext | None, refused: RequestRefused
 ) -> starlette.responses.Response:
     words = ask.words if ask else _words(request)
     console.metrics.refused.labels(refused.text).inc()
-    if door.is_api:
+    if endpoint.is_api:
         said = refused.values.get("said") or Words("en")(refused.text, **refused.values)
         return api.error(refused.status, said)
-    asked = ask or Ask(console, request, None, None, words, list(request.query_params.multi_items()), b"")
+    asked = ask or RequestContext(console, request, None, None, words, list(request.query_params.multi_items()), b"")
     return pages.refused(asked, refused)

@@ -16,7 +16,7 @@ import threading
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Session, Who, same
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Caller, WebSession, same
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
@@ -41,12 +41,12 @@ class Auth(t.Protocol):
     def origin(self, peer: str, headers: Headers) -> str:
         """Return the address that a request comes from."""
 
-    def who(self, peer: str, headers: Headers, session: Session | None) -> Who | None: ...
+    def who(self, peer: str, headers: Headers, session: WebSession | None) -> Caller | None: ...
 
-    def enter(self, given: str) -> Who | None:
+    def enter(self, given: str) -> Caller | None:
         """Return the user whom a link's code or a token proves, or None."""
 
-    def may(self, who: Who, verb: str, name: str = "") -> bool: ...
+    def may(self, who: Caller, verb: str, name: str = "") -> bool: ...
 
 
 def bearer(headers: Headers) -> str:
@@ -54,13 +54,13 @@ def bearer(headers: Headers) -> str:
     return token.strip() if kind.lower() == "bearer" else ""
 
 
-class Local:
+class LocalLogin:
     """One person, at this machine, who has read a link in the terminal that holds once."""
 
     enters_by = "link"
 
     def __init__(self, name: str, show: t.Callable[[str], None]) -> None:
-        self._who, self._show = Who(name), show
+        self._who, self._show = Caller(name), show
         self._lock = threading.Lock()
         self._code, self._shown = "", float("-inf")
 
@@ -75,17 +75,17 @@ class Local:
     def origin(self, peer: str, headers: Headers) -> str:
         return peer
 
-    def who(self, peer: str, headers: Headers, session: Session | None) -> Who | None:
+    def who(self, peer: str, headers: Headers, session: WebSession | None) -> Caller | None:
         return session.who if session else None
 
-    def enter(self, given: str) -> Who | None:
+    def enter(self, given: str) -> Caller | None:
         with self._lock:
             if not same(given, self._code):
                 return None
             self._code = ""
         return self._who
 
-    def may(self, who: Who, verb: str, name: str = "") -> bool:
+    def may(self, who: Caller, verb: str, name: str = "") -> bool:
         return True
 
 
@@ -98,8 +98,8 @@ class Reviews:
         self._known: dict[tuple[t.Any, ...], tuple[float, t.Any]] = {}
         self._lock = threading.Lock()
 
-    def token(self, token: str) -> Who | None:
-        def ask() -> Who | None:
+    def token(self, token: str) -> Caller | None:
+        def ask() -> Caller | None:
             spec: dict[str, t.Any] = {"token": token, **({"audiences": self._audiences} if self._audiences else {})}
             said = self._post(REVIEW, "TokenReview", "authentication.k8s.io/v1", spec)
             user = said.get("user") or {}
@@ -107,11 +107,11 @@ class Reviews:
                 return None
             if self._audiences and not set(self._audiences) & set(said.get("audiences") or ()):
                 return None
-            return Who(str(user["username"]), tuple(map(str, user.get("groups") or ())), token)
+            return Caller(str(user["username"]), tuple(map(str, user.get("groups") or ())), token)
 
-        return t.cast("Who | None", self._remembered(("token", hashlib.sha256(token.encode()).digest()), ask))
+        return t.cast("Caller | None", self._remembered(("token", hashlib.sha256(token.encode()).digest()), ask))
 
-    def may(self, who: Who, verb: str, name: str) -> bool:
+    def may(self, who: Caller, verb: str, name: str) -> bool:
         def ask() -> bool:
             about = {"namespace": self._namespace, "verb": verb, "group": GROUP, "resource": RESOURCE, **({"name": name} if name else {})}
             spec = {"user": who.name, "groups": list(who.groups), "resourceAttributes": about}
@@ -168,13 +168,13 @@ class Proxies:
         networks = (ipaddress.ip_network(one, strict=False) for one in self.addresses)
         return any(address in network for network in networks) and same(headers.get(self.proof, ""), self.secret)
 
-    def who(self, headers: Headers) -> Who | None:
+    def who(self, headers: Headers) -> Caller | None:
         name = headers.get(self.user, "").strip()
         groups = (one.strip() for one in headers.get(self.groups, "").split(","))
-        return Who(name, tuple(sorted({one for one in groups if one}))) if name else None
+        return Caller(name, tuple(sorted({one for one in groups if one}))) if name else None
 
 
-class Cluster:
+class ClusterLogin:
     """The cluster's people: by a token of theirs, or by what a proxy says that is believed."""
 
     def __init__(self, reviews: Reviews, proxies: Proxies | None = None) -> None:
@@ -186,7 +186,7 @@ class Cluster:
             return headers.get("x-forwarded-for", "").rpartition(",")[2].strip() or peer
         return peer
 
-    def who(self, peer: str, headers: Headers, session: Session | None) -> Who | None:
+    def who(self, peer: str, headers: Headers, session: WebSession | None) -> Caller | None:
         token = bearer(headers)
         if token:
             return self._reviews.token(token)
@@ -194,8 +194,8 @@ class Cluster:
             return self._proxies.who(headers)
         return self._reviews.token(session.who.token) if session and session.who.token else None
 
-    def enter(self, given: str) -> Who | None:
+    def enter(self, given: str) -> Caller | None:
         return self._reviews.token(given) if given else None
 
-    def may(self, who: Who, verb: str, name: str = "") -> bool:
+    def may(self, who: Caller, verb: str, name: str = "") -> bool:
         return self._reviews.may(who, verb, name)

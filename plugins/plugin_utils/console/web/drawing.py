@@ -17,8 +17,8 @@ import typing as t
 import urllib.parse
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Ask
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import RequestContext
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import languages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page
 
@@ -69,7 +69,7 @@ def url(path: str, fields: t.Mapping[str, t.Any] | t.Sequence[tuple[str, str]]) 
     return f"{path}?{urllib.parse.urlencode(pairs)}" if pairs else path
 
 
-def draw(ask: Ask, template: str, code: int = 200, /, **values: t.Any) -> starlette.responses.Response:
+def draw(ask: RequestContext, template: str, code: int = 200, /, **values: t.Any) -> starlette.responses.Response:
     query = [(name, value) for name, value in ask.request.query_params.multi_items() if name != "lang"]
 
     def with_(**changes: t.Any) -> str:

@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, ActionError, Actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Limits
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import CallLimits
 
 # A page that does not read for so many changes looks at everything again.
 BEHIND = 100
@@ -30,7 +30,7 @@ class Full(Exception):
 
 
 class Hub:
-    def __init__(self, actions: Actions, limits: Limits) -> None:
+    def __init__(self, actions: Actions, limits: CallLimits) -> None:
         self._actions, self._limits = actions, limits
         self._listeners: dict[asyncio.Queue[Change], asyncio.AbstractEventLoop] = {}
         self._of: collections.Counter[str] = collections.Counter()

@@ -18,7 +18,7 @@ import sys
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import ActionError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.cluster import Cluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.cluster import ClusterActions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import app, auth, lib, serving, sessions, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.guard import App
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
@@ -32,11 +32,11 @@ PORT = 8470
 def made(connection: Connection, options: settings.Settings, key: bytes, images: t.Sequence[str] = (), selector: str = inventory.SELECTOR,
          proxies: auth.Proxies | None = None, audiences: t.Sequence[str] = ()) -> App:  # fmt: skip
     """ActionError where the cluster does not answer, or does not know the resource."""
-    kept = Cluster(connection, [options.namespace], images, selector)
+    kept = ClusterActions(connection, [options.namespace], images, selector)
     kept.start()
     reviews = auth.Reviews(connect(connection), options.namespace, options.rights_s, audiences)
     past = Past(options.results_dir, options.history_url)
-    return app.create_app(kept, past, options, auth.Cluster(reviews, proxies), key, lambda: kept.limits(kept.known()))
+    return app.create_app(kept, past, options, auth.ClusterLogin(reviews, proxies), key, lambda: kept.limits(kept.known()))
 
 
 def main(arguments: t.Sequence[str] | None = None) -> int:

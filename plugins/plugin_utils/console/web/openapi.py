@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
 
 if t.TYPE_CHECKING:
-    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Door
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import Endpoint
 
 Schema = dict[str, t.Any]
 ANY: Schema = {"type": "object"}
@@ -86,7 +86,7 @@ def about(
     return {"summary": summary, "answer": answer, "query": query, "body": body, "status": status}
 
 
-def document(doors: t.Iterable[Door]) -> Schema:
+def document(endpoints: t.Iterable[Endpoint]) -> Schema:
     paths: dict[str, Schema] = {
         "/api/v1/changes": {
             "get": {
@@ -95,12 +95,12 @@ def document(doors: t.Iterable[Door]) -> Schema:
             }
         }
     }
-    for door in doors:
-        of = door.about or {}
+    for endpoint in endpoints:
+        of = endpoint.about or {}
         operation: Schema = {
             "summary": of["summary"],
             "parameters": [
-                *({"name": name, "in": "path", "required": True, "schema": TEXT} for name in re.findall(r"\{(\w+)\}", door.path)),
+                *({"name": name, "in": "path", "required": True, "schema": TEXT} for name in re.findall(r"\{(\w+)\}", endpoint.path)),
                 *(_query(one) for one in of["query"]),
             ],
             "responses": {
@@ -110,9 +110,9 @@ def document(doors: t.Iterable[Door]) -> Schema:
         }
         if of["body"] is not None:
             operation["requestBody"] = {"required": True, "content": _content(of["body"])}
-        if not door.right:
+        if not endpoint.right:
             operation["security"] = []
-        paths.setdefault(door.path, {})[door.method.lower()] = operation
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Console of gpufleet.acceptance", "version": collection.version()},

@@ -18,13 +18,17 @@ import urllib.parse
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Ask, Door, Refused
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import Local
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import LocalLogin
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.drawing import KINDS, draw, files, url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import prometheus_client, starlette
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import (
+    Endpoint,
+    RequestContext,
+    RequestRefused,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import TooLong
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, exporting, machine
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Asked
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, RunError
@@ -52,7 +56,7 @@ TYPES = {".html": "text/html", ".json": "application/json", ".jsonl": "applicati
 # Starting -----------------------------------------------------------------------------------------------------------------------------
 
 
-def _start(ask: Ask) -> Response:
+def _start(ask: RequestContext) -> Response:
     fields = [(name, value) for name, value in ask.fields if name not in ("lang", "csrf")]
     do = ask.one("do")
     if do == "add":
@@ -62,7 +66,7 @@ def _start(ask: Ask) -> Response:
     return _form(ask, fields, shown=do in ("show", "find") or bool(ask.one("nodes") or ask.one("labels")))
 
 
-def _begin(ask: Ask) -> Response:
+def _begin(ask: RequestContext) -> Response:
     fields = [(name, value) for name, value in ask.fields if name not in ("lang", "csrf", "do")]
     who = ask.who.name if ask.who else ""
     try:
@@ -85,7 +89,7 @@ def _begin(ask: Ask) -> Response:
 
 
 def _form(
-    ask: Ask,
+    ask: RequestContext,
     fields: list[tuple[str, str]],
     status: int = 200,
     wrong: t.Sequence[requests.Problem] = (),
@@ -117,11 +121,11 @@ def _form(
 # Runs ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def _home(_ask: Ask) -> Response:
+def _home(_ask: RequestContext) -> Response:
     return starlette.responses.RedirectResponse("/runs", 303)
 
 
-def _runs(ask: Ask) -> Response:
+def _runs(ask: RequestContext) -> Response:
     wrong = ""
     try:
         page = ask.console.actions.list(api.filters(ask, ON_A_PAGE))
@@ -133,7 +137,7 @@ def _runs(ask: Ask) -> Response:
     return draw(ask, "runs", rows=rows, more=page.more, wrong=wrong, sort=ask.one("sort"), runs=_lately(ask))
 
 
-def _lately(ask: Ask) -> list[Record]:
+def _lately(ask: RequestContext) -> list[Record]:
     """The last runs of the history, those from a terminal among them; none where others are sought, or where it cannot be asked now."""
     if any(ask.one(name) for name in ("text", "phase", "kind", "after")):
         return []
@@ -143,7 +147,7 @@ def _lately(ask: Ask) -> list[Record]:
         return []
 
 
-def _action(ask: Ask) -> Response:
+def _action(ask: RequestContext) -> Response:
     name = ask.request.path_params["name"]
     if RUN_ID.fullmatch(name):  # no action is called so: a run of an action
         return starlette.responses.RedirectResponse(f"/results/{name}", 303)
@@ -153,18 +157,18 @@ def _action(ask: Ask) -> Response:
     return draw(ask, "action", of=of, spec=spec, again=again, may=ask.may("patch", name), may_delete=ask.may("delete", name))
 
 
-def _act(ask: Ask) -> Response:
+def _act(ask: RequestContext) -> Response:
     name, do = ask.request.path_params["name"], ask.one("do")
     if do == "cancel":
         ask.console.actions.set(name, cancel=True, namespace=ask.namespace)
     elif do in ("suspend", "resume"):
         ask.console.actions.set(name, suspend=do == "suspend", namespace=ask.namespace)
     else:
-        raise Refused(400, "error_form")
+        raise RequestRefused(400, "error_form")
     return starlette.responses.RedirectResponse(f"/runs/{name}", 303)
 
 
-def _remove(ask: Ask) -> Response:
+def _remove(ask: RequestContext) -> Response:
     ask.console.actions.delete(ask.request.path_params["name"], ask.namespace)
     return starlette.responses.RedirectResponse("/runs", 303)
 
@@ -172,22 +176,22 @@ def _remove(ask: Ask) -> Response:
 # Results ------------------------------------------------------------------------------------------------------------------------------
 
 
-def _run_id(ask: Ask) -> str:
+def _run_id(ask: RequestContext) -> str:
     run = str(ask.request.path_params["run"])
     if not RUN_ID.fullmatch(run):
-        raise Refused(404, "error_no_run")
+        raise RequestRefused(404, "error_no_run")
     return run
 
 
-def _result(ask: Ask) -> Response:
+def _result(ask: RequestContext) -> Response:
     run = _run_id(ask)
     past = ask.console.past
     of, head = past.run(run), past.head(run)
     if of is None and head is None:
-        raise Refused(404, "error_no_run")
+        raise RequestRefused(404, "error_no_run")
     text = ask.one("q").strip()
     raw = [one for one in (head or {}).get("raw", ()) if text in one["path"]]
-    found = past.search(Asked(run=run), most=ON_A_PAGE * 4) if head is None else None
+    found = past.search(Query(run=run), most=ON_A_PAGE * 4) if head is None else None
     return draw(
         ask, "result", run=run, of=of, head_of=head, raw=raw[:FILES_ON_A_PAGE], raw_all=len(raw), sought=text,
         rows=_sorted(found.rows, ask.one("sort"), ROWS_BY) if found else [], cut=bool(found and found.cut), sort=ask.one("sort"),
@@ -195,13 +199,13 @@ def _result(ask: Ask) -> Response:
     )  # fmt: skip
 
 
-def _result_file(ask: Ask) -> Response:
+def _result_file(ask: RequestContext) -> Response:
     run, name = _run_id(ask), str(ask.request.path_params["file"])
     path = ask.console.past.file(run, name)
     if path is None:
-        raise Refused(404, "error_no_file")
+        raise RequestRefused(404, "error_no_file")
     if not ask.console.past.is_whole(run, name, path):
-        raise Refused(409, "error_changed")
+        raise RequestRefused(409, "error_changed")
     kind = "text/plain" if name.startswith("raw/") else TYPES.get(path.suffix, "text/plain")
     headers = dict(OF_A_RUN if kind == "text/html" else RAW)
     if kind != "text/html":
@@ -210,14 +214,14 @@ def _result_file(ask: Ask) -> Response:
     return starlette.responses.FileResponse(path, headers=headers, media_type=f"{kind}; charset=utf-8")
 
 
-def _digest(ask: Ask) -> Response:
+def _digest(ask: RequestContext) -> Response:
     run = ask.console.past.of_digest(str(ask.request.path_params["sha256"]))
     if run is None:
-        raise Refused(404, "error_no_run")
+        raise RequestRefused(404, "error_no_run")
     return starlette.responses.RedirectResponse(f"/results/{run}", 303)
 
 
-def _compare(ask: Ask) -> Response:
+def _compare(ask: RequestContext) -> Response:
     before, after = ask.one("before").strip(), ask.one("after").strip()
     found, wrong = None, ""
     if after:
@@ -240,7 +244,7 @@ ROWS_BY: dict[str, t.Callable[[Record], t.Any]] = {
 }  # fmt: skip
 
 
-def _history(ask: Ask) -> Response:
+def _history(ask: RequestContext) -> Response:
     asked, regressed, order = api.asked(ask), ask.one("regressed") == "true", ask.one("sort")
     found, wrong, field = None, "", ""
     if any(asked) or regressed:
@@ -263,14 +267,14 @@ def _history(ask: Ask) -> Response:
     )  # fmt: skip
 
 
-def _curves(ask: Ask) -> Response:
+def _curves(ask: RequestContext) -> Response:
     asked = api.asked(ask)
     if not (asked.node or asked.check or asked.run):
-        raise Refused(400, "error_curves")
+        raise RequestRefused(400, "error_curves")
     return starlette.responses.HTMLResponse(ask.console.past.curves(asked), headers=OF_A_RUN)
 
 
-def _csv(ask: Ask) -> Response:
+def _csv(ask: RequestContext) -> Response:
     found = ask.console.past.search(api.asked(ask), ask.one("regressed") == "true", 20_000)
     headers = {"content-disposition": 'attachment; filename="history.csv"', **RAW}
     return starlette.responses.Response(exporting.as_csv(found.rows), headers=headers, media_type="text/csv; charset=utf-8")
@@ -279,7 +283,7 @@ def _csv(ask: Ask) -> Response:
 # Nodes --------------------------------------------------------------------------------------------------------------------------------
 
 
-def _nodes(ask: Ask) -> Response:
+def _nodes(ask: RequestContext) -> Response:
     wrong = ""
     try:
         nodes = list(ask.console.actions.nodes())
@@ -304,7 +308,7 @@ def _nodes(ask: Ask) -> Response:
     )  # fmt: skip
 
 
-def _node(ask: Ask) -> Response:
+def _node(ask: RequestContext) -> Response:
     name = ask.one("name")
     past = ask.console.past
     try:
@@ -313,11 +317,11 @@ def _node(ask: Ask) -> Response:
         info = None
     facts = past.facts(name)
     try:
-        found = past.search(Asked(node=_literally(name)), most=ON_A_PAGE * 4)
+        found = past.search(Query(node=_literally(name)), most=ON_A_PAGE * 4)
     except HistoryError:
         found = None
     if info is None and not facts and (found is None or not found.rows):
-        raise Refused(404, "error_no_node")
+        raise RequestRefused(404, "error_no_node")
     rows = found.rows if found else []
     latest = rows[0]["run"] if rows else ""
     broken = [row for row in rows if row["run"] == latest and row["verdict"] not in ("PASS", "SKIPPED")]
@@ -352,22 +356,22 @@ def _sorted(rows: t.Sequence[t.Any], order: str, by: t.Mapping[str, t.Callable[[
 # Coming and going ---------------------------------------------------------------------------------------------------------------------
 
 
-def _enter_page(ask: Ask) -> Response:
+def _enter_page(ask: RequestContext) -> Response:
     code = ask.one("code")
     if code and ask.console.auth.enters_by == "link":
         return _entered(ask, code)
     return draw(ask, "enter", by=ask.console.auth.enters_by, wrong=False, again=False)
 
 
-def _enter(ask: Ask) -> Response:
+def _enter(ask: RequestContext) -> Response:
     auth = ask.console.auth
-    if isinstance(auth, Local):
+    if isinstance(auth, LocalLogin):
         auth.new_link()
         return draw(ask, "enter", by="link", wrong=False, again=True)
     return _entered(ask, ask.one("token").strip())
 
 
-def _entered(ask: Ask, given: str) -> Response:
+def _entered(ask: RequestContext, given: str) -> Response:
     who = ask.console.auth.enter(given)
     ask.console.audit.note(who.name if who else "", "enter", "", ask.request.scope["origin"], "done" if who else "refused")
     if who is None:
@@ -380,11 +384,11 @@ def _entered(ask: Ask, given: str) -> Response:
     try:
         response.headers.append("set-cookie", ask.console.sessions.header(ask.console.sessions.sealed(session)))
     except TooLong:
-        raise Refused(400, "error_token_long") from None
+        raise RequestRefused(400, "error_token_long") from None
     return response
 
 
-def _leave(ask: Ask) -> Response:
+def _leave(ask: RequestContext) -> Response:
     if ask.session:
         ask.console.sessions.end(ask.session)
     response = starlette.responses.RedirectResponse("/enter", 303)
@@ -392,7 +396,7 @@ def _leave(ask: Ask) -> Response:
     return response
 
 
-def refused(ask: Ask, why: Refused) -> Response:
+def refused(ask: RequestContext, why: RequestRefused) -> Response:
     if why.status == 401:
         return draw(ask, "enter", 401, by=ask.console.auth.enters_by, wrong=False, again=False)
     return draw(ask, "refused", why.status, status=why.status, said=why.values.get("said") or ask.words(why.text, **why.values))
@@ -401,20 +405,20 @@ def refused(ask: Ask, why: Refused) -> Response:
 # For machines -------------------------------------------------------------------------------------------------------------------------
 
 
-def _static(ask: Ask) -> Response:
+def _static(ask: RequestContext) -> Response:
     name = ask.request.path_params["name"]
     text = files().get(name)
     if text is None:
-        raise Refused(404, "error_no_page")
+        raise RequestRefused(404, "error_no_page")
     headers = {"cache-control": "public, max-age=31536000, immutable"}
     return starlette.responses.Response(text, headers=headers, media_type=f"{KINDS['.' + name.rpartition('.')[2]]}; charset=utf-8")
 
 
-def _healthz(_ask: Ask) -> Response:
+def _healthz(_ask: RequestContext) -> Response:
     return starlette.responses.PlainTextResponse("ok\n")
 
 
-def _readyz(ask: Ask) -> Response:
+def _readyz(ask: RequestContext) -> Response:
     """Ready: the actions can be listed. A history that is away is said, and keeps nobody from starting or cancelling."""
     try:
         ask.console.actions.list(actions.Filters(namespace=ask.namespace, limit=1))
@@ -427,32 +431,32 @@ def _readyz(ask: Ask) -> Response:
     return starlette.responses.PlainTextResponse("ok\n")
 
 
-def _metrics(ask: Ask) -> Response:
+def _metrics(ask: RequestContext) -> Response:
     return starlette.responses.Response(ask.console.metrics.text(), media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
 
-DOORS = (
-    Door("GET", "/", _home, ""),
-    Door("GET", "/start", _start, "list"),
-    Door("POST", "/start", _begin, "create", "create"),
-    Door("GET", "/runs", _runs),
-    Door("GET", "/runs/{name}", _action, "get"),
-    Door("POST", "/runs/{name}", _act, "patch", "set"),
-    Door("POST", "/runs/{name}/delete", _remove, "delete", "delete"),
-    Door("GET", "/results/{run}", _result),
-    Door("GET", "/results/{run}/{file:path}", _result_file),
-    Door("GET", "/digest/{sha256}", _digest),
-    Door("GET", "/compare", _compare),
-    Door("GET", "/history", _history),
-    Door("GET", "/history/curves", _curves),
-    Door("GET", "/history.csv", _csv),
-    Door("GET", "/nodes", _nodes),
-    Door("GET", "/node", _node),
-    Door("GET", "/enter", _enter_page, ""),
-    Door("POST", "/enter", _enter, ""),
-    Door("POST", "/leave", _leave, "", "leave"),
-    Door("GET", "/static/{name}", _static, ""),
-    Door("GET", "/healthz", _healthz, ""),
-    Door("GET", "/readyz", _readyz, ""),
-    Door("GET", "/metrics", _metrics, ""),
+ENDPOINTS = (
+    Endpoint("GET", "/", _home, ""),
+    Endpoint("GET", "/start", _start, "list"),
+    Endpoint("POST", "/start", _begin, "create", "create"),
+    Endpoint("GET", "/runs", _runs),
+    Endpoint("GET", "/runs/{name}", _action, "get"),
+    Endpoint("POST", "/runs/{name}", _act, "patch", "set"),
+    Endpoint("POST", "/runs/{name}/delete", _remove, "delete", "delete"),
+    Endpoint("GET", "/results/{run}", _result),
+    Endpoint("GET", "/results/{run}/{file:path}", _result_file),
+    Endpoint("GET", "/digest/{sha256}", _digest),
+    Endpoint("GET", "/compare", _compare),
+    Endpoint("GET", "/history", _history),
+    Endpoint("GET", "/history/curves", _curves),
+    Endpoint("GET", "/history.csv", _csv),
+    Endpoint("GET", "/nodes", _nodes),
+    Endpoint("GET", "/node", _node),
+    Endpoint("GET", "/enter", _enter_page, ""),
+    Endpoint("POST", "/enter", _enter, ""),
+    Endpoint("POST", "/leave", _leave, "", "leave"),
+    Endpoint("GET", "/static/{name}", _static, ""),
+    Endpoint("GET", "/healthz", _healthz, ""),
+    Endpoint("GET", "/readyz", _readyz, ""),
+    Endpoint("GET", "/metrics", _metrics, ""),
 )

@@ -82,7 +82,7 @@ class Past:
         store = self.store()
         return searching.run_of_digest(store, sha256) if store and DIGEST.match(sha256) else None
 
-    def search(self, asked: searching.Asked, regressed: bool = False, most: int = ROWS) -> Found:
+    def search(self, asked: searching.Query, regressed: bool = False, most: int = ROWS) -> Found:
         """HistoryError says what is not there, or cannot be asked so."""
         store = self.store()
         rows: list[Record] = []
@@ -94,7 +94,7 @@ class Past:
                 return Found(rows[:most], True)
         return Found(rows, False)
 
-    def curves(self, asked: searching.Asked) -> str:
+    def curves(self, asked: searching.Query) -> str:
         """The history's own page."""
         store = self.store()
         if store is None:

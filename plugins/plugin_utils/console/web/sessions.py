@@ -24,7 +24,7 @@ MOST = 4000
 
 
 @dataclasses.dataclass(frozen=True)
-class Who:
+class Caller:
     """A caller; `token` is what the cluster knows them by, and stands in no text."""
 
     name: str
@@ -33,10 +33,10 @@ class Who:
 
 
 @dataclasses.dataclass(frozen=True)
-class Session:
+class WebSession:
     id: str
     csrf: str = dataclasses.field(repr=False)
-    who: Who
+    who: Caller
     begun: float
     until: float
 
@@ -52,34 +52,34 @@ class Sessions:
         self.cookie = "__Host-console" if secure else "console"
         self._ended: dict[str, float] = {}
 
-    def begin(self, who: Who, of: Session | None = None) -> Session:
+    def begin(self, who: Caller, of: WebSession | None = None) -> WebSession:
         """A new session, or one that goes on as long as it may."""
         now = time.time()
         if of is None:
-            return Session(secrets.token_hex(16), secrets.token_urlsafe(24), who, now, now + min(self._lasts, self._whole))
+            return WebSession(secrets.token_hex(16), secrets.token_urlsafe(24), who, now, now + min(self._lasts, self._whole))
         return dataclasses.replace(of, until=min(now + self._lasts, of.begun + self._whole))
 
-    def is_old(self, session: Session) -> bool:
+    def is_old(self, session: WebSession) -> bool:
         """Return True if it is time for a new cookie."""
         return session.until - time.time() < self._lasts / 2 and session.until < session.begun + self._whole
 
-    def sealed(self, session: Session) -> str:
+    def sealed(self, session: WebSession) -> str:
         text = self._box.encrypt(json.dumps(dataclasses.asdict(session)).encode()).decode()
         if len(text) > MOST:
             raise TooLong(f"token: found {len(session.who.token)} characters, expected at most about {MOST // 2}")
         return text
 
-    def opened(self, cookie: str) -> Session | None:
+    def opened(self, cookie: str) -> WebSession | None:
         """Return the session of a cookie; None if it is not ours, has expired or was ended."""
         try:
             found = json.loads(self._box.decrypt(cookie.encode()))
             who = found.pop("who")
-            session = Session(who=Who(who["name"], tuple(who["groups"]), who["token"]), **found)
+            session = WebSession(who=Caller(who["name"], tuple(who["groups"]), who["token"]), **found)
         except (cryptography.fernet.InvalidToken, ValueError, KeyError, TypeError, AttributeError):
             return None
         return session if time.time() < session.until and session.id not in self._ended else None
 
-    def end(self, session: Session) -> None:
+    def end(self, session: WebSession) -> None:
         now = time.time()
         self._ended = {one: until for one, until in self._ended.items() if until > now}
         self._ended[session.id] = session.begun + self._whole

@@ -12,7 +12,7 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """Limits of one caller, and of all together."""
 
     body: int = 256 * 1024
@@ -39,4 +39,4 @@ class Settings:
     session_s: float = 3600.0  # without a request
     session_whole_s: float = 43_200.0
     rights_s: float = 10.0  # how long a right to look is remembered; a right to change something is asked for each time
-    limits: Limits = Limits()
+    limits: CallLimits = CallLimits()

@@ -15,10 +15,10 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.asking import Ask
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import Away
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hub import Full
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import RequestContext
 
 if t.TYPE_CHECKING:
     import starlette.responses
@@ -27,11 +27,11 @@ if t.TYPE_CHECKING:
 BEAT_S = 15.0
 
 
-def refuse(_ask: Ask) -> starlette.responses.Response:
+def refuse(_ask: RequestContext) -> starlette.responses.Response:
     return api.error(404, "there is nothing")
 
 
-def changes(ask: Ask) -> starlette.responses.Response:
+def changes(ask: RequestContext) -> starlette.responses.Response:
     who = ask.who.name if ask.who else ""
     listening = ask.console.hub.listening(f"{who} {ask.request.scope['origin']}")
     try:
@@ -63,7 +63,7 @@ def changes(ask: Ask) -> starlette.responses.Response:
     return starlette.responses.StreamingResponse(told(), media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
-def _may(ask: Ask) -> bool:
+def _may(ask: RequestContext) -> bool:
     try:
         return ask.may("list")
     except Away:

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar, conditions, queue, request, runner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Filters
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import Controller
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import Local
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import LocalActions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 NOW = calendar.moment("2026-11-22T00:00:00Z")
@@ -45,13 +45,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def local(tmp_path: pathlib.Path, clock: Clock) -> Local:
+def local(tmp_path: pathlib.Path, clock: Clock) -> LocalActions:
     (tmp_path / "hosts.yml").write_text(INVENTORY)
-    return Local(tmp_path / "console", str(tmp_path / "hosts.yml"), clock)
+    return LocalActions(tmp_path / "console", str(tmp_path / "hosts.yml"), clock)
 
 
 @pytest.fixture
-def controller(local: Local, tmp_path: pathlib.Path, clock: Clock) -> Controller:
+def controller(local: LocalActions, tmp_path: pathlib.Path, clock: Clock) -> Controller:
     """One that begins nothing: no run may be there at once."""
     return Controller(local, runner.Runner(tmp_path / "console/actions", local.inventory, tmp_path / "results"), 0, clock=clock)
 
@@ -59,7 +59,7 @@ def controller(local: Local, tmp_path: pathlib.Path, clock: Clock) -> Controller
 # Keeping -----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_nodes_are_the_hosts_behind_ssh_and_say_why_one_cannot_be_meant(local: Local) -> None:
+def test_the_nodes_are_the_hosts_behind_ssh_and_say_why_one_cannot_be_meant(local: LocalActions) -> None:
     found = {node.name: node for node in local.nodes()}
     assert set(found) == {"gpu-01", "gpu-02", "twice", "gpu-03;id"}
     assert found["gpu-01"].gpus == 8 and found["gpu-01"].labels == {"group/rack_a": "true"} and not found["gpu-01"].problem
@@ -70,12 +70,12 @@ def test_the_nodes_are_the_hosts_behind_ssh_and_say_why_one_cannot_be_meant(loca
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "../a", "-a", "a-", "a" * 64, "a\n", "{{ x }}", "\uff41"], ids=ascii)
-def test_a_name_is_what_the_api_takes_or_refused(local: Local, name: str) -> None:
+def test_a_name_is_what_the_api_takes_or_refused(local: LocalActions, name: str) -> None:
     with pytest.raises(request.RequestError, match=r"metadata\.name"):
         local.create(name, STACK, "me")
 
 
-def test_one_name_is_there_once(local: Local) -> None:
+def test_one_name_is_there_once(local: LocalActions) -> None:
     first = local.create("one", STACK, "Łukasz <b>")
     assert (first.name, first.who, first.status.phase, first.spec) == ("one", "Łukasz <b>", actions.PENDING, STACK)
     with pytest.raises(actions.Conflict):
@@ -85,7 +85,7 @@ def test_one_name_is_there_once(local: Local) -> None:
     assert local.create(None, STACK, "me").name.startswith("stages-")
 
 
-def test_actions_are_listed_by_pages_the_newest_first(local: Local) -> None:
+def test_actions_are_listed_by_pages_the_newest_first(local: LocalActions) -> None:
     for number in range(5):
         local.create(f"a-{number}", STACK, "somebody" if number % 2 else "100%_me")
     page = local.list(Filters(limit=2))
@@ -108,7 +108,7 @@ def test_actions_are_listed_by_pages_the_newest_first(local: Local) -> None:
                 local.list(wrong)
 
 
-def test_changes_are_told_from_where_one_was(local: Local, controller: Controller) -> None:
+def test_changes_are_told_from_where_one_was(local: LocalActions, controller: Controller) -> None:
     local.create("one", STACK, "me")
     told = local.changes()
     version, action = next(told)
@@ -130,7 +130,7 @@ def _take(found: t.Iterator[t.Any], count: int) -> list[t.Any]:
 # What a controller does ----------------------------------------------------------------------------------------------------
 
 
-def test_what_waits_says_for_what(local: Local, controller: Controller) -> None:
+def test_what_waits_says_for_what(local: LocalActions, controller: Controller) -> None:
     local.create("one", STACK, "me")
     local.create("two", {**STACK, "suspend": True}, "me")
     controller.round()
@@ -146,7 +146,7 @@ def test_what_waits_says_for_what(local: Local, controller: Controller) -> None:
 
 
 def test_of_those_that_wait_nothing_is_worked_out_twice_and_nothing_is_missed(
-    local: Local, controller: Controller, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalActions, controller: Controller, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worked: list[str] = []
     module = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller"
@@ -172,7 +172,7 @@ def test_of_those_that_wait_nothing_is_worked_out_twice_and_nothing_is_missed(
     assert {local.get(name).status.phase for name in ("one", "two")} == {actions.REFUSED}
 
 
-def test_what_has_become_impossible_is_refused(local: Local, controller: Controller) -> None:
+def test_what_has_become_impossible_is_refused(local: LocalActions, controller: Controller) -> None:
     local.create("one", STACK, "me")
     pathlib.Path(local.inventory).write_text("all: {hosts: {gpu-02: }}")
     local._hosts = (0.0, ())
@@ -184,7 +184,7 @@ def test_what_has_become_impossible_is_refused(local: Local, controller: Control
     }  # fmt: skip
 
 
-def test_the_time_of_an_action_ends_when_it_said(local: Local, controller: Controller, clock: Clock) -> None:
+def test_the_time_of_an_action_ends_when_it_said(local: LocalActions, controller: Controller, clock: Clock) -> None:
     local.create("one", {**STACK, "cancel": True, "ttlSecondsAfterFinished": 60}, "me")
     controller.round()
     clock.now += 59
@@ -197,7 +197,7 @@ def test_the_time_of_an_action_ends_when_it_said(local: Local, controller: Contr
         local.get("one")
 
 
-def test_a_schedule_begins_one_at_a_time_and_each_once(local: Local, controller: Controller, clock: Clock) -> None:
+def test_a_schedule_begins_one_at_a_time_and_each_once(local: LocalActions, controller: Controller, clock: Clock) -> None:
     local.create("daily", {**STACK, "schedule": {"cron": "0 3 * * *", "timeZone": "Asia/Shanghai"}}, "me")
     controller.round()
     status = local.get("daily").status
@@ -225,13 +225,13 @@ def test_a_schedule_begins_one_at_a_time_and_each_once(local: Local, controller:
     assert not local.list(Filters()).actions
 
 
-def test_one_who_asked_for_what_is_never_due_is_told(local: Local) -> None:
+def test_one_who_asked_for_what_is_never_due_is_told(local: LocalActions) -> None:
     for cron in ("61 * * * *", "0 0 31 2 *"):
         with pytest.raises(request.RequestError, match=r"schedule\.cron"):
             local.create(None, {**STACK, "schedule": {"cron": cron}}, "me")
 
 
-def test_a_file_that_is_away_is_one_sentence(local: Local) -> None:
+def test_a_file_that_is_away_is_one_sentence(local: LocalActions) -> None:
     del local._mine.db
     for path in local.file.parent.glob("console.db*"):
         path.unlink()

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, door, forms, openapi, words
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, local_server, openapi, words
 from harness import console_memory as memory
 from harness import history_runs as runs
 
@@ -84,7 +84,7 @@ def test_who_opens_the_console_sees_what_was_measured_from_a_terminal(console: m
 
 
 def test_who_follows_the_link_before_the_console_serves_waits_and_is_not_turned_away() -> None:
-    with door._Listening("127.0.0.1", 0) as found, socket.create_connection(("127.0.0.1", found.port), 5):
+    with local_server._Listening("127.0.0.1", 0) as found, socket.create_connection(("127.0.0.1", found.port), 5):
         pass
 
 
@@ -200,7 +200,7 @@ def test_the_api_does_what_its_document_says(console: memory.Opened) -> None:
     assert compared["before"] == runs.run_id(2) and compared["compared"] > 1
     assert ask("GET", "/api/v1/runs?limit=0")["problems"][0]["field"] == "limit"
     # Every way in is in the document, and every one that looks was tried here.
-    ways = {(one.path, one.method.lower()) for one in api.DOORS} | {("/api/v1/changes", "get")}
+    ways = {(one.path, one.method.lower()) for one in api.ENDPOINTS} | {("/api/v1/changes", "get")}
     assert ways == {(path, method) for path, methods in document["paths"].items() for method in methods}
 
 

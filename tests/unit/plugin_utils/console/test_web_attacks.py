@@ -31,7 +31,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web im
     settings,
     streams,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Session, Sessions, TooLong, Who
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Caller, Sessions, TooLong, WebSession
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from cryptography.fernet import Fernet
@@ -70,10 +70,14 @@ def csrf(text: str) -> str:
 # Who is not known ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", [door for door in (*api.DOORS, *pages.DOORS) if door.right], ids=lambda door: f"{door.method} {door.path}")
-def test_nobody_comes_in_without_a_session(console: memory.Opened, door: t.Any) -> None:
-    path = re.sub(r"\{\w+(:path)?\}", "x", door.path)
-    answer = console.client().request(door.method, path, headers={"content-type": "application/json"})
+@pytest.mark.parametrize(
+    "endpoint",
+    [endpoint for endpoint in (*api.ENDPOINTS, *pages.ENDPOINTS) if endpoint.right],
+    ids=lambda endpoint: f"{endpoint.method} {endpoint.path}",
+)
+def test_nobody_comes_in_without_a_session(console: memory.Opened, endpoint: t.Any) -> None:
+    path = re.sub(r"\{\w+(:path)?\}", "x", endpoint.path)
+    answer = console.client().request(endpoint.method, path, headers={"content-type": "application/json"})
     assert answer.status_code == 401
     assert "set-cookie" not in answer.headers
     assert console.client().get("/api/v1/changes").status_code == 401
@@ -109,7 +113,7 @@ def test_a_link_of_the_terminal_holds_once(console: memory.Opened) -> None:
 
 def test_sessions_are_ours_short_and_end() -> None:
     sessions = Sessions(Fernet.generate_key(), 100.0, 1000.0, True)
-    mine = sessions.begin(Who("a", ("g",), "token"))
+    mine = sessions.begin(Caller("a", ("g",), "token"))
     sealed = sessions.sealed(mine)
     assert sessions.opened(sealed) == mine
     assert sessions.header("x").startswith("__Host-console=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=100; Secure")
@@ -117,14 +121,14 @@ def test_sessions_are_ours_short_and_end() -> None:
     forged = json.dumps(dataclasses.asdict(mine))
     for cookie in ("", "x", forged, sealed[:-4], Sessions(Fernet.generate_key(), 100.0, 1000.0, True).sealed(mine)):
         assert sessions.opened(cookie) is None
-    over = Session("i", "c", Who("a"), time.time() - 2000, time.time() - 1)
+    over = WebSession("i", "c", Caller("a"), time.time() - 2000, time.time() - 1)
     assert sessions.opened(sessions.sealed(over)) is None
     late = sessions.begin(mine.who, dataclasses.replace(mine, begun=time.time() - 950))
     assert late.until - time.time() < 60
     sessions.end(mine)
     assert sessions.opened(sealed) is None
     with pytest.raises(TooLong, match="token: found 5000 characters"):
-        sessions.sealed(sessions.begin(Who("a", (), "x" * 5000)))
+        sessions.sealed(sessions.begin(Caller("a", (), "x" * 5000)))
 
 
 # Another page -------------------------------------------------------------------------------------------------------------------------
@@ -193,7 +197,7 @@ PROXY = auth.Proxies(("198.51.100.0/24",), "a secret of the proxy")
 def cluster(tmp_path: pathlib.Path) -> tuple[memory.Opened, Api]:
     server = Api()
     reviews = auth.Reviews(t.cast("t.Any", server), "mine", remembered_s=0.0)
-    return memory.opened(tmp_path / "results", auth.Cluster(reviews, PROXY), namespace="mine"), server
+    return memory.opened(tmp_path / "results", auth.ClusterLogin(reviews, PROXY), namespace="mine"), server
 
 
 def test_headers_of_a_proxy_are_believed_from_the_proxy_only(cluster: tuple[memory.Opened, Api]) -> None:
@@ -274,7 +278,7 @@ def test_bodies_that_are_too_long_are_turned_away(console: memory.Opened) -> Non
 
 
 def test_who_asks_too_often_waits(tmp_path: pathlib.Path) -> None:
-    limits = settings.Limits(rate=1.0, burst=20, changes=0.1, changes_burst=2)
+    limits = settings.CallLimits(rate=1.0, burst=20, changes=0.1, changes_burst=2)
     console = memory.opened(tmp_path / "results", limits=limits)
     statuses = [console.client().get("/healthz").status_code for _number in range(25)]
     assert statuses.count(429) >= 4
@@ -284,7 +288,7 @@ def test_who_asks_too_often_waits(tmp_path: pathlib.Path) -> None:
 
 
 def test_streams_are_counted_and_what_a_page_is_told_is_one_line(tmp_path: pathlib.Path) -> None:
-    console = memory.opened(tmp_path / "results", limits=settings.Limits(streams_of_one=1))
+    console = memory.opened(tmp_path / "results", limits=settings.CallLimits(streams_of_one=1))
     serve = _serving(console.app)
     with serve as port:
         console.auth.new_link(every_s=0.0)
@@ -361,7 +365,7 @@ def _asked(port: int, path: str, head: str = "") -> bytes:
 
 def test_who_is_slow_is_sent_away(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "HEAD_S", 0.5)
-    console = memory.opened(tmp_path / "results", limits=settings.Limits(body_s=0.5))
+    console = memory.opened(tmp_path / "results", limits=settings.CallLimits(body_s=0.5))
     with _serving(console.app) as port:
         with socket.create_connection(("127.0.0.1", port), 10) as silent, socket.create_connection(("127.0.0.1", port), 10) as dripping:
             dripping.sendall(b"GET /healthz HTTP/1.1\r\nHo")

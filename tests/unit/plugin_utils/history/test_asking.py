@@ -16,7 +16,7 @@ import typing as t
 import pytest
 import sqlalchemy as sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, folders, searching, showing
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Asked, Quantity, Subject
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Quantity, Query, Subject
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
 from harness import history_runs as runs
 from harness.history_runs import Machine
@@ -73,20 +73,20 @@ def test_a_series_is_the_subjects_whatever_its_name_and_never_the_simulated_one(
 
 
 def test_a_node_is_found_by_every_name_with_the_parts_that_it_had_then(store: Store) -> None:
-    found = searching.search(store, Asked(node="b"))
+    found = searching.search(store, Query(node="b"))
     assert [run["run"] for run in found.runs] == [runs.run_id(day) for day in range(6, 0, -1)]
     assert {row["subject"] for row in found.rows} == {"b", f"b/gpu/{runs.uuid(98)}", "new", f"new/gpu/{runs.uuid(98)}"}
     # By its new name also the simulated one, which never had the old one.
-    assert found.rows == [row for row in searching.search(store, Asked(node="new")).rows if not row["simulated"]]
-    of_a = searching.search(store, Asked(node="a", check="gemm bf16"))
+    assert found.rows == [row for row in searching.search(store, Query(node="new")).rows if not row["simulated"]]
+    of_a = searching.search(store, Query(node="a", check="gemm bf16"))
     assert f"c/gpu/{runs.uuid(97)}" not in {row["subject"] for row in of_a.rows} and len(of_a.runs) == 5
-    assert len(searching.search(store, Asked(node="?")).runs) == 7
+    assert len(searching.search(store, Query(node="?")).runs) == 7
 
 
 def test_what_is_seldom_is_found_by_an_index_and_is_all_that_there_is(store: Store) -> None:
     with store.writing() as connection:
         connection.exec_driver_sql("UPDATE verdict SET regressed = 1 WHERE judgement_id IN (2, 4) AND subject_id % 2 = 0")
-    every = searching.search(store, Asked()).rows
+    every = searching.search(store, Query()).rows
     plans: list[str] = []
 
     @sa.event.listens_for(store.engine, "before_cursor_execute")
@@ -103,7 +103,7 @@ def test_what_is_seldom_is_found_by_an_index_and_is_all_that_there_is(store: Sto
         wanted = [key(row) for row in of_words if row["regressed"] or not regressed]
         for most in (0, 1000):
             plans.clear()
-            found = searching.found_in_runs(store, Asked(verdict=words, check=check), most, regressed)
+            found = searching.found_in_runs(store, Query(verdict=words, check=check), most, regressed)
             assert sorted(key(row) for _run, rows in found for row in rows) == sorted(wanted)
             if regressed or words in ("FAIL", "WARN,FAIL"):
                 index = "verdict_worse" if regressed else "verdict_bad"
@@ -113,29 +113,29 @@ def test_what_is_seldom_is_found_by_an_index_and_is_all_that_there_is(store: Sto
 
 
 def test_what_is_asked_is_all_that_comes(store: Store) -> None:
-    bad = searching.search(store, Asked(verdict="fail", check="bf16"))
+    bad = searching.search(store, Query(verdict="fail", check="bf16"))
     assert [(row["subject"], row["value"], row["floor"]) for row in bad.rows] == [
         ("b", 500.0, 636.5),
         (f"b/gpu/{runs.uuid(98)}", 500.0, 636.5),
     ]
     assert {one["metric"]: one["value"] for one in bad.rows[0]["numbers"]} == {"tflops": 500.0, "time_ms": 2.2}
-    assert len(searching.search(store, Asked(since="2026-01-06")).runs) == 2
-    assert len(searching.search(store, Asked(run=runs.run_id(2), check="stack")).rows) == 2
-    few = searching.search(store, Asked(), most=5)
+    assert len(searching.search(store, Query(since="2026-01-06")).runs) == 2
+    assert len(searching.search(store, Query(run=runs.run_id(2), check="stack")).rows) == 2
+    few = searching.search(store, Query(), most=5)
     assert len(few.rows) == 5 and few.cut
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(node="x"), "node x is not in the history .*; there are a, b, c, new"),
-        (Asked(check="x"), "check x is not in the history .*; there are gemm bf16, stack facts"),
-        (Asked(verdict="bad"), "verdict: found BAD, expected some of FAIL"),
-        (Asked(since="soon"), "since: found 'soon', expected a day as 2026-08-01, or 30d"),
-        (Asked(run="x"), "run x is not in the history"),
+        (Query(node="x"), "node x is not in the history .*; there are a, b, c, new"),
+        (Query(check="x"), "check x is not in the history .*; there are gemm bf16, stack facts"),
+        (Query(verdict="bad"), "verdict: found BAD, expected some of FAIL"),
+        (Query(since="soon"), "since: found 'soon', expected a day as 2026-08-01, or 30d"),
+        (Query(run="x"), "run x is not in the history"),
     ],
 )
-def test_what_is_not_there_is_said_with_what_is(store: Store, asked: Asked, said: str) -> None:
+def test_what_is_not_there_is_said_with_what_is(store: Store, asked: Query, said: str) -> None:
     with pytest.raises(HistoryError, match=said):
         searching.search(store, asked)
 
@@ -152,7 +152,7 @@ def test_days_are_said_as_people_say_them() -> None:
 
 
 def test_the_table_and_the_page_say_what_was_found(store: Store) -> None:
-    asked = Asked(node="new")
+    asked = Query(node="new")
     found = searching.search(store, asked)
     lines = [line for line, _colour in showing.table(found)]
     assert lines[0].split()[:4] == ["node", "run", "worst", "verdicts"] and any(line.startswith("new*") for line in lines[1:4])

@@ -137,7 +137,7 @@ def test_a_quick_test_that_passed_is_accepted_nowhere(tmp_path: pathlib.Path, ma
         (run,) = searching.runs(store)
         assert (run["accepted"], run["word"]) == (False, "QUICK TEST PASSED")
         assert not comparing.of_run(store, quick.id).accepted
-        shown_as = showing.html(searching.Asked(), searching.search(store, searching.Asked()))
+        shown_as = showing.html(searching.Query(), searching.search(store, searching.Query()))
     assert "QUICK TEST PASSED" in shown_as and "ACCEPTED" not in shown_as
 
 

@@ -15,7 +15,7 @@ import typing as t
 import pytest
 import sqlalchemy as sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import exporting, folders, pruning, schema, searching
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Asked
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
 from harness import history_runs as runs
 
@@ -54,7 +54,7 @@ def test_an_older_history_is_brought_up_to_date_and_is_then_as_a_new_one(results
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     with Store(url_of(results)) as store, Store(f"sqlite:///{results}/new.db", make=True) as new:
         assert tables(store) == tables(new)
-        assert len(searching.search(store, Asked()).runs) == 4
+        assert len(searching.search(store, Query()).runs) == 4
         words = {run["run"]: (run["accepted"], run["word"]) for run in searching.runs(store)}
         assert words[runs.run_id(2)] == (False, "QUICK TEST PASSED") and words[runs.run_id(3)] == (True, "ACCEPTED")
         with store.reading() as connection:
@@ -91,10 +91,10 @@ def test_every_migration_is_known_in_its_order() -> None:
 def test_whole_months_go_and_their_medians_stay(results: pathlib.Path) -> None:
     with Store(url_of(results)) as store:
         would = pruning.prune(store, "2026-02-15")
-        assert would == ([runs.run_id(day) for day in (1, 2, 3)], 12, 0) and len(searching.search(store, Asked()).runs) == 4
+        assert would == ([runs.run_id(day) for day in (1, 2, 3)], 12, 0) and len(searching.search(store, Query()).runs) == 4
         done = pruning.prune(store, "2026-02-15", really=True)
         assert done == (would.runs, 12, 4)
-        assert [run["run"] for run in searching.search(store, Asked()).runs] == [runs.run_id(4)]
+        assert [run["run"] for run in searching.search(store, Query()).runs] == [runs.run_id(4)]
         with store.reading() as connection:
             kept = connection.execute(
                 sa.select(schema.month.c.month, schema.month.c.median, schema.month.c.least, schema.month.c.most, schema.month.c.runs)
@@ -110,8 +110,8 @@ def test_whole_months_go_and_their_medians_stay(results: pathlib.Path) -> None:
 
 def test_files_for_other_programs_have_every_number(results: pathlib.Path) -> None:
     with Store(url_of(results)) as store:
-        assert exporting.export(store, Asked(check="gemm"), str(results / "all.csv")) == 16
-        assert exporting.export(store, Asked(check="gemm"), str(results / "all.json")) == 16
+        assert exporting.export(store, Query(check="gemm"), str(results / "all.csv")) == 16
+        assert exporting.export(store, Query(check="gemm"), str(results / "all.json")) == 16
         lines = list(csv.DictReader((results / "all.csv").read_text(encoding="utf-8").splitlines()))
         rows = [json.loads(line) for line in (results / "all.json").read_text().splitlines()]
         assert [(row["run"], row["metric"], float(row["value"])) for row in lines] == [
@@ -121,19 +121,19 @@ def test_files_for_other_programs_have_every_number(results: pathlib.Path) -> No
         assert (of["subject"], of["value"], of["unit"], of["floor"], of["verdict"]) == ("a", 660.0, "TFLOPS", 636.5, "PASS")
         assert all(row["floor"] is None for row in rows if row["metric"] == "time_ms")
         with pytest.raises(HistoryError, match=r"file: found x.xls, expected a name that ends with .csv, .json, .parquet"):
-            exporting.export(store, Asked(), "x.xls")
+            exporting.export(store, Query(), "x.xls")
         with pytest.raises(HistoryError, match="No such file or directory"):
-            exporting.export(store, Asked(), str(results / "no" / "x.csv"))
+            exporting.export(store, Query(), str(results / "no" / "x.csv"))
         with pytest.raises(HistoryError, match="node x is not in the history"):
-            exporting.export(store, Asked(node="x"), str(results / "x.csv"))
+            exporting.export(store, Query(node="x"), str(results / "x.csv"))
         assert not list(results.glob(".new-*")) and not (results / "x.csv").exists()
 
 
 def test_a_parquet_file_is_read_by_others(results: pathlib.Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")  # not where only requirements.txt is
     with Store(url_of(results)) as store:
-        count = exporting.export(store, Asked(), str(results / "all.parquet"))
-        exporting.export(store, Asked(), str(results / "all.json"))
+        count = exporting.export(store, Query(), str(results / "all.parquet"))
+        exporting.export(store, Query(), str(results / "all.json"))
     table = parquet.read_table(results / "all.parquet")
     rows = [json.loads(line) for line in (results / "all.json").read_text().splitlines()]
     assert table.num_rows == len(rows) == count and table.column_names == list(exporting.COLUMNS)
@@ -146,5 +146,5 @@ def test_a_parquet_file_is_read_by_others(results: pathlib.Path) -> None:
 def test_a_parquet_file_needs_its_package(results: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with Store(url_of(results)) as store, pytest.raises(HistoryError, match="needs the Python package pyarrow"):
-        exporting.export(store, Asked(), str(results / "x.parquet"))
+        exporting.export(store, Query(), str(results / "x.parquet"))
     assert not (results / "x.parquet").exists()

@@ -48,7 +48,7 @@ def test_work_is_computed_once_and_each_target_reads_its_own(run: Run) -> None:
 
 
 def test_the_table_has_every_kind_of_file_once(run: Run) -> None:
-    assert {id(kind) for kind in vars(mailbox).values() if isinstance(kind, mailbox.Kind)} == set(map(id, mailbox.KINDS))
+    assert {id(kind) for kind in vars(mailbox).values() if isinstance(kind, mailbox.FileKind)} == set(map(id, mailbox.KINDS))
     assert all(kind.holds and kind.writer and kind.reader for kind in mailbox.KINDS)
     names = {"stage": "gemm", "sink": "log", "event": "kept"}
     paths = [run.mailbox.path(kind, target="gpu-01", **names) for kind in mailbox.KINDS]

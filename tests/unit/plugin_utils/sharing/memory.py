@@ -10,7 +10,13 @@ import datetime
 import random
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import SCHEDULER, Answer, Daemon, Seen, Wanted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import (
+    SCHEDULER,
+    Answer,
+    Daemon,
+    PodRequest,
+    WorkloadState,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import Process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
@@ -25,7 +31,7 @@ EPOCH = datetime.datetime(2026, 2, 17, tzinfo=datetime.UTC)
 
 @dataclasses.dataclass
 class Running:
-    wanted: Wanted
+    wanted: PodRequest
     node: str
     gpu: int
     memory: float
@@ -149,7 +155,7 @@ class Memory:
 
     # Pods ----------------------------------------------------------------------------------------------------------
 
-    def make(self, wanted: t.Sequence[Wanted]) -> None:
+    def make(self, wanted: t.Sequence[PodRequest]) -> None:
         for one in wanted:
             asked = {key for key in one.annotations if key not in self.system.annotations.values()}
             assert not asked, f"annotations {asked} that the system does not know"
@@ -157,15 +163,15 @@ class Memory:
             pod = Running(one, self.random.choice(free), self.random.randrange(self.gpus), self.memory, self.clock, self.quotas(one))
             self.pods[one.name] = pod
 
-    def quotas(self, wanted: Wanted) -> dict[str, float]:
+    def quotas(self, wanted: PodRequest) -> dict[str, float]:
         found = {kind: amount(wanted.annotations[key]) for kind, key in self.system.annotations.items() if key in wanted.annotations}
         limit = self.system.environment.get("memory")
         if limit in wanted.environment:
             found["memory"] = amount(wanted.environment[str(limit)])
         return found
 
-    def seen(self) -> list[Seen]:
-        return [Seen(name, name, pod.phase, "", pod.node) for name, pod in self.pods.items()]
+    def seen(self) -> list[WorkloadState]:
+        return [WorkloadState(name, name, pod.phase, "", pod.node) for name, pod in self.pods.items()]
 
     def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:
         self.gone += [self.pods.pop(name) for name in names if name in self.pods]

@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
     parameters,
     system,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Seen
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import WorkloadState
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from memory import GIB, Memory
@@ -50,7 +50,7 @@ def ran(
     found = conclusion.beforehand(case, of_system, cluster, True, NODES)
     if found is None:
         case = cases.fitted(case, of_system)
-        found = conclusion.conclude(case, engine.Run(case, of_system, settled, of, kept.__setitem__, NODES).run())
+        found = conclusion.conclude(case, engine.CaseRun(case, of_system, settled, of, kept.__setitem__, NODES).run())
     return found, of, kept
 
 
@@ -153,7 +153,7 @@ def test_pods_that_do_not_come_onto_one_gpu_are_a_skip_and_no_pass() -> None:
     of = Memory(SYSTEM)
     of.random.randrange = lambda _gpus: len(of.pods) % 2  # type: ignore[method-assign, assignment, misc]
     of.random.choice = lambda free: free[0]  # type: ignore[method-assign, assignment, misc]
-    run = engine.Run(case_of("PERF-004"), SYSTEM, parameters.settle("c1", 1, settled), of, lambda _name, _text: None)
+    run = engine.CaseRun(case_of("PERF-004"), SYSTEM, parameters.settle("c1", 1, settled), of, lambda _name, _text: None)
     found = conclusion.conclude(run.case, run.run())
     assert (found.status, found.code) == (conclusion.SKIP, "sharing_not_colocated")
 
@@ -164,7 +164,7 @@ def test_where_a_node_has_many_gpus_pods_are_brought_together_all_the_same() -> 
     places = iter([0, *[1] * 20])
     of.random.randrange = lambda _gpus: next(places, 0)  # type: ignore[method-assign, assignment, misc]
     settled = parameters.settle("c2", 1, {name: value for name, value in SMALL.items() if name != "placement_tries"})
-    run = engine.Run(case_of("FUNC-002"), SYSTEM, settled, of, lambda _name, _text: None)
+    run = engine.CaseRun(case_of("FUNC-002"), SYSTEM, settled, of, lambda _name, _text: None)
     found = conclusion.conclude(run.case, run.run())
     assert found.status == conclusion.PASS, found.cause
 
@@ -175,7 +175,7 @@ def test_of_pods_that_stay_on_two_gpus_all_run_when_they_are_looked_at(tries: in
     of = Memory(SYSTEM, memory=16 * GIB)
     of.random.randrange = lambda _gpus: len(of.pods) % 2  # type: ignore[method-assign, assignment, misc]
     settled = parameters.settle("c1", 0.01, {**SMALL, "placement_tries": tries})
-    run = engine.Run(case_of("COMBO-003"), SYSTEM, settled, of, lambda _name, _text: None)
+    run = engine.CaseRun(case_of("COMBO-003"), SYSTEM, settled, of, lambda _name, _text: None)
     found = conclusion.conclude(run.case, run.run())
     assert found.status == conclusion.PASS, found.cause
 
@@ -187,7 +187,7 @@ def test_a_drain_that_moves_nobody_proves_nothing() -> None:
     case = dataclasses.replace(case_of("FAIL-003"), steps=tuple(
         {"make": {**step["make"], "on_node": False}} if "make" in step else step for step in case_of("FAIL-003").steps
     ))  # fmt: skip
-    run = engine.Run(case, SYSTEM, settled, of, lambda _name, _text: None, NODES)
+    run = engine.CaseRun(case, SYSTEM, settled, of, lambda _name, _text: None, NODES)
     found = conclusion.conclude(case, run.run())
     assert (found.status, found.code) == (conclusion.UNKNOWN, "no_sample")
     assert "nothing had to move" in found.cause
@@ -198,7 +198,7 @@ def made_by(name: str, scale: float) -> dict[str, str]:
     of, asked = Memory(SYSTEM), []
     make = of.make
     of.make = lambda wanted: (asked.extend(wanted), make(wanted))[1]  # type: ignore[method-assign, func-returns-value]
-    engine.Run(case_of(name), SYSTEM, parameters.settle("c1", scale, SMALL), of, lambda _name, _text: None, NODES).run()
+    engine.CaseRun(case_of(name), SYSTEM, parameters.settle("c1", scale, SMALL), of, lambda _name, _text: None, NODES).run()
     return dict(asked[-1].environment)
 
 
@@ -215,7 +215,7 @@ def asked(prometheus: alerts.Ask | None, has: bool = True) -> tuple[conclusion.C
     """MET-008 with such a Prometheus."""
     given = dataclasses.replace(SYSTEM, has=SYSTEM.has | ({alerts.PROMETHEUS} if has else set()))
     settled, of = parameters.settle("c1", 1, SMALL), Memory(SYSTEM)
-    run = engine.Run(case_of("MET-008"), given, settled, of, lambda _name, _text: None, NODES, prometheus)
+    run = engine.CaseRun(case_of("MET-008"), given, settled, of, lambda _name, _text: None, NODES, prometheus)
     return conclusion.conclude(run.case, run.run()), of
 
 
@@ -278,13 +278,13 @@ def test_everything_that_was_collected_is_kept() -> None:
 
 def test_what_is_made_goes_whatever_happens() -> None:
     class Lost(Memory):
-        def seen(self) -> list[Seen]:
+        def seen(self) -> list[WorkloadState]:
             if self.clock > 5:
                 raise ReasonedError("cluster_unreachable", "gone")
             return super().seen()
 
     of = Lost(SYSTEM)
-    run = engine.Run(case_of("FUNC-001"), SYSTEM, parameters.settle("c1", 1, {}), of, lambda _name, _text: None)
+    run = engine.CaseRun(case_of("FUNC-001"), SYSTEM, parameters.settle("c1", 1, {}), of, lambda _name, _text: None)
     with pytest.raises(ReasonedError, match="gone"):
         run.run()
     assert not of.pods

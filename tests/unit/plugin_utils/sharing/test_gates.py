@@ -20,17 +20,19 @@ from harness.records import make_plan
 STRICT = {case.id: case for case in cases.shipped(cases.STRICT)}
 
 
-def result(name: str, verdict: str = "PASS", host: str = "c1", code: str = "", scale: float = 1.0, **wrong: bool | None) -> gates.Result:
+def result(
+    name: str, verdict: str = "PASS", host: str = "c1", code: str = "", scale: float = 1.0, **wrong: bool | None
+) -> gates.CaseResult:
     """A result of which the assertions of some gates, `P1=False`, do not hold or are not known."""
     case = STRICT[name]
     held = []
     for one in case.assertions:
         word = next((wrong[gate] for gate in one.gates if gate in wrong), True)
         held.append({"said": one.that, "holds": word, "gates": list(one.gates), "cause": one.cause})
-    return gates.Result(name, host, verdict, code, "why", scale, case.soak, held if verdict != "SKIPPED" else [])
+    return gates.CaseResult(name, host, verdict, code, "why", scale, case.soak, held if verdict != "SKIPPED" else [])
 
 
-def gate(name: str, *results: gates.Result, of: t.Iterable[str] = ()) -> gates.Gate:
+def gate(name: str, *results: gates.CaseResult, of: t.Iterable[str] = ()) -> gates.Gate:
     wanted = [STRICT[case] for case in (of or {one.id for one in results})]
     return next(one for one in gates.gates(wanted, results) if one.name == name)
 
@@ -58,7 +60,7 @@ def test_an_assertion_fails_its_own_gate_only() -> None:
     late = result("FUNC-012", "FAIL", P1=False)
     assert gate("P1", late).failed == {"FUNC-012": "c1: the first change took too long: latency(first) <= dynamic_update_expect_s"}
     assert gate("P0", late).state == gates.PROVEN
-    assert gate("P0", gates.Result("FUNC-001", "c1", "FAIL", "", "lost", 1, False, [])).failed == {"FUNC-001": "c1: lost"}
+    assert gate("P0", gates.CaseResult("FUNC-001", "c1", "FAIL", "", "lost", 1, False, [])).failed == {"FUNC-001": "c1: lost"}
 
 
 def test_what_holds_for_every_case_fails_its_gate_from_any_of_them() -> None:

@@ -31,7 +31,7 @@ def test_a_rate_is_of_the_intervals_and_not_since_the_start() -> None:
 
 
 def test_what_came_after_is_told_by_the_same_log_alone() -> None:
-    log = [*lines.lines_of(LOG), lines.Line("", "of a time that nobody knows")]
+    log = [*lines.lines_of(LOG), lines.LogLine("", "of a time that nobody knows")]
     assert [line.text for line in lines.after(log, log[3].stamp)] == ["PASS", "--- 41.25 seconds ---"]
     assert lines.after(log, "") == log[:6]
     assert log[0].stamp == "2026-02-17T10:00:00.100000000"

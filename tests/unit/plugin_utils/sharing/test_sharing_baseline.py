@@ -38,7 +38,7 @@ def ran(name: str, results: pathlib.Path, run_id: str, speed: float = 1.0, wante
 
     of = Memory(SYSTEM)
     of.share = lambda _pod: speed  # type: ignore[method-assign, assignment]
-    found = conclusion.conclude(case, engine.Run(case, SYSTEM, numbers, of, lambda _name, _text: None).run(), against)
+    found = conclusion.conclude(case, engine.CaseRun(case, SYSTEM, numbers, of, lambda _name, _text: None).run(), against)
     subject = {"kind": "group", "id": "gpu_sharing/lab", "members": ["lab/a"]}
     record = {
         **conclusion.observed(found, case, subject, context, "2026-02-17T10:00:00Z", 1.0, VARIANT), "target": "lab", "attempt": 1,

@@ -13,7 +13,14 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import folded, scraped, system, vocabulary, watched
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import SUCCEEDED, Evidence, Pod, Process, Sample, Scrape
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import (
+    SUCCEEDED,
+    CaseEvidence,
+    CasePod,
+    Process,
+    Scrape,
+    SystemSample,
+)
 
 SYSTEM = system.load("nvshare")
 
@@ -29,24 +36,26 @@ def text(number: int) -> str:
     )
 
 
-def look(number: int) -> Sample:
+def look(number: int) -> SystemSample:
     at = number * 2.000001
     silent = number % 40 == 7
     said = None if silent else scraped.parse(text(number), "nvshare_")
     one = Scrape("sched-1", "node-1", at, 0.01 + number / 7000, 0 if silent else 200, exposition=said, problem="late" * silent)
     one.ahead_s = math.sin(number)
-    return Sample("w", at, {"sched-1": number // 60}, 1, [one], [Process("sched-1", "node-1", 7, 9000.0 + number, 20.0)], {"a": "Running"})
+    return SystemSample(
+        "w", at, {"sched-1": number // 60}, 1, [one], [Process("sched-1", "node-1", 7, 9000.0 + number, 20.0)], {"a": "Running"}
+    )
 
 
 @pytest.fixture
-def looks() -> list[Sample]:
+def looks() -> list[SystemSample]:
     return [look(number) for number in range(150)]
 
 
 @pytest.mark.parametrize("loose", [1, 30, 10**9])
-def test_what_was_folded_is_read_back_as_it_was(looks: list[Sample], loose: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_folded_is_read_back_as_it_was(looks: list[SystemSample], loose: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folded, "LOOSE", loose)
-    evidence = Evidence(SYSTEM, {})
+    evidence = CaseEvidence(SYSTEM, {})
     for one in looks:
         evidence.sampled(copy.deepcopy(one))
     kept = evidence.samples["w"]
@@ -67,10 +76,10 @@ WORDS: list[tuple[str, tuple[t.Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("word", "args"), WORDS)
-def test_a_word_says_the_same_of_what_was_folded(looks: list[Sample], word: str, args: tuple[t.Any, ...], monkeypatch: t.Any) -> None:
+def test_a_word_says_the_same_of_what_was_folded(looks: list[SystemSample], word: str, args: tuple[t.Any, ...], monkeypatch: t.Any) -> None:
     def said(loose: int) -> t.Any:
         monkeypatch.setattr(folded, "LOOSE", loose)
-        evidence = Evidence(SYSTEM, {}, [Pod("a", "main", "default", phase=SUCCEEDED)])
+        evidence = CaseEvidence(SYSTEM, {}, [CasePod("a", "main", "default", phase=SUCCEEDED)])
         for one in looks:
             evidence.sampled(copy.deepcopy(one))
         return vocabulary.ask(evidence)(word, args)
@@ -80,7 +89,7 @@ def test_a_word_says_the_same_of_what_was_folded(looks: list[Sample], word: str,
 
 
 def test_a_day_of_looks_takes_little_room() -> None:
-    kept = folded.Folded[Sample]()
+    kept = folded.Folded[SystemSample]()
     for number in range(20 * folded.LOOSE // 100):
         kept.append(look(number), 100)
     kept.fold()
@@ -88,7 +97,7 @@ def test_a_day_of_looks_takes_little_room() -> None:
     assert size / len(kept) < 200
 
 
-def test_each_part_of_a_watchs_file_can_be_read_by_itself(looks: list[Sample]) -> None:
+def test_each_part_of_a_watchs_file_can_be_read_by_itself(looks: list[SystemSample]) -> None:
     parts: list[str] = []
     file = watched.Watched(parts.append)
     for one in looks:
@@ -115,6 +124,6 @@ def test_what_json_cannot_say_is_said_in_words() -> None:
     parts: list[str] = []
     said = scraped.parse("nvshare_a NaN\nnvshare_b +Inf\nnvshare_c -Inf\nnvshare_d 1e300\n", "nvshare_")
     file = watched.Watched(parts.append)
-    file.add(Sample("w", 1.0, scrapes=[Scrape("s", "n", 1.0, status=200, exposition=said)]))
+    file.add(SystemSample("w", 1.0, scrapes=[Scrape("s", "n", 1.0, status=200, exposition=said)]))
     file.close()
     assert json.loads(parts[0].splitlines()[1])["answers"][0][-1] == ["nan", "inf", "-inf", 1e300]

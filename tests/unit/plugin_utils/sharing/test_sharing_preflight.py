@@ -10,24 +10,24 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import preflight, system
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.preflight import Daemon, Draining, Facts, Place
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.preflight import ClusterFacts, Draining, SharedNode, SystemPod
 
 NVSHARE, SLICED = system.load("nvshare"), system.load("time_slicing")
 ENV = {"NVSHARE_METRICS_ENABLE": "1", "NVSHARE_DEFAULT_GPU_MEMORY_GB": "40", "NVSHARE_DEBUG": "1"}
 
 
-def daemon(node: str, **changes: t.Any) -> Daemon:
-    return dataclasses.replace(Daemon(f"s-{node}", node, True, True, ENV, ("registry/nvshare:1",)), **changes)
+def daemon(node: str, **changes: t.Any) -> SystemPod:
+    return dataclasses.replace(SystemPod(f"s-{node}", node, True, True, ENV, ("registry/nvshare:1",)), **changes)
 
 
-def facts(**changes: t.Any) -> Facts:
+def facts(**changes: t.Any) -> ClusterFacts:
     """Two nodes with four GPUs of 40 GiB each, as they should be."""
-    nodes = [Place("a", 40, 4), Place("b", 40, 4)]
+    nodes = [SharedNode("a", 40, 4), SharedNode("b", 40, 4)]
     both = [daemon("a"), daemon("b")]
-    return dataclasses.replace(Facts(nodes, both, both, {"a": 39.6, "b": 39.6}, ["s-a", "s-b"], {}), **changes)
+    return dataclasses.replace(ClusterFacts(nodes, both, both, {"a": 39.6, "b": 39.6}, ["s-a", "s-b"], {}), **changes)
 
 
-def means(of: Facts, wanted: system.System = NVSHARE) -> dict[str, str]:
+def means(of: ClusterFacts, wanted: system.System = NVSHARE) -> dict[str, str]:
     return {row.what.partition(" (")[0]: row.means for row in preflight.rows(wanted, of)}
 
 
@@ -47,8 +47,8 @@ WRONG: list[tuple[str, dict[str, t.Any], str]] = [
     ("nodes of the plan", {"nodes": []}, "found 0, expected at least one"),
     ("schedulers", {"schedulers": [daemon("a"), daemon("b", ready=False)]}, "ready on 1 of 2 nodes, not on b"),
     ("device plugins", {"plugins": [daemon("b")]}, "not on a"),
-    ("parts of GPUs", {"nodes": [Place("a", 40, 4), Place("b", 36, 4)]}, "b offers 36 with 4 GPUs, expected 10 of each GPU"),
-    ("parts of GPUs", {"nodes": [Place("a", 40, 4), Place("b", 0, None)]}, "b offers 0 with an unknown number of GPUs"),
+    ("parts of GPUs", {"nodes": [SharedNode("a", 40, 4), SharedNode("b", 36, 4)]}, "b offers 36 with 4 GPUs, expected 10 of each GPU"),
+    ("parts of GPUs", {"nodes": [SharedNode("a", 40, 4), SharedNode("b", 0, None)]}, "b offers 0 with an unknown number of GPUs"),
     ("NVSHARE_METRICS_ENABLE", {"schedulers": [daemon("a"), daemon("b", env={})]}, "not set in s-b, expected 1"),
     ("NVSHARE_METRICS_ENABLE", {"schedulers": [daemon("a"), daemon("b", env={**ENV, "NVSHARE_METRICS_ENABLE": "0"})]}, "0 in s-b"),
     ("hostPID of schedulers", {"schedulers": [daemon("a", host_pid=False), daemon("b")]}, "not set of s-a"),
@@ -76,7 +76,7 @@ def test_what_is_known_to_be_otherwise_refuses_the_run_with_its_cause(row: str, 
 @pytest.mark.parametrize(
     ("row", "changes"),
     [
-        ("parts of GPUs", {"nodes": [Place("a", 40, 4), Place("b", 40, None)]}),
+        ("parts of GPUs", {"nodes": [SharedNode("a", 40, 4), SharedNode("b", 40, None)]}),
         ("NVSHARE_METRICS_ENABLE", {"schedulers": [daemon("a"), daemon("b", env={**ENV, "NVSHARE_METRICS_ENABLE": None})]}),
         ("NVSHARE_DEFAULT_GPU_MEMORY_GB", {"memory_gib": {"a": 39.6}}),
         ("gpu_sharing_guardian", {"draining": [Draining("a", (), "x/keeper", unknown="its rights we may not ask for")]}),

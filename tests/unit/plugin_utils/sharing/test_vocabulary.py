@@ -14,12 +14,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.eviden
     PENDING,
     RUNNING,
     SUCCEEDED,
-    Change,
-    Evidence,
-    Pod,
+    CaseEvidence,
+    CasePod,
     Process,
-    Sample,
+    QuotaChange,
     Scrape,
+    SystemSample,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.expressions import Absent, Call
 
@@ -27,13 +27,13 @@ SYSTEM = system.load("nvshare")
 GIB = 1 << 30
 
 
-def log(*texts: str) -> list[lines.Line]:
-    return [lines.Line(f"{second:03}", text) for second, text in enumerate(texts, 1)]
+def log(*texts: str) -> list[lines.LogLine]:
+    return [lines.LogLine(f"{second:03}", text) for second, text in enumerate(texts, 1)]
 
 
-def pod(name: str, group: str = "main", phase: str = SUCCEEDED, seconds: float | None = None, **fields: t.Any) -> Pod:
+def pod(name: str, group: str = "main", phase: str = SUCCEEDED, seconds: float | None = None, **fields: t.Any) -> CasePod:
     said = log("PASS", f"--- {seconds} seconds ---") if seconds is not None else []
-    return Pod(**{"name": name, "group": group, "namespace": "default", "phase": phase, "log": said, **fields})
+    return CasePod(**{"name": name, "group": group, "namespace": "default", "phase": phase, "log": said, **fields})
 
 
 def client(pod_: str, gpu: str, **metrics: float) -> str:
@@ -49,7 +49,9 @@ def gpu(uuid: str, used: float, whole: float = 16 * GIB, load: float = 0.0) -> s
     )
 
 
-def look(name: str, *texts: str, expected: int | None = None, processes: t.Sequence[tuple[float | None, float | None]] = ()) -> Sample:
+def look(
+    name: str, *texts: str, expected: int | None = None, processes: t.Sequence[tuple[float | None, float | None]] = ()
+) -> SystemSample:
     """A sample in which scheduler sched-N said texts[N]; an empty one did not answer."""
     scrapes = [
         Scrape(f"sched-{n}", f"node-{n}", 0.0, 0.1 * (n + 1), 200, 200, scraped.parse(text, "nvshare_"))
@@ -58,21 +60,21 @@ def look(name: str, *texts: str, expected: int | None = None, processes: t.Seque
         for n, text in enumerate(texts)
     ]
     of = [Process(f"sched-{n}", f"node-{n}", 7, rss, fds, "" if rss is not None else "gone") for n, (rss, fds) in enumerate(processes)]
-    return Sample(name, 0.0, {f"sched-{n}": 0 for n in range(len(texts))}, len(texts) if expected is None else expected, scrapes, of)
+    return SystemSample(name, 0.0, {f"sched-{n}": 0 for n in range(len(texts))}, len(texts) if expected is None else expected, scrapes, of)
 
 
-def evidence(*pods: Pod, samples: t.Sequence[Sample] = (), **fields: t.Any) -> Evidence:
-    found = Evidence(SYSTEM, fields.pop("parameters", {}), list(pods), **fields)
+def evidence(*pods: CasePod, samples: t.Sequence[SystemSample] = (), **fields: t.Any) -> CaseEvidence:
+    found = CaseEvidence(SYSTEM, fields.pop("parameters", {}), list(pods), **fields)
     for sample in samples:
         found.sampled(sample)
     return found
 
 
-def said(of: Evidence, word: str, *args: str | float) -> float | bool:
+def said(of: CaseEvidence, word: str, *args: str | float) -> float | bool:
     return vocabulary.ask(of)(word, args)
 
 
-def absent(of: Evidence, word: str, *args: str | float) -> str:
+def absent(of: CaseEvidence, word: str, *args: str | float) -> str:
     with pytest.raises(Absent) as caught:
         said(of, word, *args)
     return str(caught.value)
@@ -115,9 +117,9 @@ PROBES = [f"[NVSHARE][QUOTA_PROBE] elapsed={10 * n}.0s it={it} it_per_sec=1.00" 
 
 
 def test_throughput_between_changes() -> None:
-    of = evidence(pod("a", log=log(*PROBES)), changes={"up": Change("up", "main", "core", 30, 80, 0, {"a": "003"})})
+    of = evidence(pod("a", log=log(*PROBES)), changes={"up": QuotaChange("up", "main", "core", 30, 80, 0, {"a": "003"})})
     assert (said(of, "rate", "main", "", "up"), said(of, "rate", "main", "up"), said(of, "rate", "main")) == (30, 80, 55)
-    of.changes["full"] = Change("full", "main", "core", 30, 100, 0, {"a": "003"})
+    of.changes["full"] = QuotaChange("full", "main", "core", 30, 100, 0, {"a": "003"})
     assert said(of, "rate_inaccuracy", "main", 30.0, "full", "", "full") == pytest.approx(7.5)  # 30 of 80 a second
     assert said(of, "rate_inaccuracy", "main", 100.0, "full", "up") == 0
     assert said(of, "stalls", "main", 10) == 0
@@ -130,9 +132,9 @@ def test_throughput_between_changes() -> None:
     assert "was not read" in absent(of, "rate", "main", "up")
 
 
-def changed(*texts: str, own: t.Sequence[str] = (), mark: str = "001", **fields: t.Any) -> Evidence:
+def changed(*texts: str, own: t.Sequence[str] = (), mark: str = "001", **fields: t.Any) -> CaseEvidence:
     """A memory quota of pod a that was changed from 4 to 8 GiB when each log had lines up to `mark`."""
-    made = Change("up", "main", "memory", 4 * GIB, 8 * GIB, 0, {"a": mark, "s": mark}, **fields)
+    made = QuotaChange("up", "main", "memory", 4 * GIB, 8 * GIB, 0, {"a": mark, "s": mark}, **fields)
     return evidence(pod("a", log=log(*own)), logs={"s": log(*texts)}, changes={"up": made})
 
 
@@ -327,7 +329,7 @@ def test_a_ladder_of_pods() -> None:
     assert "no pod" in absent(evidence(), "rungs")
 
 
-def _rung(group: str, took: float, *gpus: str) -> list[Pod]:
+def _rung(group: str, took: float, *gpus: str) -> list[CasePod]:
     said = [log(f"--- on {uuid} ---", "PASS", "--- 1.0 seconds ---") if uuid else log("PASS") for uuid in gpus]
     return [pod(f"{group}-{n}", group, ended_at=took, core=50.0, log=lines_) for n, lines_ in enumerate(said)]
 

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry, telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Kept, Options, Sink
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import Chosen
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import ChosenSink
 from harness import report_samples as samples
 
 MODULE = "ansible_collections.toy.lab.plugins.plugin_utils.ledger"
@@ -52,7 +52,7 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def chosen(wanted: t.Any, only: t.Container[str] | None = None) -> list[Chosen]:
+def chosen(wanted: t.Any, only: t.Container[str] | None = None) -> list[ChosenSink]:
     return registry.chosen(registry.asked({registry.VARIABLE: wanted}), only)
 
 
@@ -110,7 +110,7 @@ def test_a_sink_that_fails_is_said_once_and_goes_into_the_report(run: pathlib.Pa
         def kept(self, of: Kept, options: Options) -> None:
             raise ValueError("the table is full")
 
-    one = Chosen(Broken(), {})
+    one = ChosenSink(Broken(), {})
     assert [telling.kept([one], kept(run)) for _unused in range(3)] == [["sink broken: stack on a: ValueError: the table is full"], [], []]
     assert telling.notes_of(run) == ["sink broken was not told of measurements (3 times): ValueError: the table is full"]
     assert telling.judged([one], Judged(samples.RUN, run, {}, t.cast(t.Any, None), {}), run) == [], "it has no method for that"
@@ -129,7 +129,7 @@ def test_a_slow_sink_holds_nobody_up_for_long(run: pathlib.Path, monkeypatch: py
     monkeypatch.setattr(telling, "BUDGET_S", 1.9)
     sink, notes = Slow(), []
     for _unused in range(20):
-        notes += telling.kept([Chosen(sink, {})], kept(run))
+        notes += telling.kept([ChosenSink(sink, {})], kept(run))
     assert sink.calls == 2 and notes == ["sink slow: stack on a: it took longer than 1 s"]
     assert lines(run)[-1]["problem"] == "it took longer than 1 s; it gets no more measurements of this run"
 

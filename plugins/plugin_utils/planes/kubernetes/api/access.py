@@ -29,7 +29,7 @@ PROBE: tuple[Right, ...] = (
 # Besides, for the heartbeat of a controller (pods/heartbeat.py). A run that lacks them goes on without one, and says so.
 HEARTBEAT: tuple[Right, ...] = tuple((verb, "batch", "jobs", "") for verb in ("create", "list", "patch", "deletecollection"))
 # Besides, for pods that are told where the others are.
-MEETING: tuple[Right, ...] = (("patch", "", "pods", ""),)
+RENDEZVOUS: tuple[Right, ...] = (("patch", "", "pods", ""),)
 LAUNCHERS: dict[str, tuple[Right, ...]] = {
     "pods": (),
     "daemonset": tuple((verb, "apps", "daemonsets", "") for verb in ("create", "get", "list", "deletecollection")),

@@ -28,7 +28,7 @@ _OF_CONDITION = re.compile(r"^node\.kubernetes\.io/(not-ready|unreachable)$")
 UNNAMED = "expected-"
 
 
-class Node(t.NamedTuple):
+class ClusterNode(t.NamedTuple):
     """What matters of a node object."""
 
     name: str
@@ -45,7 +45,7 @@ class Node(t.NamedTuple):
         return {**({"node_info": self.machine} if self.machine else {}), **({"devices": devices} if self.capacity or self.devices else {})}
 
 
-class Wanted(t.NamedTuple):
+class WantedNodes(t.NamedTuple):
     """The variable acceptance_nodes: which nodes are meant, and which must be there."""
 
     selector: str
@@ -54,7 +54,7 @@ class Wanted(t.NamedTuple):
     number: int
 
 
-def wanted(cluster: str, variables: t.Mapping[str, t.Any]) -> Wanted:
+def wanted(cluster: str, variables: t.Mapping[str, t.Any]) -> WantedNodes:
     """RunError names what acceptance_nodes may not hold."""
     given = variables.get("acceptance_nodes") or {}
     if not isinstance(given, dict) or not set(given) <= _KEYS:
@@ -64,7 +64,7 @@ def wanted(cluster: str, variables: t.Mapping[str, t.Any]) -> Wanted:
     number = expected if isinstance(expected, int) and not isinstance(expected, bool) else 0
     if number < 0 or (not number and not _names(expected)) or not _names(names):
         raise RunError(f"{cluster}: acceptance_nodes: found {given!r}, expected lists of names, and a list or a number as expected")
-    return Wanted(str(given.get("selector") or SELECTOR), list(names), [] if number else list(expected), number)
+    return WantedNodes(str(given.get("selector") or SELECTOR), list(names), [] if number else list(expected), number)
 
 
 def _names(value: t.Any) -> bool:
@@ -131,7 +131,7 @@ def unnamed(number: int, found: int) -> list[str]:
     return [f"{UNNAMED}{place}" for place in range(found + 1, number + 1)]
 
 
-def meant(client: Client, asked: Wanted, resource: str) -> t.Iterator[Node]:
+def meant(client: Client, asked: WantedNodes, resource: str) -> t.Iterator[ClusterNode]:
     """The nodes that acceptance_nodes selects, or all where it names them. KubeError names a selector that is none."""
     try:
         yield from nodes(client, "" if asked.names else asked.selector, resource)
@@ -142,14 +142,14 @@ def meant(client: Client, asked: Wanted, resource: str) -> t.Iterator[Node]:
         raise KubeError("bad_spec", f"{client.name}: acceptance_nodes: selector {asked.selector!r}: {said}", error.status) from None
 
 
-def nodes(client: Client, selector: str, resource: str) -> t.Iterator[Node]:
+def nodes(client: Client, selector: str, resource: str) -> t.Iterator[ClusterNode]:
     """The nodes that a selector returns; `resource` is the device whose allocatable count is wanted."""
     for page in client.pages("/api/v1/nodes", labelSelector=selector or None):
         for item in page["items"]:
             yield summary(item, resource)
 
 
-def summary(item: Object, resource: str) -> Node:
+def summary(item: Object, resource: str) -> ClusterNode:
     """A node object in what matters of it."""
     status, spec = item.get("status") or {}, item.get("spec") or {}
     devices, capacity = (_count(status.get(which), resource) for which in ("allocatable", "capacity"))
@@ -158,7 +158,7 @@ def summary(item: Object, resource: str) -> Node:
     taints = list(spec.get("taints") or [])
     if spec.get("unschedulable") and not any(taint.get("key") == UNSCHEDULABLE for taint in taints):
         taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
-    return Node(item["metadata"]["name"], devices, not_ready(item), taints, item["metadata"].get("labels") or {}, capacity, machine)
+    return ClusterNode(item["metadata"]["name"], devices, not_ready(item), taints, item["metadata"].get("labels") or {}, capacity, machine)
 
 
 def _count(of: Object | None, resource: str) -> int:
@@ -182,11 +182,11 @@ Why = t.Tuple[str, str]
 
 
 def usable(
-    names: t.Iterable[str], there: t.Iterable[Node], why_not: t.Callable[[Node], Why | None], absent: t.Callable[[str], Why]
-) -> tuple[dict[str, Node], dict[str, Why]]:
+    names: t.Iterable[str], there: t.Iterable[ClusterNode], why_not: t.Callable[[ClusterNode], Why | None], absent: t.Callable[[str], Why]
+) -> tuple[dict[str, ClusterNode], dict[str, Why]]:
     """Which of these nodes pods may go to, and of the others why not, as (reason code, reason): `why_not` of one that is there."""
     known = {node.name: node for node in there}
-    able: dict[str, Node] = {}
+    able: dict[str, ClusterNode] = {}
     refused: dict[str, Why] = {}
     for name in names:
         node = known.get(name)
@@ -198,7 +198,7 @@ def usable(
     return able, refused
 
 
-def obstacle(node: Node, tolerations: t.Iterable[Object], need_devices: bool, resource: str) -> tuple[str, str] | None:
+def obstacle(node: ClusterNode, tolerations: t.Iterable[Object], need_devices: bool, resource: str) -> tuple[str, str] | None:
     """Why no pod may go to a node, as (reason code, reason), or None.
 
     A pod that is bound by nodeName passes the scheduler by, so taints and cordons are ours to respect.

@@ -36,7 +36,7 @@ _REMOVED = "unable to retrieve container logs"
 Raw = t.Callable[[], pathlib.Path]
 
 
-class Reader(t.Protocol):
+class ResultReader(t.Protocol):
     """What finds a result in the lines of a log: module_utils/frame.py has one, and whoever reads results of another form."""
 
     foreign: int
@@ -48,7 +48,7 @@ class Reader(t.Protocol):
         """Return the result, None if none is wanted. Raise ReasonedError unless the log holds it whole, and once."""
 
 
-class Log(t.NamedTuple):
+class PodLog(t.NamedTuple):
     """`record` is the result; where there must be one and is none, `reason_code` and `reason`. `last`: the last words beside it."""
 
     record: Object | None
@@ -61,11 +61,11 @@ class Log(t.NamedTuple):
 def read(
     client: Client,
     pod: str,
-    reader: t.Callable[[], Reader],
+    reader: t.Callable[[], ResultReader],
     raw: Raw | None = None,
     restarts: bool = False,
     container: str = marks.CONTAINER,
-) -> Log:
+) -> PodLog:
     """The log of the pod at path `pod`, which has ended, as each new `reader()` takes it; what is not of a frame goes to the file
     that `raw()` names, made where it is needed.
     `restarts`: its container was started again, or is while we read, and the log is that of its first end."""
@@ -77,7 +77,7 @@ def read(
                     found, last = _first(client, pod, reader, kept, container)
                 else:
                     found, last = _stream(client, pod, reader(), kept, container=container)
-                return Log(found.result(), "", "", last, found.foreign)
+                return PodLog(found.result(), "", "", last, found.foreign)
             except KubeError as error:
                 code, reason = "no_result", f"its log cannot be read: {error.reason}"
                 if error.status == 404:
@@ -88,7 +88,7 @@ def read(
             if pause is None or code == "forged_frame":
                 break
             time.sleep(pause)
-    return Log(None, code, reason, last)
+    return PodLog(None, code, reason, last)
 
 
 def lines(client: Client, pod: str, container: str | None = marks.CONTAINER, **query: t.Any) -> t.Iterator[bytes]:
@@ -132,9 +132,9 @@ class _Kept:
             self._file.close()
 
 
-def _first(client: Client, pod: str, reader: t.Callable[[], Reader], kept: _Kept, container: str) -> tuple[Reader, str]:
+def _first(client: Client, pod: str, reader: t.Callable[[], ResultReader], kept: _Kept, container: str) -> tuple[ResultReader, str]:
     """The container before this one, if there was one: asked before and after this one's, for it may begin in between."""
-    found: tuple[Reader, str] | None = None
+    found: tuple[ResultReader, str] | None = None
     for previous in (True, False, True):
         try:
             seen = _stream(client, pod, reader(), kept, container=container, previous=previous)
@@ -147,10 +147,10 @@ def _first(client: Client, pod: str, reader: t.Callable[[], Reader], kept: _Kept
         found = seen
         if previous:
             break
-    return t.cast("tuple[Reader, str]", found)
+    return t.cast("tuple[ResultReader, str]", found)
 
 
-def _stream(client: Client, pod: str, reader: Reader, kept: _Kept, **query: t.Any) -> tuple[Reader, str]:
+def _stream(client: Client, pod: str, reader: ResultReader, kept: _Kept, **query: t.Any) -> tuple[ResultReader, str]:
     last: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
     begun = False
     for line in lines(client, pod, **query):

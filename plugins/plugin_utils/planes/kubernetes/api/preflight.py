@@ -19,7 +19,7 @@ PLUGIN = "device-plugin"
 SHOWN = 10
 
 
-class Node(t.Protocol):
+class NodeView(t.Protocol):
     """What is looked at of an inventory.Node."""
 
     @property
@@ -32,7 +32,7 @@ class Node(t.Protocol):
     def not_ready(self) -> str: ...
 
 
-def missing(client: Client, nodes: t.Iterable[Node], resource: str, namespaces: t.Iterable[str]) -> list[str]:
+def missing(client: Client, nodes: t.Iterable[NodeView], resource: str, namespaces: t.Iterable[str]) -> list[str]:
     """One sentence for each kind of thing that is missing. `namespaces`: where the device plugin may run; its pods are looked at only
     where a node offers no device, and only where we may (files/rbac/device-plugin.yaml)."""
     found = []

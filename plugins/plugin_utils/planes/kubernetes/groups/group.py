@@ -32,9 +32,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group_objects import HEAD, WORKER, Shape
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod, holders
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
 
 # By when an operator says of a new object that it has taken it up.
 ACTS_S = 40.0
@@ -54,7 +54,7 @@ _APART = ("member", "unreachable")
 
 
 @dataclasses.dataclass
-class Seat(Pod):
+class GroupPod(Pod):
     """A pod of the group. `worker`: or the head."""
 
     worker: bool = dataclasses.field(kw_only=True)
@@ -83,7 +83,7 @@ class _Fault(ReasonedError):
         self.late = late
 
 
-class Group:
+class GroupLaunch:
     """One launch of one group on one cluster.
 
     `timeout`: the deadline of the head's probe in seconds. `worker`: parameters of the probe `worker` (but the key and the port, which
@@ -117,7 +117,7 @@ class Group:
         self.path = cleanup.path("/api/v1", client.namespace, "pods")
         self.heartbeat = Heartbeat(client, self.launch)
         self.following = self._follower()
-        self.pods: dict[str, Seat] = {}
+        self.pods: dict[str, GroupPod] = {}
         self.placed = False
         self.left: list[str] = []
         self._began = self._looked = time.monotonic()
@@ -236,7 +236,7 @@ class Group:
                 self._check(head, now)
                 self.following.waiting(self.pods.values(), now, self._besides(head))
 
-    def _workers(self) -> list[Seat]:
+    def _workers(self) -> list[GroupPod]:
         return [pod for pod in self.pods.values() if pod.worker]
 
     def _stands(self) -> bool:
@@ -249,7 +249,7 @@ class Group:
         component = (meta.get("labels") or {}).get("component")
         if component not in (WORKER, HEAD):
             return
-        pod = self.pods.setdefault(meta["uid"], Seat(worker=component == WORKER))
+        pod = self.pods.setdefault(meta["uid"], GroupPod(worker=component == WORKER))
         pod.see(body)
 
     def _gone(self, body: Object) -> None:
@@ -260,7 +260,7 @@ class Group:
         if self._fault and (not pod.worker or self._fault.reason_code == "namespace_gone"):
             raise self._fault
 
-    def _deleted(self, pod: Seat) -> _Fault | None:
+    def _deleted(self, pod: GroupPod) -> _Fault | None:
         """Whether a pod has ended because it was deleted, which is no fault of what ran in it."""
         going = pod.deleted and pod.state.code != "evicted"
         return _Fault(*self.following.gone(pod, ENDED)) if going else None
@@ -287,7 +287,7 @@ class Group:
 
     # What may be wrong -----------------------------------------------------------------------------------------------
 
-    def _check(self, head: Seat | None, now: float) -> None:
+    def _check(self, head: GroupPod | None, now: float) -> None:
         """_Fault where the group cannot come to anything any more."""
         for pod in self._workers():
             self._check_worker(pod, now)
@@ -309,7 +309,7 @@ class Group:
             code = head.state.code if head else ""
             raise _Fault(code or "timeout", f"the workers are ready and the head is not: {words}{self._said()}")
 
-    def _check_worker(self, pod: Seat, now: float) -> None:
+    def _check_worker(self, pod: GroupPod, now: float) -> None:
         if pod.state.phase == states.ENDED:
             deleted = self._deleted(pod)
             self._blame(*((deleted.reason_code, deleted.reason) if deleted else self._worker_said(pod)))
@@ -318,7 +318,7 @@ class Group:
         elif (pod.state.phase == states.HOPELESS or pod.state.code == "lost_node") and (found := self.following.trouble(pod, now)):
             self._blame(found.code, f"pod {pod.name} on {pod.node}: {found.reason}")
 
-    def _besides(self, head: Seat | None) -> str:
+    def _besides(self, head: GroupPod | None) -> str:
         """What is waited for once no pod is."""
         missing = self.shape.workers - len(self._workers())
         if missing > 0:
@@ -328,7 +328,7 @@ class Group:
         late = [pod.node for pod in self._workers() if pod.state.phase == states.RUNNING]
         return f"workers that run and cannot be entered yet: {', '.join(sorted(late)[:8])}" if late else ""
 
-    def _worker_said(self, pod: Seat, only_its_own: bool = False) -> tuple[str, str]:
+    def _worker_said(self, pod: GroupPod, only_its_own: bool = False) -> tuple[str, str]:
         """Why a worker has ended: its own words where it had some, else what the API says."""
         log = self._log(pod)
         for seen in (log.record or {}).get("observations") or []:
@@ -424,7 +424,7 @@ class Group:
 
     # The answer ------------------------------------------------------------------------------------------------------
 
-    def _answer(self, head: Seat) -> GroupResult:
+    def _answer(self, head: GroupPod) -> GroupResult:
         log = self._log(head, self.raw)
         about = self._about(head)
         if log.record is None and (deleted := self._deleted(head)):
@@ -453,14 +453,14 @@ class Group:
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
             return dict(readers.map(self._worker_answer, self._workers()))
 
-    def _worker_answer(self, pod: Seat) -> tuple[str, Object]:
+    def _worker_answer(self, pod: GroupPod) -> tuple[str, Object]:
         log = self._log(pod)
         if log.record is not None:
             return pod.node, log.record
         code, words = pod.state.code or log.reason_code, "; ".join(word for word in (pod.state.words, log.reason) if word)
         return pod.node, {"state": "refused", "reason_code": code, "reason": f"pod {pod.name}: {words}"}
 
-    def _log(self, pod: Seat, raw: logs.Raw | None = None) -> logs.Log:
+    def _log(self, pod: GroupPod, raw: logs.Raw | None = None) -> logs.PodLog:
         nonce = frame.nonce_of(self.launch.secret, pod.uid)
         return logs.read(self.client, f"{self.path}/{pod.name}", lambda: frame.Reader(nonce), raw, container=pod.container)
 
@@ -484,7 +484,7 @@ class Group:
             one["reason"] = "; ".join(word for word in words if word)[:1900]
         return said
 
-    def _about(self, head: Seat | None = None) -> Object:
+    def _about(self, head: GroupPod | None = None) -> Object:
         workers = self._workers()
         ids = sorted({pod.image_id for pod in self.pods.values() if pod.image_id})
         return {
@@ -499,13 +499,13 @@ class Group:
 
 
 def launched(
-    kinds: t.Sequence[str], make: t.Callable[[str], Group], controller: int, name: str, instead: t.Callable[[str], None]
+    kinds: t.Sequence[str], make: t.Callable[[str], GroupLaunch], controller: int, name: str, instead: t.Callable[[str], None]
 ) -> tuple[GroupResult, list[str]]:
     """The answer of the group that `make` makes of a kind of launcher, of the first of `kinds` that somebody acts on, and what is left of
     it in the end. `controller` and `name` as for held(); `instead` is told why one was not it."""
     for kind, *others in (kinds[place:] for place in range(len(kinds))):
         made = make(kind)
-        with held(made, controller, name):
+        with cleanup_guard(made, controller, name):
             answer = made.run()
         if answer.said.get("reason_code") != "no_launcher" or not others:
             return answer, made.left

@@ -21,12 +21,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import (
-    Group,
+    GroupLaunch,
     GroupResult,
     launched,
     short_name,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import kube_action
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
 
@@ -62,7 +62,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
 _NCCL_TESTS = re.compile(r"^# ?nThread|^# nccl-tests version|out-of-place\s+in-place", re.MULTILINE)
 
 
-class GroupAction(door.KubeAction):
+class GroupAction(kube_action.KubeAction):
     """`kind` of the arguments, or that of the module."""
 
     kind = discovery.AUTO
@@ -120,8 +120,10 @@ class GroupAction(door.KubeAction):
         timeout = args["timeout"] + args["join_timeout"] + 90.0
         stage = self._task.action.rsplit(".", 1)[-1]
 
-        def make(kind: str) -> Group:
-            return Group(client, pods, dataclasses.replace(shape, kind=kind), new_run_id(), stage, timeout, payload.archive(), {}, head)
+        def make(kind: str) -> GroupLaunch:
+            return GroupLaunch(
+                client, pods, dataclasses.replace(shape, kind=kind), new_run_id(), stage, timeout, payload.archive(), {}, head
+            )
 
         try:
             return launched(choice.kinds, make, driver.parent(), client.name, choice.why.append)
@@ -139,7 +141,7 @@ def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str],
     wanted = args["nodes"] or sorted(there)
     least = args["gpus_per_node"] or 0
 
-    def why_not(node: inventory.Node) -> inventory.Why | None:
+    def why_not(node: inventory.ClusterNode) -> inventory.Why | None:
         found = inventory.obstacle(node, pods.tolerations, args["gpus_per_node"] != 0, pods.resource)
         if found or least <= node.devices:
             return found

@@ -27,7 +27,7 @@ GET, PATCH = (("get", "", "nodes", ""), ("patch", "", "nodes", ""))
 FORBIDDEN = 403
 
 
-def facts(client: Client, cluster: SharingCluster, asked: Settled, wanted: inventory.Wanted) -> preflight.Facts:
+def facts(client: Client, cluster: SharingCluster, asked: Settled, wanted: inventory.WantedNodes) -> preflight.ClusterFacts:
     """KubeError where the API does not let us see it."""
     system = asked.system
     there = inventory.meant(client, wanted, system.resource)
@@ -46,10 +46,10 @@ def facts(client: Client, cluster: SharingCluster, asked: Settled, wanted: inven
         if sizes:
             memory[one.node], gpus[one.node] = max(sizes) / GIB, len(sizes)
     product = str(system.expects.get("product_label", ""))
-    places = [preflight.Place(node.name, node.devices, _gpus(node, system, gpus), node.labels.get(product, "")) for node in nodes]
+    places = [preflight.SharedNode(node.name, node.devices, _gpus(node, system, gpus), node.labels.get(product, "")) for node in nodes]
     named = {f"{PREFIX}{name}": node for name, node in asked.nodes.items()}
     draining = [_draining(client, cluster, node) for node in _drained(asked)]
-    return preflight.Facts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named, draining)
+    return preflight.ClusterFacts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named, draining)
 
 
 def _drained(asked: Settled) -> list[str]:
@@ -83,7 +83,7 @@ def _draining(client: Client, cluster: SharingCluster, node: str) -> preflight.D
     return preflight.Draining(node, lacking, f"{client.namespace}/{account}", refused, unknown)
 
 
-def _gpus(node: inventory.Node, system: System, counted: t.Mapping[str, int]) -> int | None:
+def _gpus(node: inventory.ClusterNode, system: System, counted: t.Mapping[str, int]) -> int | None:
     """How many GPUs a node has, by the label of its feature discovery, else as its scheduler counts them."""
     try:
         return int(node.labels[str(system.expects.get("gpus_label", ""))])
@@ -91,7 +91,7 @@ def _gpus(node: inventory.Node, system: System, counted: t.Mapping[str, int]) ->
         return counted.get(node.name)
 
 
-def _daemons(client: Client, system: System, what: str) -> list[preflight.Daemon]:
+def _daemons(client: Client, system: System, what: str) -> list[preflight.SystemPod]:
     of: t.Mapping[str, t.Any] = getattr(system, what)
     if not of:
         return []
@@ -99,9 +99,9 @@ def _daemons(client: Client, system: System, what: str) -> list[preflight.Daemon
     return [_daemon(item) for page in pages for item in page["items"] if not item["metadata"].get("deletionTimestamp")]
 
 
-def _daemon(item: Object) -> preflight.Daemon:
+def _daemon(item: Object) -> preflight.SystemPod:
     spec = item["spec"]
     env = {one["name"]: None if "valueFrom" in one else str(one.get("value", "")) for c in spec["containers"] for one in c.get("env") or ()}
     images = tuple(str(one.get("image")) for one in spec["containers"])
     name, node = str(item["metadata"]["name"]), str(spec.get("nodeName") or "")
-    return preflight.Daemon(name, node, is_ready(item), bool(spec.get("hostPID")), env, images)
+    return preflight.SystemPod(name, node, is_ready(item), bool(spec.get("hostPID")), env, images)

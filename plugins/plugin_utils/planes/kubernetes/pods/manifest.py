@@ -96,7 +96,7 @@ class ManifestProbe(NodeProbe):
         status = self._ends.get(followed.uid)
         framed, restarts = manifests.framed(self.manifest), self.manifest["kind"] == manifests.DAEMONSET
         nonce = f"{self.launch.secret}-{followed.uid}"
-        record, code, reason, last, _foreign = self._log(followed, (lambda: Reader(nonce)) if framed else Unframed, restarts)
+        record, code, reason, last, _foreign = self._log(followed, (lambda: ManifestReader(nonce)) if framed else Unframed, restarts)
         state = followed.state
         failed = status in OWN_STATUS and state.code == "container_failed"
         if state.code and not failed:
@@ -204,7 +204,7 @@ class Unframed:
         return None
 
 
-class Reader:
+class ManifestReader:
     """Finds the result of one nonce in a log that is fed line by line."""
 
     def __init__(self, nonce: str) -> None:

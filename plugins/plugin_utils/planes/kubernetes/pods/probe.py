@@ -383,7 +383,7 @@ class NodeProbe:
         reason = "; ".join(word for word in words if word)[:1500]
         return NodeResult(followed.asked.node, {"state": "refused", "reason_code": code, "reason": reason}, self._about(followed))
 
-    def _log(self, followed: _Followed, reader: t.Callable[[], logs.Reader], restarts: bool = False) -> logs.Log:
+    def _log(self, followed: _Followed, reader: t.Callable[[], logs.ResultReader], restarts: bool = False) -> logs.PodLog:
         place = self.raw
         raw = (lambda: place(followed.asked.node)) if place else None
         return logs.read(self.client, f"{self.pods}/{followed.name}", reader, raw, restarts)

@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import clocks
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Answer, Daemon, Seen, Wanted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Answer, Daemon, PodRequest, WorkloadState
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import FAILED, PENDING, RUNNING, SUCCEEDED, Process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
@@ -104,7 +104,7 @@ class SharingCluster:
         self.cordoned: set[str] = set()
         self.clock: clocks.Offset | None = None
 
-    # What goes whatever ends us (pods/held.py) -----------------------------------------------------------------------
+    # What goes whatever ends us (pods/cleanup_guard.py) -----------------------------------------------------------------------
 
     def open(self) -> None:
         """The owner of all that is made, with the workloads."""
@@ -133,7 +133,7 @@ class SharingCluster:
     # Pods ------------------------------------------------------------------------------------------------------------
 
     @_told
-    def make(self, wanted: t.Sequence[Wanted]) -> None:
+    def make(self, wanted: t.Sequence[PodRequest]) -> None:
         for one in wanted:
             if one.job:
                 self.jobs.add(one.name)
@@ -141,13 +141,13 @@ class SharingCluster:
             else:
                 self.client.post(cleanup.path("/api/v1", self.namespace, "pods"), self._pod(one), **objects.STRICT)
 
-    def _metadata(self, wanted: Wanted, named: bool = True) -> Object:
+    def _metadata(self, wanted: PodRequest, named: bool = True) -> Object:
         found = self.launch.metadata(wanted.name, "case", self.options.pods)
         found["labels"].update(app=wanted.app, **{f"{marks.DOMAIN}/case-pod": wanted.name})
         found["annotations"].update(wanted.annotations)
         return found if named else {key: found[key] for key in ("labels", "annotations")}
 
-    def _spec(self, wanted: Wanted) -> Object:
+    def _spec(self, wanted: PodRequest) -> Object:
         spec = self._running(f"{wanted.workload}.py", wanted.environment, {"limits": {self.system.resource: "1"}}, self.options.deadline_s)
         if wanted.node:
             term = _named("In", wanted.node)
@@ -184,10 +184,10 @@ class SharingCluster:
                 spec[field] = value
         return spec
 
-    def _pod(self, wanted: Wanted) -> Object:
+    def _pod(self, wanted: PodRequest) -> Object:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": self._metadata(wanted), "spec": self._spec(wanted)}
 
-    def _job(self, wanted: Wanted) -> Object:
+    def _job(self, wanted: PodRequest) -> Object:
         template = {"metadata": self._metadata(wanted, named=False), "spec": self._spec(wanted)}
         # At the deadline of a pod its Job would make another one.
         ends = max(1, int(self.options.deadline_s))
@@ -200,7 +200,7 @@ class SharingCluster:
         return [item for page in pages for item in page["items"]]
 
     @_told
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[WorkloadState]:
         of: dict[str, list[Object]] = {}
         for item in self._listed("pods"):
             if name := item["metadata"]["labels"].get(f"{marks.DOMAIN}/case-pod"):
@@ -428,7 +428,7 @@ def _named(operator: str, node: str) -> Object:
     return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]}]}
 
 
-def _seen(name: str, item: Object) -> Seen:
+def _seen(name: str, item: Object) -> WorkloadState:
     status = item.get("status") or {}
     phase = _PHASES.get(str(status.get("phase")), PENDING)
     words = " ".join(str(status.get(key) or "") for key in ("reason", "message")).strip()
@@ -440,14 +440,14 @@ def _seen(name: str, item: Object) -> Seen:
         words = words or " ".join(str(waiting.get(key) or "") for key in ("reason", "message")).strip()
         if phase == FAILED and ended:
             words = words or f"{ended.get('reason')} with exit status {ended.get('exitCode')}"
-    return Seen(name, str(item["metadata"]["name"]), phase, words[:500], str((item.get("spec") or {}).get("nodeName") or ""))
+    return WorkloadState(name, str(item["metadata"]["name"]), phase, words[:500], str((item.get("spec") or {}).get("nodeName") or ""))
 
 
-def _of_job(job: Object, pods: list[Object]) -> Seen:
+def _of_job(job: Object, pods: list[Object]) -> WorkloadState:
     """What a Job stands at: its newest pod stands for it, and how many came before."""
     name = str(job["metadata"]["name"])
     pods = sorted(pods, key=lambda item: str(item["metadata"].get("creationTimestamp")))
-    newest = _seen(name, pods[-1]) if pods else Seen(name, "", PENDING, "its Job has no pod yet")
+    newest = _seen(name, pods[-1]) if pods else WorkloadState(name, "", PENDING, "its Job has no pod yet")
     done = {one.get("type") for one in (job.get("status") or {}).get("conditions") or [] if one.get("status") == "True"}
     phase = SUCCEEDED if "Complete" in done else FAILED if "Failed" in done else RUNNING if newest.phase == RUNNING else PENDING
     return dataclasses.replace(newest, phase=phase, replaced=max(0, len(pods) - 1))

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group import (
-    Group,
+    GroupLaunch,
     GroupResult,
     launched,
     short_name,
@@ -148,13 +148,13 @@ class GroupsOnCluster(StageOnCluster):
             member["floors"] = []
         raw = functools.partial(self._log_of, subject, "head")
 
-        def make(kind: str) -> Group:
+        def make(kind: str) -> GroupLaunch:
             shape = group_objects.Shape(
                 kind, short_name(self.acting.id), nodes, len(nodes), devices, max(1, devices),
                 int(self.settings.get("acceptance_kube_ssh_port") or group_objects.SSH_PORT),
                 str(self.settings.get("acceptance_kube_queue") or ""), workers_answer=True,
             )  # fmt: skip
-            return Group(
+            return GroupLaunch(
                 client, pods, shape, self.acting.id, self.stage, float(options["timeout"]), payload.archive(),
                 {"work": {**work, "params": member}}, head, raw,
             )  # fmt: skip

@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.manifest import LAUNCHER, ManifestProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
@@ -32,7 +32,7 @@ class ManifestOnCluster(StageOnCluster):
         checks = {item.node: [(c["check"], c["variant"]) for c in item.request["checks"]] for item in asked}
         timeout = float(self.settings[f"{self.stage}_timeout"])
         probe = ManifestProbe(client, pods, self.acting.id, self.stage, timeout, manifest, checks, self._raw)
-        with held(probe, self.controller, f"{self.host}: run {self.acting.id}"):
+        with cleanup_guard(probe, self.controller, f"{self.host}: run {self.acting.id}"):
             for answers in probe.run(asked):
                 self.record_all([self._result(answer, probe.settings) for answer in answers])
 

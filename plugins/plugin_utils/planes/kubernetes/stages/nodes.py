@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeProbe, NodeRequest, NodeResult
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
@@ -74,7 +74,7 @@ class StageOnCluster(StageOnTarget):
         log = {telemetry.LOG: "json"} if self.settings.get("acceptance_log") == "json" else {}
         return dataclasses.replace(found, env={**found.env, **log})
 
-    def _obstacle(self, client: Client, node: inventory.Node, pods: of_variables.PodSettings) -> tuple[str, str] | None:
+    def _obstacle(self, client: Client, node: inventory.ClusterNode, pods: of_variables.PodSettings) -> tuple[str, str] | None:
         """Why no pod of this stage may go to a node, as (reason code, reason), or None."""
         own = self.description.pods(self.settings)
         need_devices = own.get("on_gpu_nodes", True) and self.settings.get("acceptance_gpu_count") != 0
@@ -120,7 +120,7 @@ class StageOnCluster(StageOnTarget):
 
     def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, asked: list[NodeRequest]) -> None:
         """The probe to its end: what a node says is recorded when it says it."""
-        with held(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.removing):
+        with cleanup_guard(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.removing):
             for answers in probe.run(asked):
                 self.record_all([self._result(answer, pods) for answer in answers])
         for pod, node in sorted(probe.kept.items()):
@@ -168,7 +168,7 @@ class StageOnCluster(StageOnTarget):
 
     def _usable(
         self, client: Client, names: t.Collection[str], pods: of_variables.PodSettings
-    ) -> tuple[dict[str, inventory.Node], dict[str, inventory.Why]]:
+    ) -> tuple[dict[str, inventory.ClusterNode], dict[str, inventory.Why]]:
         """Which of these nodes of the plan this stage's pods may go to, and of the others why not."""
         there = self._nodes(client, set(names), pods.resource)
         return inventory.usable(names, there, lambda node: self._obstacle(client, node, pods), self._absent)
@@ -180,14 +180,14 @@ class StageOnCluster(StageOnTarget):
         args.update(exec={"kind": "host"}, root=objects.HOST if pods.host_root else "/", state_dir=f"{objects.WORK}/state")
         return self.request(args)
 
-    def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.Node]:
+    def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.ClusterNode]:
         """Those nodes of the plan that the cluster has; by their names where the plan says them."""
         wanted = inventory.wanted(self.host, self.settings)
         found = list(inventory.meant(client, wanted, resource))
         self._returned = len(found)
         yield from self._knowing((node for node in found if node.name in names), resource)
 
-    def _knowing(self, nodes: t.Iterable[inventory.Node], resource: str) -> t.Iterator[inventory.Node]:
+    def _knowing(self, nodes: t.Iterable[inventory.ClusterNode], resource: str) -> t.Iterator[inventory.ClusterNode]:
         """Nodes, each remembered by what the API knows it by."""
         for node in nodes:
             self.known[f"{self.host}/{node.name}"] = node.identity(resource)

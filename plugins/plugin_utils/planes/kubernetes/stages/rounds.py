@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, meeting, objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, objects, rendezvous
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeRequest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE, nothing_asked
@@ -31,7 +31,7 @@ class RoundsOnCluster(StageOnCluster):
 
     def pod_settings(self) -> PodSettings:
         pods = super().pod_settings()
-        return dataclasses.replace(pods, pod_patch=of_variables.merged(dict(pods.pod_patch), meeting.PATCH))
+        return dataclasses.replace(pods, pod_patch=of_variables.merged(dict(pods.pod_patch), rendezvous.PATCH))
 
     def measure(self) -> None:
         pods = self.pod_settings()
@@ -44,7 +44,7 @@ class RoundsOnCluster(StageOnCluster):
         if self.work.answer is not None:
             self.record_all([(subject, dict(self.work.answer)) for subject in sorted(self.left)])
             return
-        client = self._begin([*access.PROBE, *access.MEETING, *access.LAUNCHERS[pods.launcher]], pods)
+        client = self._begin([*access.PROBE, *access.RENDEZVOUS, *access.LAUNCHERS[pods.launcher]], pods)
         self.timetables = self.work.per_node
         self.kinds: list[Record] = args.get("kinds") or []
         asked = self._walkers(client, pods, self._request_of_all(args, pods))
@@ -52,7 +52,7 @@ class RoundsOnCluster(StageOnCluster):
             timeout = float(asked[0].request["params"]["timeout"])
             parts = {item.node: {"rounds": self.timetables[f"{self.host}/{item.node}"]["rounds"]} for item in asked}
             guarding = self._guardians(client) if self.guarded else None
-            probe = meeting.Meeting(parts, guarding, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
+            probe = rendezvous.Rendezvous(parts, guarding, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
             self._follow(probe, client, pods, asked)
         self._pairs_without_an_answer()
 
@@ -91,7 +91,7 @@ class RoundsOnCluster(StageOnCluster):
         mine = {
             **args, "rounds": [], "absent": [], "checks": [{"check": TIMETABLE, "variant": ""}],
             "exec": {"kind": "host"}, "root": "/", "state_dir": f"{objects.WORK}/state", "governor": "",
-            "meeting": {"path": f"{meeting.FOLDER}/{meeting.FILE}", "within": within}, "own_ports": own_ports,
+            "meeting": {"path": f"{rendezvous.FOLDER}/{rendezvous.FILE}", "within": within}, "own_ports": own_ports,
             "timeout": float(args["timeout"]) + within,
         }  # fmt: skip
         return self.request(mine)

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import installed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
@@ -54,7 +54,7 @@ class SharingOnCluster(StageOnCluster):
         cluster = SharingCluster(client, asked.system, self.acting.id, self.stage, options)
         self.installed = self._preflight(client, cluster, asked)
         self.baseline = baseline.load(asked.baseline, self.acting.dir.parent, self.acting.id)
-        with held(cluster, self.controller, f"{self.host}: run {self.acting.id}"):
+        with cleanup_guard(cluster, self.controller, f"{self.host}: run {self.acting.id}"):
             cluster.open()
             for case in todo:
                 self._one(case, wanted[case.check], asked, cluster)
@@ -83,7 +83,7 @@ class SharingOnCluster(StageOnCluster):
         Display().display(f"{self.host}: {case.id}: {case.title}")
         if found is None:
             try:
-                run = engine.Run(case, asked.system, asked.parameters, cluster, keeper(folder), asked.nodes, asked.prometheus)
+                run = engine.CaseRun(case, asked.system, asked.parameters, cluster, keeper(folder), asked.nodes, asked.prometheus)
                 found = conclusion.conclude(case, run.run(), self._against(case, context, item["variant"], asked))
             except KubeError:
                 raise

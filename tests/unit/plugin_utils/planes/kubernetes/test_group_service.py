@@ -46,10 +46,14 @@ def ends(*addresses: str) -> dict[str, t.Any]:
 def test_where_the_service_leads(items: list[dict[str, t.Any]] | None, words: str) -> None:
     shape = group_objects.Shape("job", "group", ["n1", "n2"], 2, devices=8, slots=8)
     wanted = settings.pods({"acceptance_kube_image": "a:1"})
-    launched = group.Group(t.cast(Client, Slices(items)), wanted, shape, "20260101T000000Z-0a1b2c", "own", 1.0, b"", {}, lambda _seats: {})
+    launched = group.GroupLaunch(
+        t.cast(Client, Slices(items)), wanted, shape, "20260101T000000Z-0a1b2c", "own", 1.0, b"", {}, lambda _seats: {}
+    )
     for number in (1, 2):
         address = f"10.0.0.{number}"
-        launched.pods[str(number)] = group.Seat("n", str(number), f"w-{number}", states.State(states.READY), address=address, worker=True)
+        launched.pods[str(number)] = group.GroupPod(
+            "n", str(number), f"w-{number}", states.State(states.READY), address=address, worker=True
+        )
     assert launched._service() == words
 
 
@@ -74,7 +78,7 @@ def test_the_sign_of_the_controller_is_another_one_every_half_minute(monkeypatch
     api = Taking()
     shape = group_objects.Shape("job", "group", ["n1", "n2"], 2)
     wanted = settings.pods({"acceptance_kube_image": "a:1"})
-    launched = group.Group(t.cast(Client, api), wanted, shape, "20260101T000000Z-0a1b2c", "own", 1.0, b"", {}, lambda _seats: {})
+    launched = group.GroupLaunch(t.cast(Client, api), wanted, shape, "20260101T000000Z-0a1b2c", "own", 1.0, b"", {}, lambda _seats: {})
     for second in range(0, 100, 5):
         monkeypatch.setattr(group.time, "time", lambda now=1e9 + second: now)
         launched._sign(1000.0 + second)

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 GPU = "nvidia.com/gpu"
 
 
-def node(allocatable: t.Any = "8", capacity: t.Any = "8", **info: str) -> inventory.Node:
+def node(allocatable: t.Any = "8", capacity: t.Any = "8", **info: str) -> inventory.ClusterNode:
     status: dict[str, t.Any] = {"nodeInfo": info}
     for name, count in (("allocatable", allocatable), ("capacity", capacity)):
         status[name] = {} if count is None else {GPU: count}

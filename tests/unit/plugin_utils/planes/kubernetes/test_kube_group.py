@@ -16,7 +16,7 @@ def test_a_pod_that_went_is_not_why_where_another_has_failed() -> None:
     client: t.Any = types.SimpleNamespace(name="lab", namespace="default")
     pods = settings.pods({"acceptance_kube_image": "registry.invalid/tester:1"})
     shape = group_objects.Shape(kind="job", name="one", nodes=["a", "b"], workers=2, devices=8, slots=8)
-    launched = group.Group(client, pods, shape, "20260101T000000Z-0a1b2c", "groups", 60.0, b"", {}, lambda seats: {})
+    launched = group.GroupLaunch(client, pods, shape, "20260101T000000Z-0a1b2c", "groups", 60.0, b"", {}, lambda seats: {})
     launched._blame("pod_deleted", "somebody deleted pod one")
     launched._blame("no_python", "worker two has no python3")
     launched._blame("crash_loop", "worker three was started again")
@@ -30,9 +30,9 @@ def test_an_image_of_the_operators_own_blames_no_node_and_lets_the_next_launcher
     shape = group_objects.Shape("pytorchjob", "one", ["a", "b"], 2)
     waiting = {"reason": "ImagePullBackOff", "message": 'image "alpine:3.10": not found'}
     for name, code, absent in (("init-pytorch", "no_launcher", False), ("tools", "image_pull", True)):
-        launched = group.Group(client, pods, shape, "20260101T000000Z-0a1b2c", "groups", 60.0, b"", {}, lambda seats: {})
+        launched = group.GroupLaunch(client, pods, shape, "20260101T000000Z-0a1b2c", "groups", 60.0, b"", {}, lambda seats: {})
 
-        def follow(launched: group.Group = launched, name: str = name) -> t.Any:
+        def follow(launched: group.GroupLaunch = launched, name: str = name) -> t.Any:
             launched._seen({
                 "metadata": {"name": "one-worker-0", "uid": "u", "labels": {"component": "worker"}}, "spec": {"nodeName": "b"},
                 "status": {"phase": "Pending", "initContainerStatuses": [{"name": name, "state": {"waiting": waiting}}]},

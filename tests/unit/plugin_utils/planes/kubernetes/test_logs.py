@@ -82,7 +82,7 @@ class Api:
         yield from found
 
 
-def first_end(now: list[t.Any], before: list[t.Any]) -> logs.Log:
+def first_end(now: list[t.Any], before: list[t.Any]) -> logs.PodLog:
     return logs.read(t.cast(Client, Api(now, before)), POD, Unframed, restarts=True)
 
 

@@ -125,7 +125,7 @@ def test_no_exit_status_is_no_result(monkeypatch: pytest.MonkeyPatch, status: in
     nobody = client.connect(client.Connection("lab", server="https://127.0.0.1:1"))
     pods = settings.pods({"acceptance_kube_image": "a:1"})
     probe = manifest.ManifestProbe(nobody, pods, "20260101T000000Z-0a1b2c", "own", 60, example(), {"a": [("own", "")]})
-    monkeypatch.setattr(probe, "_log", lambda *_all: logs.Log(None, "", "", ""))
+    monkeypatch.setattr(probe, "_log", lambda *_all: logs.PodLog(None, "", "", ""))
     followed = node_probe._Followed("a", asked=node_probe.NodeRequest("a", {}))
     followed.uid, followed.state = "u", states.State(states.ENDED)
     if status is not None:
@@ -142,7 +142,7 @@ def line(text: str, nonce: str = "n", size: int | None = None) -> bytes:
 
 
 def read(*lines: bytes) -> t.Any:
-    reader = manifest.Reader("n")
+    reader = manifest.ManifestReader("n")
     for one in lines:
         reader.feed(one)
     try:

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import preflight
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.inventory import Node
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.inventory import ClusterNode
 
 SPACES = ("kube-system", "gpu-operator")
 
@@ -30,15 +30,15 @@ class Api:
         yield {"items": self.pods[namespace]}
 
 
-def node(name: str, devices: int = 8, not_ready: str = "") -> Node:
-    return Node(name, devices, not_ready, [], {})
+def node(name: str, devices: int = 8, not_ready: str = "") -> ClusterNode:
+    return ClusterNode(name, devices, not_ready, [], {})
 
 
 def pod(node: str, ready: str = "True", name: str = "nvidia-device-plugin-daemonset-x2k4p") -> dict[str, t.Any]:
     return {"metadata": {"name": name}, "spec": {"nodeName": node}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
 
 
-def missing(api: t.Any, *nodes: Node) -> list[str]:
+def missing(api: t.Any, *nodes: ClusterNode) -> list[str]:
     return preflight.missing(api, nodes, "nvidia.com/gpu", SPACES)
 
 

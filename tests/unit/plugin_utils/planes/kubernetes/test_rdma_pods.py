@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, meeting, objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, objects, rendezvous
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
 from harness.namespace import RBAC
 
@@ -26,7 +26,7 @@ PODS = PodSettings(image="tester:1", annotations={"a": "1"}, resources={"limits"
 
 def pod(pods: PodSettings = PODS, **variables: t.Any) -> dict[str, t.Any]:
     wanted = settings.with_own(pods, rdma.STAGE.pods(variables))
-    wanted = dataclasses.replace(wanted, pod_patch=settings.merged(dict(wanted.pod_patch), meeting.PATCH))
+    wanted = dataclasses.replace(wanted, pod_patch=settings.merged(dict(wanted.pod_patch), rendezvous.PATCH))
     launch = objects.Launch("20260101T000000Z-0a1b2c", "rdma", "acceptance", 60)
     launch.owner = {"name": "owner"}
     return launch.pod("one", 0, wanted)
@@ -41,7 +41,7 @@ def test_network_resource_and_capability() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
     assert not container["securityContext"]["allowPrivilegeEscalation"]
     assert not any("hostPath" in volume for volume in spec["volumes"])
-    assert {"name": "told", "mountPath": meeting.FOLDER, "readOnly": True} in container["volumeMounts"]
+    assert {"name": "told", "mountPath": rendezvous.FOLDER, "readOnly": True} in container["volumeMounts"]
 
 
 def test_a_network_of_their_own() -> None:
@@ -58,7 +58,7 @@ def test_devices_of_the_host_only_where_privileged_is_allowed() -> None:
 
 def test_rights_asked_for_are_those_of_the_role() -> None:
     (rule,) = yaml.safe_load((RBAC / "rdma.yaml").read_text())["rules"]
-    assert {(verb, "", "pods", "") for verb in rule["verbs"]} == set(access.MEETING) and rule["resources"] == ["pods"]
+    assert {(verb, "", "pods", "") for verb in rule["verbs"]} == set(access.RENDEZVOUS) and rule["resources"] == ["pods"]
 
 
 # Guardians -----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.sharing import keeper
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import engine, system
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Wanted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PodRequest
 
 
 class Api:
@@ -95,7 +95,7 @@ def test_a_node_that_could_not_be_given_back_is_not_forgotten() -> None:
 def test_a_pod_is_pinned_by_the_name_of_its_node() -> None:
     """The label kubernetes.io/hostname may say another."""
     cluster = cluster_of(Api(0))
-    wanted = Wanted("a", "main", "w2", {}, {}, node="node")
+    wanted = PodRequest("a", "main", "w2", {}, {}, node="node")
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node"]}]}
     spec = cluster._spec(wanted)
     assert "nodeSelector" not in spec
@@ -103,7 +103,7 @@ def test_a_pod_is_pinned_by_the_name_of_its_node() -> None:
 
 
 def test_a_job_ends_at_the_deadline_and_makes_no_pod_after_it() -> None:
-    spec = cluster_of(Api(0))._job(Wanted("a", "main", "w2", {}, {}, job=True))["spec"]
+    spec = cluster_of(Api(0))._job(PodRequest("a", "main", "w2", {}, {}, job=True))["spec"]
     assert spec["activeDeadlineSeconds"] == spec["template"]["spec"]["activeDeadlineSeconds"] == 60
 
 

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A console on a laptop: the pages at this machine's own address, and a process beside them that carries out what is asked for.
 
-    python -m ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.door --inventory cluster --results-dir results
+    python -m ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.local_server \\
+        --inventory cluster --results-dir results
 
 This plugin util is PRIVATE to the collection.
 """
@@ -25,13 +26,13 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import worker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import ActionError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import Local
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import LocalActions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import app, auth, lib, serving, sessions, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.audit import Audit
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
-MODULE = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.door"
+MODULE = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.local_server"
 PORT = 8470
 # In the results folder, unless it is said.
 FOLDER = ".console"
@@ -41,7 +42,7 @@ AGAIN_S = 2.0
 Say = t.Callable[[str], None]
 
 
-class Place(t.NamedTuple):
+class ConsoleFiles(t.NamedTuple):
     """The files and settings that a console works with."""
 
     folder: pathlib.Path
@@ -50,24 +51,24 @@ class Place(t.NamedTuple):
     history_url: str = ""
 
 
-def place(inventory: str, results: str, folder: str = "", history_url: str = "") -> Place:
-    return Place(pathlib.Path(folder or os.path.join(results, FOLDER)).absolute(), inventory, os.path.abspath(results), history_url)
+def place(inventory: str, results: str, folder: str = "", history_url: str = "") -> ConsoleFiles:
+    return ConsoleFiles(pathlib.Path(folder or os.path.join(results, FOLDER)).absolute(), inventory, os.path.abspath(results), history_url)
 
 
-def run(of: Place, port: int, say: Say, address: str = "127.0.0.1", seconds: float = 0.0) -> None:
+def run(of: ConsoleFiles, port: int, say: Say, address: str = "127.0.0.1", seconds: float = 0.0) -> None:
     """Until it is ended, or for so long. RunError and ActionError are for the user."""
     lib.need()
     if not _is_loopback(address):
         expected = "one of this machine's own, as 127.0.0.1: a console without a cluster is for one person"
         raise RunError(f"address: found {address!r}, expected {expected}")
     of.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kept = Local(of.folder, of.inventory)
+    kept = LocalActions(of.folder, of.inventory)
     kept.known()
     names = {f"{name}:{{port}}" for name in ("127.0.0.1", "localhost", "[::1]")}
-    with _Listening(address, port) as found, _Beside(of, say), open(of.folder / "audit.jsonl", "a", encoding="utf-8") as audited:
+    with _Listening(address, port) as found, _WorkerProcess(of, say), open(of.folder / "audit.jsonl", "a", encoding="utf-8") as audited:
         os.chmod(of.folder / "audit.jsonl", 0o600)
         host = f"[{address}]" if ":" in address else address
-        who = auth.Local(getpass.getuser(), lambda code: say(f"open http://{host}:{found.port}/enter?code={code}"))
+        who = auth.LocalLogin(getpass.getuser(), lambda code: say(f"open http://{host}:{found.port}/enter?code={code}"))
         options = settings.Settings(of.results, of.history_url, hosts=frozenset(name.format(port=found.port) for name in names))
         key = sessions.key_in(of.folder)
         made = app.create_app(kept, Past(of.results, of.history_url), options, who, key, lambda: kept.limits(kept.known()), Audit(audited))
@@ -109,10 +110,10 @@ class _Listening:
         self.socket.close()
 
 
-class _Beside:
+class _WorkerProcess:
     """The worker in a process of its own, begun again where it dies."""
 
-    def __init__(self, of: Place, say: Say) -> None:
+    def __init__(self, of: ConsoleFiles, say: Say) -> None:
         self._of, self._say = of, say
         self._stop = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None

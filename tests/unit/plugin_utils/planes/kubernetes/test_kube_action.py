@@ -9,7 +9,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import door
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import kube_action
 
 PODS = "/api/v1/namespaces/here/pods"
 FRAME = b"".join(frame.lines({"state": "done"}, frame.nonce_of("secret", "uid")))
@@ -24,8 +24,8 @@ def pod(name: str, node: str, **status: t.Any) -> dict[str, t.Any]:
 
 
 def test_labels_select_all_of_ours_or_one_run_or_one_stage() -> None:
-    assert door.selector() == marks.OURS
-    assert door.selector("r", "gemm") == f"{marks.OURS},{marks.RUN}=r,{marks.STAGE}=gemm"
+    assert kube_action.selector() == marks.OURS
+    assert kube_action.selector("r", "gemm") == f"{marks.OURS},{marks.RUN}=r,{marks.STAGE}=gemm"
 
 
 def test_pods_say_what_is_wrong_with_them_and_what_to_do(script: t.Any) -> None:
@@ -40,20 +40,20 @@ def test_pods_say_what_is_wrong_with_them_and_what_to_do(script: t.Any) -> None:
             ],
         },
     )
-    good, bad = door.pods(script.client(), "ours")
+    good, bad = kube_action.pods(script.client(), "ours")
     assert (good["node"], good["phase"], good["words"], good["advice"]) == ("n1", "Running", "", "")
     assert "no such tag" in bad["words"] and "acceptance_kube_image" in bad["advice"]
-    assert [found["pod"] for found in door.pods(script.client(), "ours", "n2")] == ["b"]
+    assert [found["pod"] for found in kube_action.pods(script.client(), "ours", "n2")] == ["b"]
 
 
 def test_the_last_lines_of_a_log_are_without_frames(script: t.Any) -> None:
     script.says(f"{PODS}/a/log", b"one\n" + FRAME + b"\ntwo\nthree\n")
-    assert door.last_lines(script.client(), {"pod": "a", "container": "main"}, 2) == ["two", "three"]
-    assert door.last_lines(script.client(), {"pod": "b", "container": "main"}, 2)[0].startswith("no log: ")
+    assert kube_action.last_lines(script.client(), {"pod": "a", "container": "main"}, 2) == ["two", "three"]
+    assert kube_action.last_lines(script.client(), {"pod": "b", "container": "main"}, 2)[0].startswith("no log: ")
 
 
 def test_following_ends_with_the_last_log(script: t.Any) -> None:
     script.says(f"{PODS}/a/log", b"one\n" + FRAME)
     said: list[str] = []
-    door.follow(script.client(), [{"pod": name, "node": f"on-{name}", "container": "main"} for name in "ab"], 30, said.append)
+    kube_action.follow(script.client(), [{"pod": name, "node": f"on-{name}", "container": "main"} for name in "ab"], 30, said.append)
     assert "on-a: one" in said and any(line.startswith("on-b: no log: ") for line in said) and len(said) == 2

@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.au
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hub import Hub
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Session, Sessions, Who
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Caller, Sessions, WebSession
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import Words
 
@@ -43,13 +43,13 @@ class Console:
 
 
 @dataclasses.dataclass
-class Ask:
+class RequestContext:
     """A request whose caller is known and may ask. `fields`: of the address, and of a form that was sent."""
 
     console: Console
     request: starlette.requests.Request
-    who: Who | None
-    session: Session | None
+    who: Caller | None
+    session: WebSession | None
     words: Words
     fields: list[tuple[str, str]]
     body: bytes
@@ -68,7 +68,7 @@ class Ask:
         return self.console.settings.namespace
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is answered with a reason; `text` is the name of a text of the pages."""
 
     def __init__(self, status: int, text: str, **values: t.Any) -> None:
@@ -76,11 +76,11 @@ class Refused(Exception):
         self.status, self.text, self.values = status, text, values
 
 
-Handler = t.Callable[[Ask], "starlette.responses.Response"]
+Handler = t.Callable[[RequestContext], "starlette.responses.Response"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Door:
+class Endpoint:
     """A way into the console. `right`: the verb that its caller must have; empty: open to everybody. `changes`: it is told in the audit
     by this word. `about`: what the API's document says of it."""
 

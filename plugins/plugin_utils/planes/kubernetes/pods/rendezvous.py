@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     NodeResult,
 )
 
-MEETING, REMINDER = f"{marks.DOMAIN}/meeting", f"{marks.DOMAIN}/reminder"
+RENDEZVOUS, REMINDER = f"{marks.DOMAIN}/meeting", f"{marks.DOMAIN}/reminder"
 # After how many seconds the pods are changed again, and the longest such pause.
 AGAIN_S, AGAIN_MOST_S = 2.0, 40.0
 FOLDER, FILE = "/gpufleet/told", "meeting"
@@ -40,7 +40,7 @@ PATCH: Object = {
         "volumes": [
             {
                 "name": "told",
-                "downwardAPI": {"items": [{"path": FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{MEETING}']"}}]},
+                "downwardAPI": {"items": [{"path": FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{RENDEZVOUS}']"}}]},
             }
         ]
     },
@@ -48,7 +48,7 @@ PATCH: Object = {
 }
 
 
-class Meeting(NodeProbe):
+class Rendezvous(NodeProbe):
     """As a NodeProbe, whose pods are told {"addresses": {node: address}} of all that run, what `parts` has for their node, and where
     its guardian is, with `guardians`."""
 
@@ -136,7 +136,7 @@ class Meeting(NodeProbe):
     def _tell(self, name: str, told: Object) -> KubeError | None:
         # All annotations of an object may have 256 KiB; timetables say much the same again and again.
         packed = base64.b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
-        return self._patch(name, {"metadata": {"annotations": {MEETING: packed}}})
+        return self._patch(name, {"metadata": {"annotations": {RENDEZVOUS: packed}}})
 
     def _patch(self, name: str, body: Object) -> KubeError | None:
         try:

@@ -44,7 +44,7 @@ class Ending(Launched, t.Protocol):
 
 
 @contextlib.contextmanager
-def held(launched: Launched, controller: int, name: str, behind: pathlib.Path | None = None) -> t.Iterator[None]:
+def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathlib.Path | None = None) -> t.Iterator[None]:
     """Remove `launched` in the end, after Ctrl-C and SIGTERM too, and when process `controller`, our parent, is gone. After SIGKILL of
     us the next start of any run does it. What has ended by itself is removed behind our back where `behind` is given: a folder, for
     removed(). `name` stands in what is said of leftovers."""

@@ -12,7 +12,7 @@ import signal
 import time
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.held import held
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.removing import removed
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
@@ -33,7 +33,7 @@ class Thing:
 
 def hold(path: pathlib.Path, signals: tuple[signal.Signals, ...]) -> None:
     """In a child: hold a thing, and be told to end by all `signals` in the same moment."""
-    with held(Thing(path), os.getppid(), "lab"):
+    with cleanup_guard(Thing(path), os.getppid(), "lab"):
         signal.pthread_sigmask(signal.SIG_BLOCK, BOTH)
         for number in signals:
             os.kill(os.getpid(), number)
@@ -106,7 +106,7 @@ class Pods(Thing):
 
 def test_what_has_ended_is_removed_behind_our_back_and_waited_for_in_the_end(tmp_path: pathlib.Path) -> None:
     pods = Pods(tmp_path / "thing")
-    with held(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
+    with cleanup_guard(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
         pass
     assert pods.path.exists()
     assert list(removed(tmp_path / "removing")) == [] and not pods.path.exists()
@@ -115,21 +115,21 @@ def test_what_has_ended_is_removed_behind_our_back_and_waited_for_in_the_end(tmp
 
 def test_what_still_runs_is_removed_at_once(tmp_path: pathlib.Path) -> None:
     pods = Pods(tmp_path / "thing", over=False)
-    with held(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
+    with cleanup_guard(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
         pass
     assert not pods.path.exists() and not (tmp_path / "removing").exists()
 
 
 def test_what_fails_is_removed_at_once(tmp_path: pathlib.Path) -> None:
     pods = Pods(tmp_path / "thing")
-    with pytest.raises(ValueError, match="mine"), held(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
+    with pytest.raises(ValueError, match="mine"), cleanup_guard(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
         raise ValueError("mine")
     assert not pods.path.exists() and not (tmp_path / "removing").exists()
 
 
 def test_what_is_left_and_a_remover_that_died_are_named(tmp_path: pathlib.Path) -> None:
     for pods in (Pods(tmp_path / "a", left=("pods/x",)), Pods(tmp_path / "b", dies=True)):
-        with held(pods, os.getppid(), f"lab: run {pods.path.name}", tmp_path / "removing"):
+        with cleanup_guard(pods, os.getppid(), f"lab: run {pods.path.name}", tmp_path / "removing"):
             pass
     said = sorted(removed(tmp_path / "removing"))
     assert said[0] == "lab: run a: still being deleted: pods/x"
@@ -139,6 +139,6 @@ def test_what_is_left_and_a_remover_that_died_are_named(tmp_path: pathlib.Path) 
 def test_where_nothing_can_be_left_for_later_it_is_removed_at_once(tmp_path: pathlib.Path) -> None:
     pods = Pods(tmp_path / "thing")
     (tmp_path / "removing").write_text("a file is in the way, as good as a disk that is full")
-    with held(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
+    with cleanup_guard(pods, os.getppid(), "lab: run 1", tmp_path / "removing"):
         pass
     assert not pods.path.exists()
