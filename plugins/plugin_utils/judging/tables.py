@@ -16,11 +16,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix
 
 @dataclasses.dataclass
 class Table:
-    """One kind of test in one realm, the name of a cluster or empty for machines behind SSH: the cells of its matrix, each
+    """One kind of test in one reachability domain (the name of a cluster, or empty for machines behind SSH): the cells of its matrix, each
     with the floor that is known of it. `directed`: each direction of a pair has a cell; `variant` is that of both. `rounds` are what
     was walked, {"round", "pairs", "started_at", "seconds", "slowest"}."""
 
-    realm: str
+    domain: str
     check: str
     variant: str
     cells: list[Cell]
@@ -32,7 +32,7 @@ class Table:
 
     @property
     def title(self) -> str:
-        return " ".join(filter(None, (self.realm, self.check, self.variant)))
+        return " ".join(filter(None, (self.domain, self.check, self.variant)))
 
     def diagnose(self) -> Diagnosis | None:
         """Return the diagnosis; None without any floor."""

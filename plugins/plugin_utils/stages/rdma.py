@@ -63,7 +63,7 @@ def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], l
     return found, notes
 
 
-def realms(nodes: base.Nodes, settings: base.Settings) -> list[list[str]]:
+def reachability_domains(nodes: base.Nodes, settings: base.Settings) -> list[list[str]]:
     """Nodes among which pairs are measured: the machines behind SSH, and the nodes of each cluster."""
     found: dict[str, list[str]] = {}
     for node, target in nodes.items():
@@ -72,15 +72,16 @@ def realms(nodes: base.Nodes, settings: base.Settings) -> list[list[str]]:
 
 
 def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.Iterator[tuple[list[str], Record, list[t.Any]]]:
-    """(nodes, settings, rounds) of each realm that has pairs; what is left out goes to `notes`."""
-    several = realms(nodes, settings)
+    """Yield (nodes, settings, rounds) of each reachability domain that has pairs; adds to `notes` what is left out."""
+    several = reachability_domains(nodes, settings)
     if len(several) > 1:
         notes.append("rdma: no pair is measured between two clusters, or between a cluster and a machine behind SSH")
     for machines in several:
         wanted = settings[nodes[machines[0]]]
         if wanted["rdma_scope"] == "pairs" and len(several) > 1:
-            within = [pair for pair in wanted["rdma_pairs"] if any(set(pair) <= set(realm) for realm in several)]
-            notes += [f"rdma: pair {pair} is not measured: no realm has both" for pair in wanted["rdma_pairs"] if pair not in within]
+            within = [pair for pair in wanted["rdma_pairs"] if any(set(pair) <= set(domain) for domain in several)]
+            outside = [pair for pair in wanted["rdma_pairs"] if pair not in within]
+            notes += [f"rdma: pair {pair} is not measured: no reachability domain has both" for pair in outside]
             wanted = {**wanted, "rdma_pairs": [pair for pair in within if set(pair) <= set(machines)]}
             if not wanted["rdma_pairs"]:
                 continue
@@ -264,7 +265,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     mine = [m for m in records if m.stage == "rdma" and m.outcome == "measured"]
     kept = _kept(mine, left, nodes, finished)
     left -= kept
-    for members in realms(nodes, settings):
+    for members in reachability_domains(nodes, settings):
         tests = kinds(settings[nodes[members[0]]])
         book = Timetable({node: nodes[node] for node in members}, settings, ports, tests, finished)
         for packed in _rounds_again(list(dict.fromkeys(item.subject.id for item in pairs)), book.nodes):

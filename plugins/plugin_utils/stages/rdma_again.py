@@ -38,7 +38,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     records = run.journal.read()[0]
     ports = rdma.ports_of(records)
     found: dict[str, base.StageWork] = {}
-    for members in rdma.realms(nodes, settings):
+    for members in rdma.reachability_domains(nodes, settings):
         wanted = settings[nodes[members[0]]]
         book = rdma.Timetable({node: nodes[node] for node in members}, settings, ports, rdma.kinds(wanted))
         place = {

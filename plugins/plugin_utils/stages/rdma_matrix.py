@@ -39,10 +39,10 @@ def tables(records: t.Sequence[Measurement], expected: Expected) -> list[Table]:
     again: dict[tuple[str, str, str], list[tuple[Measurement, Record]]] = collections.defaultdict(list)
     for record in records:
         if record.stage == "rdma" and record.subject.kind == "pair":
-            pairs[_realm(record), record.check, directions.without_direction(record.variant)].append(record)
+            pairs[_domain(record), record.check, directions.without_direction(record.variant)].append(record)
         elif record.stage == "rdma_again":
             for row in sides(record, "client"):
-                again[_realm(record), row["check"], directions.without_direction(row["variant"])].append((record, row))
+                again[_domain(record), row["check"], directions.without_direction(row["variant"])].append((record, row))
     ports = _ports_of(records)
     made = [_table(*key, found, again[key], ports, expected) for key, found in sorted(pairs.items())]
     for table in made:
@@ -59,7 +59,7 @@ def _ports_of(records: t.Iterable[Measurement]) -> dict[str, Record]:
     return found
 
 
-def _realm(record: Measurement) -> str:
+def _domain(record: Measurement) -> str:
     """Pairs are measured among machines behind SSH, and among the nodes of one cluster."""
     target = record.target
     return target if record.subject.id.startswith(f"{target}/") else ""
@@ -97,7 +97,7 @@ def _is_rail(found: t.Any) -> bool:
 
 
 def _table(
-    realm: str,
+    domain: str,
     check: str,
     variant: str,
     pairs: list[Measurement],
@@ -127,7 +127,7 @@ def _table(
     cells = sorted(_with_usual(found, better), key=lambda c: (c.a, c.b, c.rail, c.again, c.outcome, c.value or 0.0, c.reason))
     simulated = any(record.simulated for record in pairs)
     directed = any(cell.directed for cell in cells)
-    return Table(realm, check, variant, cells, t.cast("t.Literal['higher', 'lower']", better), unit, simulated, directed)
+    return Table(domain, check, variant, cells, t.cast("t.Literal['higher', 'lower']", better), unit, simulated, directed)
 
 
 def _of_rail(record: Measurement, rail: Record, ports: dict[str, Record]) -> Measurement:
@@ -195,7 +195,7 @@ def _rounds(records: t.Iterable[Measurement], table: Table) -> list[Record]:
     """The timetable as it was walked, by the clocks of the nodes."""
     by_round: dict[int, list[Record]] = collections.defaultdict(list)
     for record in records:
-        if record.stage == "rdma" and record.check == TIMETABLE and _realm(record) == table.realm:
+        if record.stage == "rdma" and record.check == TIMETABLE and _domain(record) == table.domain:
             for row in sides(record, "client"):
                 if (row["check"], directions.without_direction(row["variant"])) == (table.check, table.variant):
                     by_round[row["round"]].append(row)
