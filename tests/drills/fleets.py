@@ -13,7 +13,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline, expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import measurement_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
-from harness.records import make_plan
+from harness.records import judge, make_plan
 
 Record = dict[str, t.Any]
 RUN = "20261121T000000Z-0a1b2c"
@@ -75,7 +75,7 @@ def judged(fleet: dict[str, Node], own: t.Any = None, made: t.Any = None, **opti
     known = expectations.resolve([("group", own)] if own else [])
     plan = make_plan({"run_id": RUN, "items": items})
     options.setdefault("today", datetime.date(2026, 11, 21))
-    return verdict.judge(plan, made, lambda *_who: known, stages=registry.shipped().values(), **options)
+    return judge(plan, made, lambda *_who: known, stages=registry.shipped().values(), **options)
 
 
 def nodes(*of: Node) -> dict[str, Node]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import verdict as engine
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     HostSettings,
     JudgingInputs,
@@ -54,6 +55,15 @@ def make_plan_item(fields: t.Mapping[str, t.Any] | PlanItem) -> PlanItem:
     known = {"stage": "", "check": "", "variant": "", "subject": NODE, "target": "n1"} | dict(fields)
     known.pop("attempt", None)
     return PlanItem(**{**known, "subject": Subject(**{**NODE, **known["subject"]})})
+
+
+def judge(
+    plan: Plan, measurements: t.Iterable[t.Any], expected: t.Callable[[str, str], t.Any], **options: t.Any
+) -> engine.Judgement:
+    """Judge a run; `options` are fields of JudgingInputs, and arguments of verdict.judge."""
+    given = {name: options.pop(name) for name in JudgingInputs.__struct_fields__ if name in options}
+    inputs = JudgingInputs(**{name: value for name, value in given.items() if value is not None})
+    return engine.judge(plan, measurements, expected, inputs, **options)
 
 
 def verdict(fields: t.Mapping[str, t.Any]) -> Verdict:

@@ -41,53 +41,38 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, Subject, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan, Subject, Verdict
 
 
 def judge(
     plan: Plan,
     measurements: t.Iterable[t.Any],
     expected: t.Callable[[str, str], Expectations],
-    waivers: t.Sequence[t.Any] | None = None,
-    warn: str = "accept",
-    stack: t.Mapping[str, dict[str, t.Any]] | None = None,
+    inputs: JudgingInputs | None = None,
     *,
-    stated: identity.Stated | None = None,
-    today: datetime.date | None = None,
-    required: t.Mapping[str, t.Mapping[str, t.Sequence[str]]] | None = None,
     stages: t.Iterable[Stage] = (),
-    leaf: t.Mapping[str, str] | None = None,
+    before: past.Past | None = None,
     changed: t.Sequence[str] = (),
     warnings: t.Sequence[str] = (),
-    before: past.Past | None = None,
-    regression: str = "warn",
-    own_facts: t.Mapping[str, t.Sequence[str]] | None = None,
+    today: datetime.date | None = None,
     lending: t.Collection[str] = (),
 ) -> Judgement:
     """Judge a run.
 
-    `expected(node, target)` are the
-    expectations of a node, or of anything else that a target measured. `waivers` as in plugin_utils/waivers.py.
-    `stack[target]` is {"golden", "ignore", "drift"}, `stated[target]` what the inventory says of its machines,
-    {"gpu_count", "mig"}. `leaf` is the leaf switch of each node, as far as known. `today` is the day on which waivers must still hold.
-    `required[target]` names by stage what must have been readable while it measured, {"nccl_node": ["xid"]}. `changed` says what of the
-    evidence itself is not what was written: nothing is accepted then. `warnings` are about the run as a
-    whole. `before` knows earlier runs, and `regression` is acceptance_regression. `own_facts[target]` are patterns of the facts that are
-    those of a pod or its image there, and not of the machine (planes/base.py). `lending` names the planes
-    on which something else decides which GPUs a test gets (Plane.lends_devices). WaiverError for a waiver that cannot be used.
+    `expected(node, target)` returns the expectations of a node, or of anything else that a target measured. `inputs` is the rest of what
+    the inventory says; its sets of expectations are not read. `before` compares numbers with earlier runs. `changed` says what of the
+    evidence is not as it was written: nothing is accepted then. `warnings` are about the run as a whole. `today` is the day on which
+    waivers must still be valid. `lending` names the planes on which something other than the inventory decides which GPUs a test gets
+    (Plane.lends_devices). Raises WaiverError if a waiver cannot be used.
     """
-    judging = Judge(plan, expected, stack or {}, required or {}, {stage.name: stage for stage in stages})
-    judging.waiving = waiving.Waiving(waivers_of(list(waivers or [])), (today or datetime.date.today()).isoformat())
-    judging.warn = warn
-    judging.stated = stated or {}
-    judging.leaf = leaf or {}
-    judging.own_facts = own_facts or {}
-    judging.lending = lending
-    judging.changed = changed
-    judging.warnings = list(warnings)
-    judging.before, judging.regression = before, regression
-    judging.load(measurements)
-    return judging.judge()
+    engine = Judge(plan, expected, inputs or JudgingInputs(), {stage.name: stage for stage in stages})
+    engine.waiving = waiving.Waiving(waivers_of(engine.inputs.waivers), (today or datetime.date.today()).isoformat())
+    engine.lending = lending
+    engine.changed = changed
+    engine.warnings = list(warnings)
+    engine.before = before
+    engine.load(measurements)
+    return engine.judge()
 
 
 class Stage(t.Protocol):
@@ -121,16 +106,15 @@ class Judge:
         self,
         plan: Plan,
         expected: t.Callable[[str, str], Expectations],
-        stack: t.Mapping[str, dict[str, t.Any]],
-        required: t.Mapping[str, t.Mapping[str, t.Sequence[str]]],
+        inputs: JudgingInputs,
         stages: t.Mapping[str, Stage],
     ) -> None:
         self.plan = plan
+        self.inputs = inputs
         self.stages = stages
         self.items = [(item.key, item) for item in plan.items]
         self.planned = {key for key, _item in self.items}
         self.expected = expected
-        self.stack = stack
         quick = plan.mode == "quick"
         # A stage without quick conditions keeps its own object: that of gpu_sharing holds every check, which no union would.
         conditions = {
@@ -138,18 +122,13 @@ class Judge:
             for name, stage in stages.items()
         }
         same_work = {(name, check): other for name, stage in stages.items() for check, other in stage.same_work.items()}
-        self.single_checks = single_checks.SingleChecks(self.planned, expected, required, conditions, same_work)
+        self.single_checks = single_checks.SingleChecks(self.planned, expected, inputs.required, conditions, same_work)
         self.lending: t.Collection[str] = ()
         self.waiving = waiving.Waiving([], "")
-        self.warn = "accept"
         self.warnings: list[str] = []
         self.before: past.Past | None = None
-        self.regression = "warn"
         self.past_report: past.PastReport | None = None
         self.worse: dict[Key, list[str]] = collections.defaultdict(list)
-        self.stated: identity.Stated = {}
-        self.leaf: t.Mapping[str, str] = {}
-        self.own_facts: t.Mapping[str, t.Sequence[str]] = {}
         self.changed: t.Sequence[str] = ()
         self.notes: list[str] = list(plan.notes)
         self.drift: dict[str, list[dict[str, t.Any]]] = {}
@@ -211,9 +190,10 @@ class Judge:
             for key, record in self.deciding.items():
                 opinion, chosen[key] = self.single_checks.own(key, record)
                 opinions[key] = [opinion]
-            for key, opinion in itertools.chain(peer_comparison.opinions(self.deciding, chosen, self.leaf), sweeps.opinions(self.deciding)):
+            of_peers = peer_comparison.opinions(self.deciding, chosen, self.inputs.leaf)
+            for key, opinion in itertools.chain(of_peers, sweeps.opinions(self.deciding)):
                 opinions[key].append(opinion)
-            if self.before is not None and self.regression != "off":
+            if self.before is not None and self.inputs.regression != "off":
                 self.past_report = self.before(self.deciding, peer_comparison.numbers(self.deciding, chosen))
             if self.past_report:
                 self.notes += self.past_report.left_out
@@ -250,10 +230,10 @@ class Judge:
         found = [
             *self._drift(),
             *configured.opinions(self.deciding, lambda key, record: self.single_checks.own(key, record)[0]),
-            *machines.opinions(self.records, self.stated, self.stack),
+            *machines.opinions(self.records, self.inputs.stated, self.inputs.stack),
             *health.opinions(self.records, self.deciding),
         ]
-        unstated = machines.unstated(self.stated, self.stack)
+        unstated = machines.unstated(self.inputs.stated, self.inputs.stack)
         parted = [f"{node}: {single_checks.set_aside(record)}" for node, record in machines.parted.items()]
         return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), (unstated, parted)
 
@@ -286,7 +266,7 @@ class Judge:
 
     def _rules(self, key: Key) -> t.Mapping[str, t.Any]:
         """Return what the inventory says of the facts of a node: {"golden", "ignore", "drift"}."""
-        return self.stack.get(self.deciding[key].target) or {}
+        return self.inputs.stack.get(self.deciding[key].target) or {}
 
     def _deviating(self, keys: list[Key], rules: t.Mapping[str, t.Any]) -> dict[str, list[dict[str, t.Any]]]:
         """Return the deviating facts of nodes under some rules, also of those that have none."""
@@ -296,7 +276,7 @@ class Judge:
 
     def _kind(self, record: Measurement) -> drift.Kind:
         """Return the key of the nodes with which the facts of a node are compared."""
-        return drift.kind_of(record.context["facts"], record.plane, self.own_facts.get(record.target) or ())
+        return drift.kind_of(record.context["facts"], record.plane, self.inputs.own_facts.get(record.target) or ())
 
     def _earlier(self, key: Key) -> t.Iterator[tuple[Key, Opinion]]:
         """Yield the fatal findings of the attempts that do not count: no later attempt takes them back."""
@@ -424,7 +404,8 @@ class Judge:
         bad = mine["FAIL"] + mine["UNKNOWN"]
         bad_extras = sum(v.verdict == "FAIL" for v in extras)
         warned = counts["WARN"] + len(self.warnings)
-        worse = {subjects.bearer(v.subject.kind, v.subject.id) for v in everything if v.regressed} if self.regression == "refuse" else set()
+        refuse_worse = self.inputs.regression == "refuse"
+        worse = {subjects.bearer(v.subject.kind, v.subject.id) for v in everything if v.regressed} if refuse_worse else set()
         refusals = [
             (self.changed, "; ".join(self.changed)),
             (not planned, "the plan is empty: nothing was to be measured"),
@@ -433,8 +414,8 @@ class Judge:
             (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks"),
             (bad_extras, f"{bad_extras} FAIL of checks that were not planned"),
             (planned and not bad and not self._shown_to_work(planned), self._nothing_shown),
-            (self.warn != "accept" and warned, f"{warned} WARN, and acceptance_warn is {self.warn}"),
-            (worse, f"worse than its own past: {subjects.named(worse)}, and acceptance_regression is {self.regression}"),
+            (self.inputs.warn != "accept" and warned, f"{warned} WARN, and acceptance_warn is {self.inputs.warn}"),
+            (worse, f"worse than its own past: {subjects.named(worse)}, and acceptance_regression is {self.inputs.regression}"),
         ]
         refused = [text for refuses, text in refusals if refuses]
         unproven = self._unproven(planned)
@@ -489,12 +470,12 @@ class Judge:
     def _shown_to_work(self, planned: list[Verdict]) -> bool:
         """Return True if a planned check is a PASS, or was measured and is a WARN in a run that accepts WARN."""
         passed = any(v.verdict == "PASS" for v in planned)
-        warned = (v for v in planned if v.verdict == "WARN" and self.warn == "accept")
+        warned = (v for v in planned if v.verdict == "WARN" and self.inputs.warn == "accept")
         return passed or any(self.deciding[v.key].outcome == "measured" for v in warned)
 
     @property
     def _nothing_shown(self) -> str:
-        words = "PASS or a measured WARN" if self.warn == "accept" else "PASS"
+        words = "PASS or a measured WARN" if self.inputs.warn == "accept" else "PASS"
         return f"no planned check is a {words}: nothing was shown to work"
 
     def _speed_not_proven(self, planned: list[Verdict]) -> list[str]:

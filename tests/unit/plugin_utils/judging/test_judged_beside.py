@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from harness import large_run
 
@@ -45,7 +46,7 @@ def judged(run: tuple[Record, list[Record]]) -> Judgement:
     plan, records = run
     inputs = plan.judging
     stages = [registry.of(entry) for entry in plan.stages]
-    return verdict.judge(plan, records, expectations.of_run(inputs), stack=inputs.stack, stated=inputs.stated, stages=stages)
+    return verdict.judge(plan, records, expectations.of_run(inputs), JudgingInputs(stack=inputs.stack, stated=inputs.stated), stages=stages)
 
 
 def test_a_second_process_changes_nothing(run: tuple[Record, list[Record]], monkeypatch: pytest.MonkeyPatch) -> None:

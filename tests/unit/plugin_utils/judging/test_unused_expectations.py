@@ -107,6 +107,7 @@ def test_it_is_a_warn_of_the_run() -> None:
     plan, stated = plan_of(item("n1")), {"n1": {"gpu_count": 8}}
     lines = said(entry(gpu="NVIDIA H2O0"), records=records)
     for warn, accepted in (("accept", True), ("refuse", False)):
-        found = verdict.judge(plan, records, lambda *_who: resolve([]), None, warn, today=TODAY, warnings=lines, stated=stated)
+        inputs = JudgingInputs(warn=warn, stated=stated)
+        found = verdict.judge(plan, records, lambda *_who: resolve([]), inputs, today=TODAY, warnings=lines)
         assert found.accepted is accepted and found.warnings == lines
         assert ("1 WARN of the run" if accepted else "1 WARN, and acceptance_warn is refuse") in found.why

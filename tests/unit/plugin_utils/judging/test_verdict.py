@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed, problem, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from harness.records import judge as judge_run
 from harness.records import make_plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -75,7 +76,7 @@ def judge(items: list[Record], records: list[t.Any], **options: t.Any) -> verdic
     options.setdefault("today", TODAY)
     fields = {"partial": options.pop("partial", False), "mode": options.pop("mode", "run")}
     expected = options.pop("expected", lambda _node, _target: SHIPPED)
-    found = verdict.judge(plan_of(*items, **fields), records, expected, stages=registry.shipped().values(), **options)
+    found = judge_run(plan_of(*items, **fields), records, expected, stages=registry.shipped().values(), **options)
     for v in found.verdicts:
         assert not list(VERDICT.iter_errors(v.as_dict())), v
         assert v["reason_code"] is None or v["reason_code"] in reasons.ALL
