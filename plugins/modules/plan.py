@@ -30,10 +30,14 @@ options:
     type: bool
     default: false
   stages:
-    description: The stages of a new run.
+    description: The stages of a new run, in order. Without them the run has the stages of O(level).
     type: list
     elements: raw
-    required: true
+  level:
+    description: How much a new run measures. V(quick) also measures in small, whichever stages the run has.
+    type: str
+    choices: [quick, standard, full]
+    default: standard
 attributes:
   check_mode:
     description: Can run in check mode.

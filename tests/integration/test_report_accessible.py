@@ -50,7 +50,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
     made["compared"] = last.dir / "report.html"
     history_content.put(folder / "results", history_content.content([LONG, *NAMES], [(LONG, "plain")]))
     with store.Store(store.url_of(folder / "results")) as history:
-        asked = searching.Asked()
+        asked = searching.Query()
         made["history"].write_text(showing.html(asked, searching.search(history, asked)), encoding="utf-8")
     return made
 

@@ -32,6 +32,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.layers import Layers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Level,
     Plan,
     PlanItem,
     PlannedStage,
@@ -203,9 +204,10 @@ class Planner:
 
     # The plan ----------------------------------------------------------------------------------------------------
 
-    def build(self, run_id: str, wanted: t.Any) -> tuple[Plan, list[Interface], dict[str, Settings]]:
-        """The plan of a new run, its stages, and the settings of its hosts."""
-        stages, skipped = self.stages(wanted)
+    def build(self, run_id: str, wanted: t.Any, level: Level = "standard") -> tuple[Plan, list[Interface], dict[str, Settings]]:
+        """Return the plan of a new run, its stages, and the settings of its hosts. The stages are the `wanted` ones, those of `level` if
+        `wanted` is None."""
+        stages, skipped = self.stages(registry.of_level(level) if wanted is None else wanted)
         settings = self.settings(stages)
         problem = foreseeable.problem(settings, [one.stage for one in stages], self.layers.variables, self._of_host)
         if problem:
@@ -215,6 +217,8 @@ class Planner:
         samples: dict[str, Sample] = {}
         targets: dict[str, Target] = {host: {"plane": planes.of(settings[host], host).name} for host in self.hosts}
         target_of = {node: host for host in self.hosts for node in self._nodes(host, settings[host])}
+        if wanted is None and len(target_of) < 2:
+            stages = self._within_a_node(stages, level)
         for one in stages:
             nodes = {node: target for node, target in target_of.items() if self._takes(one, target, settings)}
             sample = settings[self.hosts[0]].get(f"{one.name}_sample") if nodes else None
@@ -232,6 +236,7 @@ class Planner:
             created_at=utc(),
             inventory=inventory.of_today(),
             mode="quick" if self.quick else "run",
+            level=level if wanted is None else "",
             chained=True,
             collection_version=collection.version(),
             ansible_version=ansible_version,
@@ -249,6 +254,13 @@ class Planner:
             notes=sorted(set(self.notes)),
         )
         return plan, stages, settings
+
+    def _within_a_node(self, stages: list[Interface], level: Level) -> list[Interface]:
+        """Return the stages that a single node can run; a note names the others."""
+        between = [one.name for one in stages if one.stage.between]
+        if between:
+            self.notes.append(f"acceptance_level {level}: {', '.join(between)} measure between nodes, and this run has one node")
+        return [one for one in stages if not one.stage.between]
 
     def _takes(self, one: Interface, target: str, settings: dict[str, dict[str, t.Any]]) -> bool:
         """Return True if a target can run a stage at all; a note says once that it cannot."""

@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import base as of_sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import stands_for_nodes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import LEVELS, stands_for_nodes
 
 # The stages of a run that is none.
 NOTHING = collection.ROOT / "roles/common/tasks/nothing.yml"
@@ -49,7 +49,7 @@ def prepare(
     here = {target: left[target] for target in left if target in set(planner.hosts)}
     if check:
         word = "resumed" if args["mode"] == "resume" else "begun"
-        lines = estimate.summary(written, left, f"check mode, nothing is measured and no run is {word}")
+        lines = estimate.summary(written, left, f"check mode, nothing is measured and no run is {word}{_level(written)}")
         lines += [f"note: {note}" for note in notes + wrong + planner.questions]
         for target, of in here.items():
             wanted = [one.stage for one in stages if one.name in of]
@@ -62,7 +62,7 @@ def prepare(
     long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in here)]
     looked = [stage.name for stage in stages if stage.name in cut_off and stage.stage.queries_checkpoints]
     these = [{**stage.entry, "tags": tags_of(stage.name)} for stage in stages]
-    lines = estimate.summary(written, left, f"run {run.id}") + [f"note: {note}" for note in notes + wrong]
+    lines = estimate.summary(written, left, f"run {run.id}{_level(written)}") + [f"note: {note}" for note in notes + wrong]
     begun = of_sinks.Begun(
         run.id, run.dir, written, sum(len(items) for of in left.values() for items in of.values()), args["mode"] == "resume"
     )
@@ -76,10 +76,20 @@ def prepare(
     return planned, lines
 
 
+def _level(plan: Plan) -> str:
+    """Return the level of a run for people, empty if its stages were named."""
+    return f", level {plan.level}" if plan.level else ""
+
+
 def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Begun:
     run = Run.new(str(args["results_dir"]), str(args.get("run_id") or new_run_id()))
-    planner.quick = args["mode"] == "quick"
-    written, stages, settings = planner.build(run.id, args["stages"])
+    level = args.get("level") or "standard"
+    if level not in LEVELS:
+        raise PlanError(f"acceptance_level: found {level!r}, expected one of {', '.join(LEVELS)}")
+    planner.quick = "quick" in (args["mode"], level)
+    stages_named = args.get("stages")
+    # Ansible before 2.19 makes an empty string of a variable without a value.
+    written, stages, settings = planner.build(run.id, None if stages_named == "" else stages_named, level)
     written.judging = inputs.judging_inputs(planner, settings)
     written.judging.notes += inputs.without_effect(written, settings)
     detached(stages, settings), _sinks(settings)  # refused before anything is written

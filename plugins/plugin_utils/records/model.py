@@ -38,6 +38,8 @@ except ImportError:  # these modules can be imported all the same; measurement.r
 HAS_MSGSPEC = msgspec is not None
 
 Kind = t.Literal["node", "gpu", "nic", "pair", "group", "switch"]
+# How much a run measures, the least first; each level has the stages of those before it.
+Level = t.Literal["quick", "standard", "full"]
 Outcome = t.Literal["measured", "error", "timeout", "missing", "not_applicable"]
 Word = t.Literal["PASS", "WARN", "FAIL", "UNKNOWN", "SKIPPED", "KNOWN_FAIL"]
 
@@ -415,7 +417,8 @@ class Plan(Record):
     `created_at` is UTC. `inventory` names the inventory. `chained` is True if the journal has a chain of digests. A `partial` run lacks a
     part of the fleet (`left_out` hosts) or of the stages (`skipped_stages`), or is a quick test; `not_proven` is what that does not show.
     `targets` are the inventory hosts, `sample` the chosen nodes of stages that measure a sample, `check_seconds` the declared seconds of
-    one check by stage. `settings` is None in plans of older versions, which did not keep them.
+    one check by stage. `level` is the acceptance_level that chose the stages, empty if acceptance_stages named them. `settings` is None in
+    plans of older versions, which did not keep them.
     """
 
     schema: t.Literal["plan/v1"]
@@ -426,6 +429,7 @@ class Plan(Record):
     items: list[PlanItem]
     inventory: str = ""
     mode: t.Literal["run", "quick"] = "run"
+    level: Level | t.Literal[""] = ""
     chained: bool = False
     collection_version: str = ""
     ansible_version: str = ""

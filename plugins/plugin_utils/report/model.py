@@ -88,6 +88,7 @@ def build(plan: Plan, judgement: Judgement) -> Model:
         "planned_at": plan.created_at,
         "created_at": utc(),
         "mode": plan.mode,
+        "level": plan.level,
         "passed": judgement.passed,
         "accepted": judgement.accepted,
         "word": word(plan.mode, judgement.passed, bool(judgement.unproven)),

@@ -20,7 +20,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Level,
+    Measurement,
+    Plan,
+    PlanItem,
+    Subject,
+    Todo,
+    Verdict,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 if t.TYPE_CHECKING:
@@ -40,6 +48,8 @@ ROUNDS = "rounds"  # every node walks a timetable of tests with partners
 GROUP = "group"  # the head of a group launches over the others
 MANIFEST = "manifest"  # a manifest of the user's, on clusters only
 CLUSTER = "cluster"  # its subject is a whole cluster, which is asked by its API
+
+LEVELS: tuple[Level, ...] = t.get_args(Level)
 
 # The check of a node that is one of a group: that it takes part.
 MEMBER = member.CHECK
@@ -131,8 +141,10 @@ class Stage:
     leaf_rank: int = 0
     # What its proof() begins the names of unproven parts with.
     unproven: str = ""
-    # Its place where stages are listed for people, the lowest first.
+    # Its place where stages are listed for people and where the stages of a level run, the lowest first.
     place: int = 100
+    # The lowest level that has the stage. Empty: a run has it only if acceptance_stages names it.
+    level: str = ""
     # The variables of it, without its name, that a request to the console may set: never one that holds a path, a program, arguments, an
     # environment or a setting of pods. Empty if no request may name the stage.
     requestable: tuple[str, ...] = ()

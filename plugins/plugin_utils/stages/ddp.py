@@ -29,6 +29,7 @@ class Ddp(grouping.Grouped):
     name = "ddp"
     role = "gpufleet.acceptance.ddp"
     place = 80
+    level = "full"
     saves_checkpoints = True
     # Whether values are right, whether the group learns, and who holds it back: no numbers are expected of these.
     conditions = grouping.Grouped.conditions | set(ddp.PARTS) | {nccl_fabric.LOCALISE}

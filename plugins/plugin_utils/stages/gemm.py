@@ -17,6 +17,7 @@ class Gemm(Stage):
     name = "gemm"
     role = "gpufleet.acceptance.gemm"
     place = 30
+    level = "standard"
     primary = ("tflops",)
     devices = True
     sees_all_gpus = True

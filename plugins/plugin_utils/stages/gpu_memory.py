@@ -23,6 +23,7 @@ class GpuMemory(Stage):
     name = "gpu_memory"
     role = "gpufleet.acceptance.gpu_memory"
     place = 15
+    level = "standard"
     primary = ("bandwidth", "latency")
     # What GPUs share on the way to the host, and which memory is far, differs between machines: these checks are held to the other GPUs of
     # the node and to identical machines, and to an expectation where the inventory has one.

@@ -19,6 +19,7 @@ class Hccl(NcclFabric):
     name = "hccl"
     role = "gpufleet.acceptance.hccl"
     place = 95
+    level = ""
     before = (hccl_local.STAGE.name,)
     leaf_rank = 1
     requestable = (*sweep.REQUESTABLE, "reduction", "localise", "repeats")

@@ -19,6 +19,7 @@ class HcclLocal(Stage):
     name = "hccl_local"
     role = "gpufleet.acceptance.hccl_local"
     place = 90
+    level = ""
     primary = ("busbw",)
     devices = True
     sees_all_gpus = True

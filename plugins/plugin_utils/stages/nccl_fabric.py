@@ -53,6 +53,7 @@ class NcclFabric(grouping.Grouped):
     name = "nccl_fabric"
     role = "gpufleet.acceptance.nccl_fabric"
     place = 70
+    level = "full"
     saves_checkpoints = True
     # A finding of its search is one too.
     conditions = grouping.Grouped.conditions | {LOCALISE}

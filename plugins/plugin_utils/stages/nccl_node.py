@@ -18,6 +18,7 @@ class NcclNode(Stage):
     name = "nccl_node"
     role = "gpufleet.acceptance.nccl_node"
     place = 20
+    level = "quick"
     primary = ("busbw",)
     devices = True
     sees_all_gpus = True

@@ -550,6 +550,7 @@ class Rdma(base.Stage):
     name = "rdma"
     role = "gpufleet.acceptance.rdma"
     place = 60
+    level = "full"
     before = ("rdma_ports",)
     after = ("rdma_again",)
     topology = base.ROUNDS

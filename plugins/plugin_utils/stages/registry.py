@@ -19,9 +19,10 @@ import typing as t
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Level
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import LEVELS, Stage
 
 PACKAGE = __name__.rpartition(".")[0]
 # In a role: the description of its stage, if it has one.
@@ -37,6 +38,12 @@ def shipped() -> dict[str, Stage]:
         modules = [importlib.import_module(f"{PACKAGE}.{path.stem}") for path in sorted(pathlib.Path(__file__).parent.glob("*.py"))]
     stages = [stage for module in modules if (stage := getattr(module, "STAGE", None)) is not None]
     return {stage.name: stage for stage in stages}
+
+
+def of_level(level: Level) -> list[str]:
+    """Return the names of the shipped stages of a level, in the order in which they run."""
+    levels = LEVELS[: LEVELS.index(level) + 1]
+    return [stage.name for stage in sorted(shipped().values(), key=lambda stage: stage.place) if stage.level in levels]
 
 
 def finding_facts() -> Stage:

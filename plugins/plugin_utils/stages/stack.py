@@ -17,6 +17,7 @@ class Stack(Stage):
     name = "stack"
     role = "gpufleet.acceptance.stack"
     place = 10
+    level = "quick"
     conditions = frozenset({"facts", "gpu_health", "cuda"})
     finds_facts = True
     sees_all_gpus = True

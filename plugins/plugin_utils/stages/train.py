@@ -29,6 +29,7 @@ class Train(Stage):
     name = "train"
     role = "gpufleet.acceptance.train"
     place = 40
+    level = "quick"
     primary = ("tflops",)
     quick_conditions = frozenset({"compute", "train"})
     devices = True

@@ -124,6 +124,27 @@ def test_what_was_left_out_makes_a_part(site: Site) -> None:
     assert {subject for subject, *_check in listed(plan, "disk")} == {"gpu-02"} and not listed(plan, "stack")
 
 
+def test_a_level_chooses_the_stages_that_nobody_named(site: Site) -> None:
+    within = ["stack", "gpu_memory", "nccl_node", "gemm", "train"]
+    between = ["rdma_ports", "rdma", "rdma_again", "nccl_fabric", "ddp"]
+    plans = {level: site.planner().build(RUN, None, level)[0] for level in ("quick", "standard", "full")}
+    stages = {level: [stage["name"] for stage in plan.stages] for level, plan in plans.items()}
+    assert stages["quick"] == ["stack", "nccl_node", "train"]
+    assert [name for name in stages["full"] if name in within + between] == within + between
+    assert [name for name in stages["full"] if name not in between] == stages["standard"]
+    assert {level: plan.level for level, plan in plans.items()} == {level: level for level in plans}
+    assert build(site.planner(), "stack").level == ""
+
+
+def test_a_level_leaves_stages_between_nodes_out_of_a_run_of_one_node_and_says_so(site: Site) -> None:
+    plan = site.planner(hosts={"gpu-01": {}}).build(RUN, None, "full")[0]
+    stages = [stage["name"] for stage in plan.stages]
+    assert "train" in stages and "rdma" not in stages
+    left_out = "acceptance_level full: rdma, rdma_again, nccl_fabric, ddp measure between nodes"
+    assert [note for note in plan.notes if note.startswith(left_out)]
+    assert not plan.partial
+
+
 def test_a_plan_names_its_inventory(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert build(site.planner(), "stack")["inventory"] == "default"
     monkeypatch.setattr(context, "CLIARGS", {"inventory": ("inventories/cluster/", "/etc/lab.yml", "a,b,")})
