@@ -21,6 +21,7 @@ TOOLS = {
     "nccl_node_binary_dir": "/opt/simulated/bin",
     "gemm_python": "/opt/simulated/bin/python3-torch",
     "gpu_memory_python": "/opt/simulated/bin/python3-torch",
+    "train_python": "/opt/simulated/bin/python3-torch",
     "stack_python": "/opt/simulated/bin/python3-torch",
 }
 EXTRA = {"acceptance_simulated": True, "acceptance_gpu_count": 8, "nccl_node_sizes": ["8M:16G"]}

@@ -37,6 +37,7 @@ TOOLS = {
     "gemm_python": "/opt/simulated/bin/python3-torch",
     "gpu_memory_python": "/opt/simulated/bin/python3-torch",
     "stack_python": "/opt/simulated/bin/python3-torch",
+    "train_python": "/opt/simulated/bin/python3-torch",
 }
 MOUNT = {
     "spec": {"volumes": [{"name": "x", "configMap": {"name": "nowhere"}}]},
@@ -195,7 +196,7 @@ def test_every_playbook_of_the_readme_runs_over_a_mixed_inventory(healthy: Mixed
 def test_all_stages_on_nodes_with_containers(healthy: Mixed) -> None:
     done = healthy.run({"lab": healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]})}, hosts=False)
     assert not bad(done), [m for m in done.journal if m["outcome"] != "measured"]
-    assert {v["stage"] for v in done.verdicts} >= {"stack", "gpu_memory", "nccl_node", "gemm"}
+    assert {v["stage"] for v in done.verdicts} >= {"stack", "gpu_memory", "nccl_node", "gemm", "train"}
     healthy.nothing_left()
 
 
