@@ -134,7 +134,7 @@ def test_what_is_waited_for_is_said_with_its_cause(monkeypatch: pytest.MonkeyPat
     said: list[str] = []
     monkeypatch.setattr(following.Display, "display", lambda _self, text, *_more: said.append(text))
     found, pods = follower(), [seen(waiting("ImagePullBackOff", "toomanyrequests")) for _number in range(2)]
-    now = found._began
+    now = found._began = 1000.0  # whole seconds, which sums of floating point keep
     for second in range(0, 200, 1):
         found.waiting(pods if second < 150 else [], now + second)
     words = "2 pods (n1, n1): ImagePullBackOff: toomanyrequests"
