@@ -35,7 +35,7 @@ NOTICED_S = 10.0
 
 
 @dataclasses.dataclass
-class Seat:
+class GroupMember:
     """One node of a group. `problem` is (reason code, reason) where it does not take part."""
 
     name: str
@@ -55,7 +55,7 @@ class Seat:
     problem: tuple[str, str] | None = None
     leash: Leash | None = None
 
-    def hear(self, hello: dict[str, t.Any]) -> None:
+    def apply_hello(self, hello: dict[str, t.Any]) -> None:
         """Take over what the node says of itself."""
         for key in ("gpu", "gpus", "memory_mib", "ports", "nvlink_domain"):
             setattr(self, key, hello[key])
@@ -74,12 +74,12 @@ class Leash:
     def __init__(self, argv: list[str]) -> None:
         self.argv = argv
         self.child: subprocess.Popen[bytes] | None = None
-        self.said = b""
+        self.output = b""
         self.due = 0.0
         self.error = "no answer"
 
     def start(self) -> None:
-        self.said = b""
+        self.output = b""
         self.child = process.spawn(self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     @property
@@ -94,7 +94,7 @@ class Leash:
             if self.child.poll() is None:  # it talks, but says nothing that we know
                 process.end(self.child)
                 self.child, self.due = None, time.monotonic() + 1
-                self.error = f"its output is no hello: {self.said[-100:].decode('utf-8', 'replace')}"
+                self.error = f"its output is no hello: {self.output[-100:].decode('utf-8', 'replace')}"
                 return
             words = self.child.stderr.read(4096).decode("utf-8", "replace") if self.child.stderr else ""
             self.error = " ".join(words.split())[-300:] or f"ssh ended with status {self.child.returncode}"
@@ -119,26 +119,26 @@ class Group:
     def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
         self.params = params
         self.node = node
-        self.seats: list[Seat] = []
+        self.seats: list[GroupMember] = []
         self.simulated = bool(here and here["simulated"])
         for one in params["members"]:
             gpus = [f"slot-{slot}" for slot in range(one.get("gpus") or 0)]
-            seat = Seat(one["name"], one["address"], bool(one.get("local")), one.get("hostname") or "", gpus=gpus)
+            seat = GroupMember(one["name"], one["address"], bool(one.get("local")), one.get("hostname") or "", gpus=gpus)
             if one.get("problem"):
                 seat.problem = ("unreachable", one["problem"])
             self.seats.append(seat)
             if seat.local and here:
-                seat.hear(here)
+                seat.apply_hello(here)
         self.folder = ""
-        self._made = ""  # the folder, where it is to be removed
+        self._own_folder = ""  # the folder, where it is to be removed
         self.ssh: list[str] = []
         self._jobs = 0
 
     def __enter__(self) -> Group:
         token = self.params["token"]
         # A member's folder is in the ledger already; without members there is nothing in it worth hiding.
-        self._made = "" if token else tempfile.mkdtemp(prefix="gpufleet-")
-        self.folder = self._made or member.folder(token)
+        self._own_folder = "" if token else tempfile.mkdtemp(prefix="gpufleet-")
+        self.folder = self._own_folder or member.folder(token)
         self.ssh = self._ssh()
         return self
 
@@ -151,8 +151,8 @@ class Group:
         for seat in self.seats:
             if seat.leash:
                 seat.leash.release()
-        if self._made:  # what it was told by others to use is not its own to remove
-            shutil.rmtree(self._made, ignore_errors=True)
+        if self._own_folder:  # what it was told by others to use is not its own to remove
+            shutil.rmtree(self._own_folder, ignore_errors=True)
 
     def _ssh(self) -> list[str]:
         """The program that enters a node. With a key of our own nothing of the user's settings takes part."""
@@ -195,7 +195,7 @@ class Group:
             seat.leash = Leash([*self.ssh, seat.address, words])
         until = time.monotonic() + min(seconds, self.node.remaining())
         with selectors.DefaultSelector() as selector:
-            trying: list[Seat] = []
+            trying: list[GroupMember] = []
             while waiting and time.monotonic() < until:
                 for seat in waiting:
                     leash = t.cast(Leash, seat.leash)
@@ -209,9 +209,9 @@ class Group:
                     seat = key.data
                     leash = t.cast(Leash, seat.leash)
                     piece = os.read(key.fd, 1 << 16)
-                    leash.said += piece
-                    heard = _hello(seat, leash.said)
-                    if piece and not heard and len(leash.said) < HELLO_LIMIT:
+                    leash.output += piece
+                    heard = _hello(seat, leash.output)
+                    if piece and not heard and len(leash.output) < HELLO_LIMIT:
                         continue
                     selector.unregister(key.fileobj)
                     trying.remove(seat)
@@ -238,7 +238,7 @@ class Group:
             if not seat.gpus and not seat.problem:
                 seat.problem = ("gpu_count", "its number of GPUs is not known")
 
-    def present(self) -> list[Seat]:
+    def present(self) -> list[GroupMember]:
         for seat in self.seats:
             if seat.leash and not seat.problem and not seat.leash.alive:
                 seat.problem = ("lost_node", "its connection to the head is lost")
@@ -247,7 +247,7 @@ class Group:
     def absent(self) -> dict[str, tuple[str, str]]:
         return {seat.name: seat.problem for seat in self.seats if seat.problem}
 
-    def gone(self, seats: list[Seat]) -> list[str]:
+    def gone(self, seats: list[GroupMember]) -> list[str]:
         """Names of those whose hold has ended since."""
         return [seat.name for seat in seats if seat.leash and not seat.leash.alive]
 
@@ -258,7 +258,7 @@ class Group:
         states = {seat.name: seat.state for seat in self.seats}
         return checkpoints.checkpoint(name, name, members=states, observations=observations)
 
-    def taken(self) -> dict[str, list[dict[str, t.Any]]]:
+    def finished(self) -> dict[str, list[dict[str, t.Any]]]:
         """The observations of what is finished, by the name of its check: measured over the very nodes that are here now, on none of which
         anything has happened since that would be evidence against it. What their own watch saw meanwhile is gone with it."""
         now = {seat.name: seat.state for seat in self.present()}
@@ -281,7 +281,7 @@ class Group:
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             for leash in (seat.leash for seat in self.seats):  # who does not take part waits for us too
-                if leash and leash.alive and leash.child and leash.child.stdout and not leash.said.endswith(b"\n\n"):
+                if leash and leash.alive and leash.child and leash.child.stdout and not leash.output.endswith(b"\n\n"):
                     selector.register(leash.child.stdout, selectors.EVENT_READ)
             while selector.get_map() and time.monotonic() < until:
                 for key, _events in selector.select(0.2):
@@ -297,7 +297,7 @@ class Group:
     def job(
         self,
         launcher: launching.Launcher,
-        seats: list[Seat],
+        seats: list[GroupMember],
         each: int,
         argv: list[str],
         env: dict[str, str],
@@ -313,11 +313,11 @@ class Group:
         return launching.Job(made, seats, ranks, timeout, f"{self.folder}/out-{self._jobs}")
 
 
-def _hello(seat: Seat, said: bytes) -> bool:
+def _hello(seat: GroupMember, said: bytes) -> bool:
     """Whether there is a whole hello in it, after what a login shell may have to say; what it says goes into the seat."""
     line = re.search(rb"(?m)^\{.*\}\n", said)
     try:
-        seat.hear(json.loads(line.group() if line else ""))
+        seat.apply_hello(json.loads(line.group() if line else ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
     return True
@@ -351,7 +351,7 @@ def of_gpus(ports: list[dict[str, t.Any]], gpus: int) -> list[dict[str, t.Any]]:
     return near if near and beside else ports
 
 
-def confused(seats: t.Iterable[Seat]) -> tuple[str, str] | None:
+def confused(seats: t.Iterable[GroupMember]) -> tuple[str, str] | None:
     """(reason code, reason) where two nodes cannot be told apart: launchers merge what has one address, and ranks are counted by host
     name."""
     for what in ("address", "hostname"):

@@ -34,7 +34,7 @@ END_S = 10.0
 MEETING_PORT, MEETING_PORTS = 29500, 200
 
 
-class Seat(t.Protocol):
+class LaunchMember(t.Protocol):
     """What a launch needs to know of a node."""
 
     name: str
@@ -42,7 +42,7 @@ class Seat(t.Protocol):
     local: bool
 
 
-class Command(t.NamedTuple):
+class LaunchCommand(t.NamedTuple):
     """One program of a launch. `name`: of the node that it stands for, where there are several. `leashed`: what it has started elsewhere
     ends when its standard input does."""
 
@@ -66,10 +66,10 @@ class Entry(t.NamedTuple):
 class Launcher:
     """One way to run a command over nodes."""
 
-    # What people know it by, once found() has said that it can be used.
+    # What people know it by, once refusal() has said that it can be used.
     version = ""
 
-    def found(self, node: Node) -> tuple[str, str] | None:
+    def refusal(self, node: Node) -> tuple[str, str] | None:
         """(reason code, reason) where it cannot be used on this node, which is to launch."""
         raise NotImplementedError
 
@@ -77,7 +77,9 @@ class Launcher:
         """How many processes it starts itself on a node that is to have so many ranks."""
         return each
 
-    def commands(self, entry: Entry, seats: t.Sequence[Seat], each: int, argv: list[str], env: dict[str, str]) -> list[Command]:
+    def commands(
+        self, entry: Entry, seats: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
+    ) -> list[LaunchCommand]:
         """What is to be run here, so that `argv` runs with `each` ranks on every one of `seats`."""
         raise NotImplementedError
 
@@ -96,7 +98,7 @@ class Mpi(Launcher):
         self.setting = setting
         self.flavour = ""
 
-    def found(self, node: Node) -> tuple[str, str] | None:
+    def refusal(self, node: Node) -> tuple[str, str] | None:
         if node.contained and node.exec["kind"] not in ("apptainer", "enroot"):
             return "unsupported", f"mpirun cannot enter a container of {node.exec['kind']} on every node; use apptainer or enroot"
         said = node.run([self.program, "--version"], timeout=30)
@@ -108,7 +110,9 @@ class Mpi(Launcher):
         self.flavour, self.version = kind
         return None
 
-    def commands(self, entry: Entry, seats: t.Sequence[Seat], each: int, argv: list[str], env: dict[str, str]) -> list[Command]:
+    def commands(
+        self, entry: Entry, seats: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
+    ) -> list[LaunchCommand]:
         hosts = [(seat.address, each) for seat in seats]
         path = f"{entry.folder}/hosts-{entry.number}"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as target:
@@ -118,7 +122,7 @@ class Mpi(Launcher):
             self.flavour, self.program, hosts, path, argv, env=own, ssh=entry.ssh, extra=self.extra, scratch=entry.scratch,
             root=os.geteuid() == 0, own=own_address(seats) if self.flavour == mpi.HYDRA else "",
         )  # fmt: skip
-        return [Command(words, more)]
+        return [LaunchCommand(words, more)]
 
 
 # On the other node: the command, ended when our end of the connection closes, whatever the login has to say. A killed ssh does not end
@@ -140,7 +144,7 @@ class Agents(Launcher):
     def __init__(self, port: int = MEETING_PORT) -> None:
         self.port = port
 
-    def found(self, node: Node) -> tuple[str, str] | None:
+    def refusal(self, node: Node) -> tuple[str, str] | None:
         if node.contained and node.exec["kind"] not in ("apptainer", "enroot"):
             return "unsupported", f"an agent cannot enter a container of {node.exec['kind']} on every node; use apptainer or enroot"
         self.version = "one agent per node"
@@ -149,7 +153,9 @@ class Agents(Launcher):
     def processes(self, each: int) -> int:
         return 1
 
-    def commands(self, entry: Entry, seats: t.Sequence[Seat], each: int, argv: list[str], env: dict[str, str]) -> list[Command]:
+    def commands(
+        self, entry: Entry, seats: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
+    ) -> list[LaunchCommand]:
         port = self.port + (entry.number - 1) % MEETING_PORTS
         meeting = {"MASTER_ADDR": seats[0].address, "MASTER_PORT": str(port), "NNODES": str(len(seats)), "NPROC_PER_NODE": str(each)}
         made = []
@@ -161,10 +167,10 @@ class Agents(Launcher):
             if entry.scratch:
                 own["TMPDIR"] = entry.scratch
             if seat.local:
-                made.append(Command(argv, own, seat.name))
+                made.append(LaunchCommand(argv, own, seat.name))
             else:
                 there = ["env", *(f"{name}={value}" for name, value in own.items()), "sh", "-c", _LEASHED, "sh", *argv]
-                made.append(Command([*entry.ssh, seat.address, shlex.join(there)], {}, seat.name, True))
+                made.append(LaunchCommand([*entry.ssh, seat.address, shlex.join(there)], {}, seat.name, True))
         return made
 
 
@@ -214,7 +220,7 @@ def ends(text: str) -> tuple[list[End], str]:
     return [End(rank, host.split(".")[0], int(status)) for rank, host, status in _ENDED.findall(text)], _ENDED.sub("", text)
 
 
-def own_address(seats: t.Sequence[Seat]) -> str:
+def own_address(seats: t.Sequence[LaunchMember]) -> str:
     """The address by which this machine speaks with the first of these nodes that is another one; empty where none can be told."""
     for seat in seats:
         if not seat.local:
@@ -231,7 +237,7 @@ class Job:
     `duration_s`, `ends`: {node: status} of its programs in the order in which they ended by themselves; `timeout` is shorter than `asked`
     where the probe's own deadline came first."""
 
-    def __init__(self, commands: list[Command], seats: t.Sequence[t.Any], ranks: int, timeout: float, path: str) -> None:
+    def __init__(self, commands: list[LaunchCommand], seats: t.Sequence[t.Any], ranks: int, timeout: float, path: str) -> None:
         self.commands = commands
         self.seats = seats
         self.ranks = ranks

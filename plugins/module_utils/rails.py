@@ -41,7 +41,7 @@ def near(node: Node, devices: list[dict[str, t.Any]], gpus: t.Sequence[dict[str,
     return {device["device"]: [place for place, names in enumerate(own) if device["device"] in names] for device in devices}
 
 
-def lacking(seats: t.Sequence[group.Seat], rail: str) -> tuple[str, str] | None:
+def lacking(seats: t.Sequence[group.GroupMember], rail: str) -> tuple[str, str] | None:
     """(reason code, reason) that names each node on which the rail cannot be measured, or says that no one GPU is right for it on all."""
     code, told = "port_down", []
     for seat in seats:
@@ -62,7 +62,7 @@ def lacking(seats: t.Sequence[group.Seat], rail: str) -> tuple[str, str] | None:
     return None
 
 
-def slot(seats: t.Sequence[group.Seat], rail: str) -> int:
+def slot(seats: t.Sequence[group.GroupMember], rail: str) -> int:
     """The place of the GPU that measures the rail on every node: the one that goes with the number of the rail, as long as it is one of
     the closest wherever the PCI tree tells, else the first that is everywhere."""
     close = [set(port["near"]) for seat in seats for port in group.left_by(f"={rail}", seat.ports) if port.get("near")]

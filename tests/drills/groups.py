@@ -146,15 +146,16 @@ PARAMS: Record = {
 def exchanges(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
     given = {"out": TABLE, "err": ENDS, "rc": 0, "timed_out": False, **given}
     sizes = given.pop("sizes", ("32M", "64M"))
-    head = hccl.Head(PARAMS, Node(60), None)
+    head = hccl.HcclHead(PARAMS, Node(60), None)
     head.launcher.version = "Hydra 4.3.2"
     head.group.folder, head.group.ssh = "/nonexistent/folder", ["ssh"]
     head.group.seats = [
-        group.Seat(f"gpu-0{n}", f"10.0.0.{n}", hostname=f"npu-0{n}", local=n == 1, gpus=["a", "b"], gpu="Ascend 910B3") for n in (1, 2)
+        group.GroupMember(f"gpu-0{n}", f"10.0.0.{n}", hostname=f"npu-0{n}", local=n == 1, gpus=["a", "b"], gpu="Ascend 910B3")
+        for n in (1, 2)
     ]
     slots, check = range(2), {"check": "all_reduce", "variant": "gpus=all type=fp32"}
     argv = ["mpirun", "-n", "4", *launching.watched(["all_reduce_test"])]
-    job = launching.Job([launching.Command(argv, {})], head.group.seats, 4, 30, "")
+    job = launching.Job([launching.LaunchCommand(argv, {})], head.group.seats, 4, 30, "")
     job.order = {"sizes": [hccl.nccl.size(word) for word in sizes]}
     for name, value in given.items():
         setattr(job, name, value)

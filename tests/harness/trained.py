@@ -43,7 +43,7 @@ def records() -> list[Record]:
     return said + [{"kind": "end", **one} for one in where]
 
 
-def told(change: Change | None = None, given: Record | None = None, rc: int = 0, **of_job: t.Any) -> ddp.Told:
+def told(change: Change | None = None, given: Record | None = None, rc: int = 0, **of_job: t.Any) -> ddp.LaunchReport:
     """`change` is shown each record, and says what stands in its place; nothing for the record itself."""
     validated = ArgumentSpecValidator(OPTIONS).validate({**GIVEN, **(given or {})})
     assert not validated.error_messages, validated.error_messages
@@ -58,7 +58,7 @@ def told(change: Change | None = None, given: Record | None = None, rc: int = 0,
     job.out, job.rc = "".join(json.dumps(line) + "\n" for line in lines), rc
     for name, value in of_job.items():
         setattr(job, name, value)
-    return ddp.Told(head, job)
+    return ddp.LaunchReport(head, job)
 
 
 def on_another_node(one: Record) -> Record | None:

@@ -63,7 +63,7 @@ def _nccl_fabric(entry: expectations.Expectation, name: str) -> t.Iterator[tuple
     for (count, nodes, nics, rate), env in itertools.product(hardware, ENVIRONMENTS):
         members = [{"name": f"n{n}", "address": f"n{n}", "hostname": f"n{n}", "gpus": count, "local": not n} for n in range(nodes)]
         validated = ArgumentSpecValidator(OPTIONS).validate({"members": members, "checks": [], "env": env})
-        head = fabric.Head(validated.validated_parameters, Node(60), None)
+        head = fabric.GroupHead(validated.validated_parameters, Node(60), None)
         ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": rate, "gids": []} for n in range(nics)]
         for domains, check in itertools.product({1, -(-nodes // 18)}, _checks(entry, ["all_reduce", "all_gather"])):
             for number, seat in enumerate(head.group.seats):

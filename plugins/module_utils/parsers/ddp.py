@@ -44,7 +44,7 @@ def parse(text: str) -> Record:
     """{"nodes": {name: record}, "ranks": {rank: record}, "at": {rank: the last record}, "faults", "ended", "checked", "rows",
     "unsupported", "training", "pace": {rank: record}, "done": ranks that came to the end, "agents": nodes whose agent did,
     "twice": what should have been said once and was said again, "version": of PyTorch and what it uses}."""
-    found: Record = {"nodes": {}, "ranks": {}, "at": {}, "pace": {}, "training": None, "done": set(), "agents": set(), "twice": []}
+    parsed: Record = {"nodes": {}, "ranks": {}, "at": {}, "pace": {}, "training": None, "done": set(), "agents": set(), "twice": []}
     lists: dict[str, list[Record]] = {"fault": [], "ended": [], "checked": [], "bandwidth": [], "unsupported": []}
     for line in text.splitlines():
         record = _record(line)
@@ -52,22 +52,22 @@ def parse(text: str) -> Record:
         if kind in lists:
             lists[kind].append(record)
         elif kind == "node":
-            found["nodes"][record["node"]] = record
+            parsed["nodes"][record["node"]] = record
         elif kind in ("rank", "at", "pace"):
-            of = found["ranks" if kind == "rank" else kind]
-            found["twice"] += [f"{kind} {record['rank']}"] if kind != "at" and record["rank"] in of else []
+            of = parsed["ranks" if kind == "rank" else kind]
+            parsed["twice"] += [f"{kind} {record['rank']}"] if kind != "at" and record["rank"] in of else []
             of[record["rank"]] = record
         elif kind == "training":
-            found["twice"] += ["the training"] if found["training"] else []
-            found["training"] = record
+            parsed["twice"] += ["the training"] if parsed["training"] else []
+            parsed["training"] = record
         elif kind == "end":
-            found["done"].add(record["rank"])
+            parsed["done"].add(record["rank"])
         elif kind == "agent":
-            found["agents"].add(record["node"])
-    found.update(faults=lists["fault"], ended=lists["ended"], checked=lists["checked"], rows=lists["bandwidth"])
-    found["unsupported"] = lists["unsupported"]
-    found["version"] = _version(found["nodes"])
-    return found
+            parsed["agents"].add(record["node"])
+    parsed.update(faults=lists["fault"], ended=lists["ended"], checked=lists["checked"], rows=lists["bandwidth"])
+    parsed["unsupported"] = lists["unsupported"]
+    parsed["version"] = _version(parsed["nodes"])
+    return parsed
 
 
 def _record(line: str) -> Record:
@@ -78,10 +78,10 @@ def _record(line: str) -> Record:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    wanted = _FIELDS.get(str(record.get("kind"))) if isinstance(record, dict) else None
-    if wanted is None:
+    fields = _FIELDS.get(str(record.get("kind"))) if isinstance(record, dict) else None
+    if fields is None:
         return {}
-    for name, types in wanted.items():
+    for name, types in fields.items():
         value = record.get(name)
         if not isinstance(value, types) or (isinstance(value, bool) and types is not _TRUTH):
             return {}
@@ -96,7 +96,7 @@ def _version(nodes: dict[str, Record]) -> str | None:
     return ", ".join(words) or None
 
 
-class Cause(t.NamedTuple):
+class Failure(t.NamedTuple):
     """Why a group did not come to its end. `ranks`: those whose fault it is, where that is known."""
 
     code: str
@@ -104,136 +104,139 @@ class Cause(t.NamedTuple):
     ranks: tuple[int, ...] = ()
 
 
-def cause(found: Record, ends: t.Mapping[str, int], errors: str, world: int) -> Cause | None:
+def cause(parsed: Record, ends: t.Mapping[str, int], errors: str, world: int) -> Failure | None:
     """Return the cause that ended a group of so many ranks; None if it finished. `ends`: the status of the program of each node that
     ended by itself, the first one first; `errors`: what was printed on stderr."""
     return (
-        _refused(found)
-        or _died(found)
-        or _said(found)
-        or _agent(found, ends)
-        or _hung(found, errors, world)
-        or _torchrun(found)
-        or _lost(found, ends)
-        or _unfinished(found, world)
+        _refused(parsed)
+        or _died(parsed)
+        or _said(parsed)
+        or _agent(parsed, ends)
+        or _hung(parsed, errors, world)
+        or _torchrun(parsed)
+        or _lost(parsed, ends)
+        or _unfinished(parsed, world)
     )
 
 
-def _name(found: Record, rank: int, node: str = "") -> str:
-    about = found["ranks"].get(rank, {})
-    where = about.get("node") or node or found["at"].get(rank, {}).get("node")
-    uuid = about.get("uuid")
+def _name(parsed: Record, rank: int, node: str = "") -> str:
+    record = parsed["ranks"].get(rank, {})
+    where = record.get("node") or node or parsed["at"].get(rank, {}).get("node")
+    uuid = record.get("uuid")
     return f"rank {rank}" + (f" on {where}" if where else "") + (f" ({uuid})" if uuid and isinstance(uuid, str) else "")
 
 
-def _refused(found: Record) -> Cause | None:
+def _refused(parsed: Record) -> Failure | None:
     """The agents did not let torchrun begin."""
-    said = [one for one in found["faults"] if "rank" not in one and "by" not in one]
-    if not said:
+    refusals = [fault for fault in parsed["faults"] if "rank" not in fault and "by" not in fault]
+    if not refusals:
         return None
     # Who could not reach the first node knows better than the first, which only missed it.
-    own = [one for one in said if one["code"] in ("name_resolution", "unreachable", "port_in_use")] or said
-    reasons = list(dict.fromkeys(one["reason"] for one in own))
-    return Cause(_known(own[0]["code"]), "; ".join(reasons[:4]))
+    causes = [fault for fault in refusals if fault["code"] in ("name_resolution", "unreachable", "port_in_use")] or refusals
+    reasons = list(dict.fromkeys(fault["reason"] for fault in causes))
+    return Failure(_known(causes[0]["code"]), "; ".join(reasons[:4]))
 
 
-def _died(found: Record) -> Cause | None:
+def _died(parsed: Record) -> Failure | None:
     """Ranks that were killed, or went without a word."""
-    spoke = {one["rank"] for one in found["faults"] if "rank" in one}
+    spoke = {fault["rank"] for fault in parsed["faults"] if "rank" in fault}
     # torchrun ends the others of its node by SIGTERM; NCCL's watchdog aborts.
-    gone = [one for one in found["ended"] if one["exitcode"] not in (0, -signal.SIGTERM, -signal.SIGABRT) and one["rank"] not in spoke]
-    if not gone:
+    harmless = (0, -signal.SIGTERM, -signal.SIGABRT)
+    dead = [record for record in parsed["ended"] if record["exitcode"] not in harmless and record["rank"] not in spoke]
+    if not dead:
         return None
     words = []
-    for one in gone[:8]:
-        how = f"was killed by signal {-one['exitcode']}" if one["exitcode"] < 0 else f"ended with status {one['exitcode']}"
-        words.append(f"{_name(found, one['rank'], one['node'])} {how}{_doing(found, one['rank'])}")
-    return Cause("rank_died", "; ".join(words), tuple(one["rank"] for one in gone))
+    for record in dead[:8]:
+        how = f"was killed by signal {-record['exitcode']}" if record["exitcode"] < 0 else f"ended with status {record['exitcode']}"
+        words.append(f"{_name(parsed, record['rank'], record['node'])} {how}{_doing(parsed, record['rank'])}")
+    return Failure("rank_died", "; ".join(words), tuple(record["rank"] for record in dead))
 
 
-def _doing(found: Record, rank: int) -> str:
-    at = found["at"].get(rank)
+def _doing(parsed: Record, rank: int) -> str:
+    at = parsed["at"].get(rank)
     return f", when it was last heard of in {at['op']} (operation {at['seq']})" if at else ""
 
 
-def _said(found: Record) -> Cause | None:
+def _said(parsed: Record) -> Failure | None:
     """Ranks that say themselves what is wrong."""
-    own = [one for one in found["faults"] if isinstance(one.get("rank"), int) and one["code"] not in _SECOND]
-    if not own:
+    faults = [fault for fault in parsed["faults"] if isinstance(fault.get("rank"), int) and fault["code"] not in _SECOND]
+    if not faults:
         return None
-    code = own[0]["code"]
-    alike = [one for one in own if one["code"] == code]
+    code = faults[0]["code"]
+    alike = [fault for fault in faults if fault["code"] == code]
     reasons: dict[str, list[Record]] = {}
-    for one in alike:
-        reasons.setdefault(one["reason"], []).append(one)
+    for fault in alike:
+        reasons.setdefault(fault["reason"], []).append(fault)
     if code == "rank_mismatch":  # all of them were told so
-        return Cause(code, next(iter(reasons)))
+        return Failure(code, next(iter(reasons)))
     words = []
     for reason, of in list(reasons.items())[:4]:
-        names = ", ".join(_name(found, one["rank"], one["node"]) for one in of[:4])
+        names = ", ".join(_name(parsed, fault["rank"], fault["node"]) for fault in of[:4])
         where = of[0].get("op")
         words.append(f"{names}{f' in {where}' if isinstance(where, str) else ''}: {reason}")
-    return Cause(_known(code), "; ".join(words), tuple(one["rank"] for one in alike))
+    return Failure(_known(code), "; ".join(words), tuple(fault["rank"] for fault in alike))
 
 
-def _agent(found: Record, ends: t.Mapping[str, int]) -> Cause | None:
+def _agent(parsed: Record, ends: t.Mapping[str, int]) -> Failure | None:
     """Agents that were killed; their ranks see that and end."""
-    lost = [one for one in found["faults"] if one["code"] == "agent_lost"]
+    lost = [fault for fault in parsed["faults"] if fault["code"] == "agent_lost"]
     killed = [node for node, status in ends.items() if status < 0 or (status > 128 and status != 255)]
-    nodes = list(dict.fromkeys([*(one["node"] for one in lost), *killed]))
+    nodes = list(dict.fromkeys([*(fault["node"] for fault in lost), *killed]))
     if not nodes:
         return None
     statuses = ", ".join(f"{node} (status {ends[node]})" if node in ends else node for node in nodes)
-    return Cause("agent_lost", f"the agent of {statuses} ended before its ranks did")
+    return Failure("agent_lost", f"the agent of {statuses} ended before its ranks did")
 
 
-def _hung(found: Record, errors: str, world: int) -> Cause | None:
+def _hung(parsed: Record, errors: str, world: int) -> Failure | None:
     """Ranks that did not come to the operation in which others waited."""
-    waited = {one["rank"]: one for one in found["faults"] if one["code"] == "timeout" and isinstance(one.get("rank"), int)}
+    waited = {fault["rank"]: fault for fault in parsed["faults"] if fault["code"] == "timeout" and isinstance(fault.get("rank"), int)}
     if not waited:
         return None
-    where = {rank: (one["seq"], one["op"]) for rank, one in found["at"].items() if rank not in found["done"]}
-    for rank, one in waited.items():
-        if isinstance(one.get("seq"), int) and isinstance(one.get("op"), str):
-            where[rank] = (one["seq"], one["op"])
+    where = {rank: (fault["seq"], fault["op"]) for rank, fault in parsed["at"].items() if rank not in parsed["done"]}
+    for rank, fault in waited.items():
+        if isinstance(fault.get("seq"), int) and isinstance(fault.get("op"), str):
+            where[rank] = (fault["seq"], fault["op"])
     if not where:
-        return Cause("timeout", next(iter(waited.values()))["reason"])
+        return Failure("timeout", next(iter(waited.values()))["reason"])
     seq, op = max(where.values())
     behind = sorted(rank for rank, (number, _op) in where.items() if number < seq)
     dog = _WATCHDOG.search(errors)
-    said = f"; NCCL's watchdog named {dog.group(2)}, sequence number {dog.group(1)}" if dog else ""
-    reason = next((one["reason"] for one in waited.values() if one.get("seq") == seq), "")
+    watchdog = f"; NCCL's watchdog named {dog.group(2)}, sequence number {dog.group(1)}" if dog else ""
+    reason = next((fault["reason"] for fault in waited.values() if fault.get("seq") == seq), "")
     if behind and len(behind) < len(where):
-        names = ", ".join(f"{_name(found, rank)}, last in {where[rank][1]} (operation {where[rank][0]})" for rank in behind[:8])
-        waiting = f"in which {len(where) - len(behind)} of {world} ranks waited{said}"
-        return Cause("rank_hung", f"{names} did not come to {op} (operation {seq}), {waiting}", tuple(behind))
-    return Cause("timeout", f"no rank came out of {op} (operation {seq}): {reason}{said}")
+        names = ", ".join(f"{_name(parsed, rank)}, last in {where[rank][1]} (operation {where[rank][0]})" for rank in behind[:8])
+        waiting = f"in which {len(where) - len(behind)} of {world} ranks waited{watchdog}"
+        return Failure("rank_hung", f"{names} did not come to {op} (operation {seq}), {waiting}", tuple(behind))
+    return Failure("timeout", f"no rank came out of {op} (operation {seq}): {reason}{watchdog}")
 
 
-def _torchrun(found: Record) -> Cause | None:
+def _torchrun(parsed: Record) -> Failure | None:
     """torchrun itself failed, and no rank or agent says why."""
-    said = [one for one in found["faults"] if "rank" not in one]
-    return Cause(_known(said[0]["code"]), "; ".join(dict.fromkeys(f"torchrun on {one['reason']}" for one in said[:4]))) if said else None
+    faults = [fault for fault in parsed["faults"] if "rank" not in fault]
+    if not faults:
+        return None
+    return Failure(_known(faults[0]["code"]), "; ".join(dict.fromkeys(f"torchrun on {fault['reason']}" for fault in faults[:4])))
 
 
-def _lost(found: Record, ends: t.Mapping[str, int]) -> Cause | None:
+def _lost(parsed: Record, ends: t.Mapping[str, int]) -> Failure | None:
     """Return the cause if ranks only lost other ranks, or nodes went away."""
-    gone = [node for node, status in ends.items() if status == 255]
-    if gone:
-        return Cause("lost_node", f"the connection to {', '.join(gone)} was lost while the group ran")
-    lost = [one for one in found["faults"] if one["code"] == "partner" and isinstance(one.get("rank"), int)]
+    lost_nodes = [node for node, status in ends.items() if status == 255]
+    if lost_nodes:
+        return Failure("lost_node", f"the connection to {', '.join(lost_nodes)} was lost while the group ran")
+    lost = [fault for fault in parsed["faults"] if fault["code"] == "partner" and isinstance(fault.get("rank"), int)]
     if lost:
-        words = "; ".join(f"{_name(found, one['rank'], one['node'])}: {one['reason']}" for one in lost[:3])
-        return Cause("partner", f"ranks lost one another: {words}")
+        words = "; ".join(f"{_name(parsed, fault['rank'], fault['node'])}: {fault['reason']}" for fault in lost[:3])
+        return Failure("partner", f"ranks lost one another: {words}")
     return None
 
 
-def _unfinished(found: Record, world: int) -> Cause | None:
-    missing = sorted(set(range(world)) - found["done"])
+def _unfinished(parsed: Record, world: int) -> Failure | None:
+    missing = sorted(set(range(world)) - parsed["done"])
     if not missing:
         return None
-    shown = ", ".join(_name(found, rank) for rank in missing[:8])
-    return Cause("incomplete_output", f"{len(missing)} of {world} ranks did not come to their end: {shown}")
+    names = ", ".join(_name(parsed, rank) for rank in missing[:8])
+    return Failure("incomplete_output", f"{len(missing)} of {world} ranks did not come to their end: {names}")
 
 
 def _known(code: str) -> str:
@@ -244,26 +247,27 @@ def _known(code: str) -> str:
 # Wrong values --------------------------------------------------------------------------------------------------------
 
 
-def wrong(found: Record) -> tuple[str, tuple[int, ...]] | None:
+def wrong(parsed: Record) -> tuple[str, tuple[int, ...]] | None:
     """Return the wrong values of all operations as (sentence, convicted ranks); None if every value was right.
 
     Where every rank but one got right what one sent, or what one got was wrong whoever sent it, that one is to blame.
     """
-    bad = [one for one in found["checked"] if one["wrong"]]
+    bad = [record for record in parsed["checked"] if record["wrong"]]
     if not bad:
         return None
     words = []
-    for one in bad[:6]:
-        words.append(f"{one['op']} {one['type']}: {one['wrong']} of {one['elements']} values, {one.get('example') or 'no example'}")
-    return "; ".join(words), _blamed(bad, len(found["ranks"]))
+    for record in bad[:6]:
+        example = record.get("example") or "no example"
+        words.append(f"{record['op']} {record['type']}: {record['wrong']} of {record['elements']} values, {example}")
+    return "; ".join(words), _blamed(bad, len(parsed["ranks"]))
 
 
 def _blamed(bad: list[Record], world: int) -> tuple[int, ...]:
     senders: set[int] = set()
     receivers: list[set[int]] = []
-    for one in bad:
-        senders |= {int(word) for word in one["senders"] if str(word).isdigit()}
-        receivers.append({rank for rank in one["ranks"] if isinstance(rank, int)})
+    for record in bad:
+        senders |= {int(word) for word in record["senders"] if str(word).isdigit()}
+        receivers.append({rank for rank in record["ranks"] if isinstance(rank, int)})
     if len(senders) == 1:
         return tuple(senders)
     common = set.intersection(*receivers) if receivers else set()

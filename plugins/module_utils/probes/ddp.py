@@ -54,23 +54,27 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     # gloo trains on the CPUs of nodes with GPUs.
     carried = registry.carried_by(params["backend"]) or registry.DEFAULT
     kind = None if params["backend"] == "auto" else carried.kind
-    what = f"training with ddp_backend {params['backend']}"
-    yield from membership.take_part(params, node, lambda here, checks: Trainer(params, node, here).measure(checks), what, kind)
+    purpose = f"training with ddp_backend {params['backend']}"
+
+    def measure(local_facts: dict[str, t.Any] | None, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
+        return Trainer(params, node, local_facts).measure(checks)
+
+    yield from membership.take_part(params, node, measure, purpose, kind)
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
     """The checks of a call that names none."""
-    made = checks_of(params["ops"], params["gpus"], params["sizes"], params["type"], params["backend"])
-    return [{"check": check, "variant": variant} for check, variant in made]
+    pairs = checks_of(params["ops"], params["gpus"], params["sizes"], params["type"], params["backend"])
+    return [{"check": check, "variant": variant} for check, variant in pairs]
 
 
 def checks_of(
     ops: t.Iterable[str], gpus: str | int, sizes: str, type_: str, backend: str, rail: str | None = None
 ) -> list[tuple[str, str]]:
     """(check, variant) of one launch; over a single rail values and bandwidth, which is what a rail can spoil."""
-    which = {"backend": backend, "gpus": gpus, "rail": rail}
-    common = observation.variant(**which)
-    rows = [(op, observation.variant(**which, sizes=sizes, type=type_)) for op in ops]
+    keys = {"backend": backend, "gpus": gpus, "rail": rail}
+    common = observation.variant(**keys)
+    rows = [(op, observation.variant(**keys, sizes=sizes, type=type_)) for op in ops]
     return [("collectives", common), *rows, *([] if rail else [("training", common), ("pace", common)])]
 
 
@@ -83,14 +87,14 @@ def _device(backend: str) -> dict[str, t.Any]:
     return {"device": kind.torch, "plugin": kind.torch_plugin, "lacks": kind.lacks}
 
 
-class ByTorch(fabric.Head):
+class TorchHead(fabric.GroupHead):
     """Measures bandwidth over a group with PyTorch: nccl_fabric where nccl-tests is not installed."""
 
-    def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
-        super().__init__(params, node, here)
-        own = registry.KINDS[here["kind"]] if here and "kind" in here else registry.DEFAULT
-        self.own_backend = own.collectives
-        kind = registry.carried_by(params.get("backend") or "") or own
+    def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
+        super().__init__(params, node, local_facts)
+        local_kind = registry.KINDS[local_facts["kind"]] if local_facts and "kind" in local_facts else registry.DEFAULT
+        self.own_backend = local_kind.collectives
+        kind = registry.carried_by(params.get("backend") or "") or local_kind
         self.visible = kind.visible
         self.env = {**registry.make(kind.kind, node).environment(), **self.env}
 
@@ -104,22 +108,25 @@ class ByTorch(fabric.Head):
 
     # The launch ------------------------------------------------------------------------------------------------------
 
-    def order(self, checks: t.Sequence[dict[str, str]], seats: list[group.Seat]) -> dict[str, t.Any]:
+    def order(self, checks: t.Sequence[dict[str, str]], seats: list[group.GroupMember]) -> dict[str, t.Any]:
         """What each rank is told to do for these checks."""
         params = {**workload.DEFAULTS, "collectives": [], **self.params}
         keys = nccl.fields(checks[0]["variant"])
         rows = [(check["check"], nccl.fields(check["variant"])) for check in checks if check["check"] not in PARTS]
         sizes = sorted({size for _op, of in rows for size in self._steps(seats, of)})
         parts = [PARTS[check["check"]] for check in checks if check["check"] in PARTS]
-        wanted = [part for part in ("collectives", "bandwidth", "training", "pace") if part in parts or (part == "bandwidth" and rows)]
+        parts += ["bandwidth"] if rows else []
         kinds = {of.get("type", "float") for _op, of in rows}
         kind = kinds.pop() if kinds else "float"
-        given = ("rounds", "elements", "iterations", "warmup", "steps", "seed", "width", "batch", "straggler_percent", "collective_timeout")
+        options = (
+            "rounds", "elements", "iterations", "warmup", "steps", "seed", "width", "batch", "straggler_percent", "collective_timeout",
+            "join_timeout",
+        )  # fmt: skip
         return {
-            **{name: params[name] for name in (*given, "join_timeout")},
+            **{name: params[name] for name in options},
             "backend": self._backend(keys),
             **_device(self._backend(keys)),
-            "parts": wanted,
+            "parts": [part for part in ("collectives", "bandwidth", "training", "pace") if part in parts],
             "ops": params["collectives"] or [OPS.get(op, op) for op, _of in rows],
             "types": params["types"] if params["collectives"] else [TYPES.get(kind, kind)],
             "bandwidth_ops": list(dict.fromkeys(OPS.get(op, op) for op, _of in rows)),
@@ -128,20 +135,20 @@ class ByTorch(fabric.Head):
             "fill_seconds": params["fill_seconds"],
         }
 
-    def _steps(self, seats: list[group.Seat], keys: dict[str, str]) -> list[int]:
+    def _steps(self, seats: list[group.GroupMember], keys: dict[str, str]) -> list[int]:
         smallest, largest = (nccl.size(word) for word in self._sizes(seats, keys))
-        found, factor = [smallest], max(2, self.params.get("factor", FACTOR))
-        while found[-1] < largest:
-            found.append(min(largest, found[-1] * factor))
-        return found
+        sizes, factor = [smallest], max(2, self.params.get("factor", FACTOR))
+        while sizes[-1] < largest:
+            sizes.append(min(largest, sizes[-1] * factor))
+        return sizes
 
     def launch_of(
-        self, checks: t.Sequence[dict[str, str]], seats: list[group.Seat], slots: t.Sequence[int], timeout: float
+        self, checks: t.Sequence[dict[str, str]], seats: list[group.GroupMember], slots: t.Sequence[int], timeout: float
     ) -> launching.Job:
         """A launch over `slots` of each of `seats`, the head first, where it is one of them."""
         seats = self._head_first(seats)
         mixed = any("NCCL_SOCKET_IFNAME" in (seat.nccl or {}) for seat in seats)
-        asked = self.order(checks, seats)
+        rank_order = self.order(checks, seats)
         order = {
             "role": "agent",
             "id": uuid.uuid4().hex[:16],
@@ -150,7 +157,7 @@ class ByTorch(fabric.Head):
             "rendezvous": self.params.get("rendezvous", "c10d"),
             "join_timeout": self.params["join_timeout"],
             "socket_interface": not mixed,
-            "order": asked,
+            "order": rank_order,
         }
         source = base64.b64encode(zlib.compress(SOURCE.encode(), 9)).decode()
         argv = [self.params["python"] or "python3", "-c", BOOT, source, json.dumps(order)]
@@ -159,43 +166,43 @@ class ByTorch(fabric.Head):
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
         job = self.group.job(self.launcher, seats, len(slots), argv, env, timeout, ranks=len(seats) * len(slots))
-        job.order = {**asked, "rail": keys.get("rail")}
+        job.order = {**rank_order, "rail": keys.get("rail")}
         job.words = [argv[0], "-m", "torch.distributed.run", f"--nnodes={len(seats)}", f"--nproc_per_node={len(slots)}", "ddp.py"]
         return job
 
     def _job(
-        self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
+        self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
     ) -> launching.Job:
         """A launch of one operation: its values are checked, too."""
-        asked = {**keys, "sizes": ":".join(sizes)}
-        checks = [{"check": check, "variant": observation.variant(**asked)} for check in ("collectives", op)]
+        op_fields = {**keys, "sizes": ":".join(sizes)}
+        checks = [{"check": check, "variant": observation.variant(**op_fields)} for check in ("collectives", op)]
         return self.launch_of(checks, seats, slots, timeout)
 
-    def _read(self, job: launching.Job) -> fabric.Launch:
+    def _read(self, job: launching.Job) -> fabric.LaunchResult:
         """What a launch gave, in the form in which the search wants it."""
-        told = Told(self, job)
-        read = {**table(told.found, None), "tool_version": told.found["version"], "nccl_version": told.context()["nccl_version"]}
-        read["ranks"] = [{"host": about["node"]} for about in told.found["ranks"].values()]
-        wrong = told.wrong()
+        report = LaunchReport(self, job)
+        read = {**table(report.parsed, None), "tool_version": report.parsed["version"], "nccl_version": report.context()["nccl_version"]}
+        read["ranks"] = [{"host": record["node"]} for record in report.parsed["ranks"].values()]
+        wrong = report.wrong()
         if wrong:
-            return fabric.Launch("error", "wrong_results", wrong[0], read, job)
-        unsure = told.cause or told.uncompared() or next(filter(None, map(told.unmeasured, job.order["bandwidth_ops"])), None)
+            return fabric.LaunchResult("error", "wrong_results", wrong[0], read, job)
+        unsure = report.cause or report.uncompared() or next(filter(None, map(report.unmeasured, job.order["bandwidth_ops"])), None)
         if unsure:
             outcome = "timeout" if unsure.code in ("timeout", "rank_hung") else "error"
-            return fabric.Launch(outcome, unsure.code, unsure.reason, read, job)
-        return fabric.Launch("measured", None, None, read, job)
+            return fabric.LaunchResult(outcome, unsure.code, unsure.reason, read, job)
+        return fabric.LaunchResult("measured", None, None, read, job)
 
 
-class Trainer(ByTorch):
+class Trainer(TorchHead):
     """Trains over a group."""
 
     stage = "ddp"
 
     def _together(self, checks: list[dict[str, str]]) -> list[list[dict[str, str]]]:
-        found: dict[tuple[str, ...], list[dict[str, str]]] = {}
+        by_launch: dict[tuple[str, ...], list[dict[str, str]]] = {}
         for check in checks:
-            found.setdefault(self._common(check), []).append(check)
-        return [*found.values()]
+            by_launch.setdefault(self._common(check), []).append(check)
+        return [*by_launch.values()]
 
     def _common(self, check: dict[str, str]) -> tuple[str, ...]:
         keys = nccl.fields(check["variant"])
@@ -207,8 +214,8 @@ class Trainer(ByTorch):
         keys = nccl.fields(checks[0]["variant"])
         seats, absent = self.group.present(), self.group.absent()
         if len(seats) < 2:
-            said = f"{len(seats)} of {len(self.group.seats)} nodes take part: {self._without(absent)}"
-            refusal: tuple[str, str] | None = ("member", said)
+            reason = f"{len(seats)} of {len(self.group.seats)} nodes take part: {self._without(absent)}"
+            refusal: tuple[str, str] | None = ("member", reason)
         else:
             refusal = self._agree(seats, keys)
         trains = "rail" not in keys
@@ -219,48 +226,53 @@ class Trainer(ByTorch):
         slots = self._slots(seats, keys)
         job = self.launch_of(checks, seats, slots, self.params["test_timeout"])
         launching.run([job], self.node, 1)
-        told = Told(self, job)
-        self._leave(told.files(absent) if trains else None)
+        report = LaunchReport(self, job)
+        self._leave(report.files(absent) if trains else None)
         for check in checks:
-            yield self._observed_of(check, told, seats, slots, absent)
-        findings = told.findings(checks[0])
+            yield self._observed_of(check, report, seats, slots, absent)
+        findings = report.findings(checks[0])
         yield from findings
         if not findings:
-            yield from self._searched(checks, told, seats, slots)
+            yield from self._searched(checks, report, seats, slots)
 
     # What came of it -------------------------------------------------------------------------------------------------
 
     def _observed_of(
-        self, check: dict[str, str], told: Told, seats: list[group.Seat], slots: list[int], absent: dict[str, tuple[str, str]]
+        self,
+        check: dict[str, str],
+        report: LaunchReport,
+        seats: list[group.GroupMember],
+        slots: list[int],
+        absent: dict[str, tuple[str, str]],
     ) -> Observation:
         keys = nccl.fields(check["variant"])
         common: dict[str, t.Any] = {
             "variant": check["variant"],
             "subject": self._subject(),
-            "command": told.job.shown(),
-            "duration_s": told.job.duration_s,
-            "started_at": observation.utc(told.job.started_at),
-            "raw": told.job.raw,
-            "tool_version": told.found["version"],
+            "command": report.job.shown(),
+            "duration_s": report.job.duration_s,
+            "started_at": observation.utc(report.job.started_at),
+            "raw": report.job.raw,
+            "tool_version": report.parsed["version"],
             "simulated": self.group.simulated,
-            "context": {**self._context(check["check"], keys, seats, slots), **told.context(), "backend": self._backend(keys),
+            "context": {**self._context(check["check"], keys, seats, slots), **report.context(), "backend": self._backend(keys),
                         "warnings": self.warnings},
         }
-        code, reason, more = told.of(check["check"])
-        common["context"].update(more.pop("context", {}))
-        common.update(more)
+        code, reason, details = report.of(check["check"])
+        common["context"].update(details.pop("context", {}))
+        common.update(details)
         if absent:
-            there = len(self.group.seats) - len(absent)
-            rest = f"; the other {there} were measured" if not code else ""
-            said = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{rest}: {self._without(absent)}"
-            return observation.failed(check["check"], "member", said[:2000], **common)
+            present = len(self.group.seats) - len(absent)
+            measured_text = f"; the other {present} were measured" if not code else ""
+            sentence = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{measured_text}: {self._without(absent)}"
+            return observation.failed(check["check"], "member", sentence[:2000], **common)
         if code:
             outcome = "timeout" if code in ("timeout", "rank_hung") else "error"
             return observation.failed(check["check"], code, reason[:2000], outcome, **common)
         return observation.measured(check["check"], **common)
 
     def _searched(
-        self, checks: list[dict[str, str]], told: Told, seats: list[group.Seat], slots: list[int]
+        self, checks: list[dict[str, str]], report: LaunchReport, seats: list[group.GroupMember], slots: list[int]
     ) -> t.Iterator[Observation]:
         """Parts of the group are measured where it is slow, or fails and does not say whose fault it is."""
         if not self.params["localise"] or len(seats) < 3:
@@ -269,7 +281,7 @@ class Trainer(ByTorch):
             if check["check"] in PARTS:
                 continue
             keys = nccl.fields(check["variant"])
-            launch = self._read(told.job)._replace(read=table(told.found, check["check"]))
+            launch = self._read(report.job)._replace(read=table(report.parsed, check["check"]))
             floors = fabric.Floors(self.params["floors"], check["check"], self._context(check["check"], keys, seats, slots))
             missed = floors.missed(launch) if launch.read["rows"] else None
             why = "slow" if missed else launch.code if launch.outcome != "measured" else None
@@ -295,79 +307,79 @@ NAMED = 32
 SEARCHED = (*fabric.SEARCHED, "cuda_failed", "partner", "rank_died", "rank_hung")
 
 
-class Told:
+class LaunchReport:
     """What a launch has said: of each check, and of whose fault it is."""
 
-    def __init__(self, head: ByTorch, job: launching.Job) -> None:
+    def __init__(self, head: TorchHead, job: launching.Job) -> None:
         self.head = head
         self.job = job
-        self.found = reading.parse(job.out)
+        self.parsed = reading.parse(job.out)
         self.cause = self._cause()
 
-    def _cause(self) -> reading.Cause | None:
+    def _cause(self) -> reading.Failure | None:
         job = self.job
         if job.missing:
-            return reading.Cause("tool_missing", f"{job.argv[0]}: {job.missing}")
-        found = reading.cause(self.found, job.ends, job.err, job.ranks)
-        if job.timed_out and (found is None or found.code == "incomplete_output"):
-            hung = f"; {found.reason}" if found else ""
-            return reading.Cause("timeout", f"the group did not end within {job.timeout:.0f} s and was ended{hung}")
-        if found is None:
+            return reading.Failure("tool_missing", f"{job.argv[0]}: {job.missing}")
+        cause = reading.cause(self.parsed, job.ends, job.err, job.ranks)
+        if job.timed_out and (cause is None or cause.code == "incomplete_output"):
+            hung = f"; {cause.reason}" if cause else ""
+            return reading.Failure("timeout", f"the group did not end within {job.timeout:.0f} s and was ended{hung}")
+        if cause is None:
             problem = self._covered()
             if problem:
-                return reading.Cause("rank_mismatch", problem)
+                return reading.Failure("rank_mismatch", problem)
             if job.rc:
-                return reading.Cause("tool_failed", f"torchrun ended with status {job.rc}: {_last(job.err)}")
+                return reading.Failure("tool_failed", f"torchrun ended with status {job.rc}: {_last(job.err)}")
             problem = fabric.off_rail(job)
-            return reading.Cause("other_way", problem) if problem else None
-        if found.code in ("incomplete_output", "partner", "lost_node"):
-            said = self.head.launcher.complaint(f"{job.out}\n{job.err}", self.head.group.names())
-            gone = self.head.group.gone([seat for seat in job.seats if not seat.local])
-            if said:
-                return reading.Cause(*said)
-            if gone:
-                return reading.Cause("lost_node", f"{', '.join(gone)} went away while the group ran: {found.reason}")
-            if found.code == "incomplete_output" and job.rc:
-                silent = [seat.name for seat in job.seats if seat.name not in self.found["nodes"]]
-                which = f" of {', '.join(silent[:4])}" if silent else ""
-                return reading.Cause("tool_failed", f"the agent{which} ended with status {job.rc}: {_last(job.err)}")
-        return found
+            return reading.Failure("other_way", problem) if problem else None
+        if cause.code in ("incomplete_output", "partner", "lost_node"):
+            complaint = self.head.launcher.complaint(f"{job.out}\n{job.err}", self.head.group.names())
+            lost = self.head.group.gone([seat for seat in job.seats if not seat.local])
+            if complaint:
+                return reading.Failure(*complaint)
+            if lost:
+                return reading.Failure("lost_node", f"{', '.join(lost)} went away while the group ran: {cause.reason}")
+            if cause.code == "incomplete_output" and job.rc:
+                silent = [seat.name for seat in job.seats if seat.name not in self.parsed["nodes"]]
+                suffix = f" of {', '.join(silent[:4])}" if silent else ""
+                return reading.Failure("tool_failed", f"the agent{suffix} ended with status {job.rc}: {_last(job.err)}")
+        return cause
 
     def _covered(self) -> str | None:
         """Whether every asked node has its ranks, and nobody else has; what is wrong with it."""
-        if self.found["twice"]:
-            return f"{self.found['twice'][0]} was printed more than once: these are not the ranks of one group"
+        if self.parsed["twice"]:
+            return f"{self.parsed['twice'][0]} was printed more than once: these are not the ranks of one group"
         world = self.job.ranks
-        strange = [rank for rank, about in self.found["ranks"].items() if rank not in range(world) or about["world"] != world]
+        strange = [rank for rank, record in self.parsed["ranks"].items() if rank not in range(world) or record["world"] != world]
         if strange:
-            said = f"rank {strange[0]} is one of {self.found['ranks'][strange[0]]['world']}"
-            return f"{said}, where {world} ranks with numbers from 0 were asked for"
+            claim = f"rank {strange[0]} is one of {self.parsed['ranks'][strange[0]]['world']}"
+            return f"{claim}, where {world} ranks with numbers from 0 were asked for"
         each = self.job.ranks // len(self.job.seats)
         uuids: dict[str, int] = {}
-        for rank, about in self.found["ranks"].items():
-            uuid = str(about.get("uuid") or f"of rank {rank}")
+        for rank, record in self.parsed["ranks"].items():
+            uuid = str(record.get("uuid") or f"of rank {rank}")
             if uuid in uuids:
                 return f"ranks {uuids[uuid]} and {rank} are both on {uuid}: other GPUs were not looked at"
             uuids[uuid] = rank
         counts: dict[str, int] = {}
-        for about in self.found["ranks"].values():
-            counts[about["node"]] = counts.get(about["node"], 0) + 1
-        wanted = {seat.name: each for seat in self.job.seats}
-        if counts == wanted:
+        for record in self.parsed["ranks"].values():
+            counts[record["node"]] = counts.get(record["node"], 0) + 1
+        expected = {seat.name: each for seat in self.job.seats}
+        if counts == expected:
             return None
-        shown = ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))
-        return f"each of {len(wanted)} nodes should have {each} ranks, there were {shown or 'none'}"
+        listed = ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))
+        return f"each of {len(expected)} nodes should have {each} ranks, there were {listed or 'none'}"
 
     def context(self) -> dict[str, t.Any]:
-        ranks = {str(rank): f"{about['node']} {about['local']}" for rank, about in sorted(self.found["ranks"].items())}
-        versions = {name: about.get("torch") for name, about in self.found["nodes"].items()}
-        nccl_version = next((about.get("nccl") for about in self.found["nodes"].values() if about.get("nccl")), None)
-        interfaces = {name: about.get("interface") for name, about in self.found["nodes"].items()}
-        known = {"ranks": ranks, "torch": versions, "nccl_version": nccl_version, "interfaces": interfaces}
-        return {**known, "launcher": self.head.launcher.version}
+        ranks = {str(rank): f"{record['node']} {record['local']}" for rank, record in sorted(self.parsed["ranks"].items())}
+        versions = {name: record.get("torch") for name, record in self.parsed["nodes"].items()}
+        nccl_version = next((record.get("nccl") for record in self.parsed["nodes"].values() if record.get("nccl")), None)
+        interfaces = {name: record.get("interface") for name, record in self.parsed["nodes"].items()}
+        fields = {"ranks": ranks, "torch": versions, "nccl_version": nccl_version, "interfaces": interfaces}
+        return {**fields, "launcher": self.head.launcher.version}
 
     def wrong(self) -> tuple[str, tuple[int, ...]] | None:
-        return reading.wrong(self.found)
+        return reading.wrong(self.parsed)
 
     def of(self, check: str) -> tuple[str, str, dict[str, t.Any]]:
         """(reason code or nothing, reason, more of the observation) of one check."""
@@ -389,123 +401,126 @@ class Told:
 
     def _collectives(self) -> tuple[str, str, dict[str, t.Any]]:
         wrong = self.wrong()
-        rows = [{key: one[key] for key in ("op", "type", "elements", "wrong")} for one in self.found["checked"] if not one["unsupported"]]
-        lacks = sorted({f"{one['op']} {one['type']}" for one in self.found["checked"] if one["unsupported"]})
-        more = {"series": rows, "context": {"not_of_the_backend": lacks}}
+        checked = self.parsed["checked"]
+        rows = [{key: record[key] for key in ("op", "type", "elements", "wrong")} for record in checked if not record["unsupported"]]
+        lacks = sorted({f"{record['op']} {record['type']}" for record in checked if record["unsupported"]})
+        details = {"series": rows, "context": {"not_of_the_backend": lacks}}
         if wrong:
-            return "wrong_results", wrong[0], more
+            return "wrong_results", wrong[0], details
         unsure = self.cause or self.uncompared()
-        return (unsure.code, unsure.reason, more) if unsure else ("", "", more)
+        return (unsure.code, unsure.reason, details) if unsure else ("", "", details)
 
-    def uncompared(self) -> reading.Cause | None:
+    def uncompared(self) -> reading.Failure | None:
         """What of the values that were ordered nobody compared."""
         order, world = self.job.order, self.job.ranks
         if "collectives" not in order["parts"]:
             return None
         pairs = [(op, kind) for op in order["ops"] for kind in order["types"]]
         lacks = order["lacks"]
-        known: set[tuple[str, str]] = set()
-        for one in self.found["checked"]:
-            if one["unsupported"] and not {one["op"], one["type"]} & {*lacks}:
-                return reading.Cause("unsupported", f"{order['backend']} refused {one['op']} of {one['type']}: {one['unsupported']}")
-            known |= {(one["op"], one["type"])} if one["unsupported"] else set()
-        found = dict.fromkeys(pairs, 0)
-        for one in self.found["checked"]:
-            if (one["op"], one["type"]) in found:
-                found[one["op"], one["type"]] += one["elements"]
-        for (op, kind), count in found.items():
-            wanted = workload.compared(op, order["elements"], world) * world * order["rounds"]
-            if (count != wanted or not wanted) and ((op, kind) not in known or count):
-                return reading.Cause("incomplete_output", f"{op} of {kind}: {count} values were compared, expected {max(wanted, 1)}")
-        if not sum(found.values()):
-            return reading.Cause("unsupported", f"nothing was compared: {order['backend']} has none of the operations that were asked for")
+        unsupported: set[tuple[str, str]] = set()
+        for record in self.parsed["checked"]:
+            if record["unsupported"] and not {record["op"], record["type"]} & {*lacks}:
+                reason = f"{order['backend']} refused {record['op']} of {record['type']}: {record['unsupported']}"
+                return reading.Failure("unsupported", reason)
+            unsupported |= {(record["op"], record["type"])} if record["unsupported"] else set()
+        compared = dict.fromkeys(pairs, 0)
+        for record in self.parsed["checked"]:
+            if (record["op"], record["type"]) in compared:
+                compared[record["op"], record["type"]] += record["elements"]
+        for (op, kind), count in compared.items():
+            expected = workload.compared(op, order["elements"], world) * world * order["rounds"]
+            if (count != expected or not expected) and ((op, kind) not in unsupported or count):
+                return reading.Failure("incomplete_output", f"{op} of {kind}: {count} values were compared, expected {max(expected, 1)}")
+        if not sum(compared.values()):
+            return reading.Failure("unsupported", f"nothing was compared: {order['backend']} has none of the requested operations")
         return None
 
     def _bandwidth(self, op: str) -> tuple[str, str, dict[str, t.Any]]:
         unsure = self.cause or self.unmeasured(op)
         if unsure:
             return unsure.code, unsure.reason, {}
-        read = table(self.found, op)
+        read = table(self.parsed, op)
         rows = [{"size": row["size"], **row["in_place"]} for row in read["rows"]]
         return "", "", {"series": rows, "metrics": {"busbw": {"value": read["peak_busbw"]["value"], "unit": "GB/s"}}}
 
-    def unmeasured(self, op: str) -> reading.Cause | None:
+    def unmeasured(self, op: str) -> reading.Failure | None:
         """What is missing or absurd in the bandwidths of an operation."""
         order, world = self.job.order, self.job.ranks
-        if any(one["op"] == op for one in self.found["unsupported"]):
-            return reading.Cause("unsupported", f"the backend does not have {op}")
-        kind, mine = order["bandwidth_type"], [one for one in self.found["rows"] if one["op"] == op]
-        wanted = sorted(workload.counted(op, size, kind, world) * workload.WIDTHS[kind] for size in order["sizes"])
-        found = sorted(one["size"] for one in mine)
-        if found != wanted or not wanted:
-            return reading.Cause("incomplete_output", f"{op} was measured at {found or 'no'} bytes, expected {wanted or 'some'}")
-        for one in mine:
-            busbw = one["size"] / one["time_us"] / 1e3 * workload.FACTORS[op](world) if one["time_us"] > 0 else 0.0
-            if one.get("type") != kind or busbw <= 0 or not math.isclose(busbw, one["busbw"], rel_tol=1e-3):
-                shown = f"{one['time_us']} us and a bus bandwidth of {one['busbw']} GB/s in {one.get('type')}"
-                return reading.Cause("bad_output", f"{op} of {one['size']} bytes: found {shown}, expected numbers of {kind} that agree")
+        if any(record["op"] == op for record in self.parsed["unsupported"]):
+            return reading.Failure("unsupported", f"the backend does not have {op}")
+        kind, rows = order["bandwidth_type"], [row for row in self.parsed["rows"] if row["op"] == op]
+        expected = sorted(workload.counted(op, size, kind, world) * workload.WIDTHS[kind] for size in order["sizes"])
+        measured = sorted(row["size"] for row in rows)
+        if measured != expected or not expected:
+            return reading.Failure("incomplete_output", f"{op} was measured at {measured or 'no'} bytes, expected {expected or 'some'}")
+        for row in rows:
+            busbw = row["size"] / row["time_us"] / 1e3 * workload.FACTORS[op](world) if row["time_us"] > 0 else 0.0
+            if row.get("type") != kind or busbw <= 0 or not math.isclose(busbw, row["busbw"], rel_tol=1e-3):
+                numbers = f"{row['time_us']} us and a bus bandwidth of {row['busbw']} GB/s in {row.get('type')}"
+                return reading.Failure("bad_output", f"{op} of {row['size']} bytes: found {numbers}, expected numbers of {kind} that agree")
         return None
 
     def _training(self) -> tuple[str, str, dict[str, t.Any]]:
-        one = self.found["training"]
-        if one is None:
+        record = self.parsed["training"]
+        if record is None:
             return self._failed("the training")
-        more: dict[str, t.Any] = {"context": {"training": {**{key: one.get(key) for key in TRAINED}, "limit": training.LEARNT}}}
-        if not one["identical"]:
-            who = "; ".join(self.name(rank) for rank in one["odd"] if isinstance(rank, int))
-            said = f"after step {one.get('differs_at')} of {one['steps']} the ranks' parameters or gradients are not the same bits"
-            return "wrong_results", said + (f": those of {who} are others" if who else ""), more
-        if not one["finite"]:
-            who = ", ".join(self.name(rank) for rank in one.get("not_finite") or [] if isinstance(rank, int))
-            return "not_trained", f"the loss was not finite on {who}", more
-        wanted = self.job.order["steps"]
-        known = jsonlines.numbers(one.get("first"), one.get("last")) and one["first"] > 0 and one["last"] >= 0
-        if known and one["steps"] == wanted and not one["last"] < training.LEARNT * one["first"]:
-            said = f"after {wanted} steps the loss was {one['last']:.4g}, at its start {one['first']:.4g}"
-            return "not_trained", f"{said}: expected less than {training.LEARNT} of that", more
+        details: dict[str, t.Any] = {"context": {"training": {**{key: record.get(key) for key in TRAINED}, "limit": training.LEARNT}}}
+        if not record["identical"]:
+            who = "; ".join(self.name(rank) for rank in record["odd"] if isinstance(rank, int))
+            place = f"step {record.get('differs_at')} of {record['steps']}"
+            sentence = f"after {place} the ranks' parameters or gradients are not the same bits"
+            return "wrong_results", sentence + (f": those of {who} are others" if who else ""), details
+        if not record["finite"]:
+            who = ", ".join(self.name(rank) for rank in record.get("not_finite") or [] if isinstance(rank, int))
+            return "not_trained", f"the loss was not finite on {who}", details
+        steps = self.job.order["steps"]
+        has_losses = jsonlines.numbers(record.get("first"), record.get("last")) and record["first"] > 0 and record["last"] >= 0
+        if has_losses and record["steps"] == steps and not record["last"] < training.LEARNT * record["first"]:
+            sentence = f"after {steps} steps the loss was {record['last']:.4g}, at its start {record['first']:.4g}"
+            return "not_trained", f"{sentence}: expected less than {training.LEARNT} of that", details
         if self.cause:
-            return self.cause.code, self.cause.reason, more
-        if one["steps"] != wanted:
-            return "incomplete_output", f"the training had {one['steps']} steps, expected {wanted}", more
-        if not known:
-            return "bad_output", f"the training's loss went from {one.get('first')} to {one.get('last')}, expected numbers", more
-        if not one["repeatable"]:
-            who = ", ".join(self.name(rank) for rank in one.get("other_again") or [] if isinstance(rank, int))
-            text = f"the same training with seed {one.get('seed')} gave other bits the second time on {who}"
-            more["context"]["findings"] = [{"code": "not_repeatable", "text": text}]
-        return "", "", more
+            return self.cause.code, self.cause.reason, details
+        if record["steps"] != steps:
+            return "incomplete_output", f"the training had {record['steps']} steps, expected {steps}", details
+        if not has_losses:
+            return "bad_output", f"the training's loss went from {record.get('first')} to {record.get('last')}, expected numbers", details
+        if not record["repeatable"]:
+            who = ", ".join(self.name(rank) for rank in record.get("other_again") or [] if isinstance(rank, int))
+            text = f"the same training with seed {record.get('seed')} gave other bits the second time on {who}"
+            details["context"]["findings"] = [{"code": "not_repeatable", "text": text}]
+        return "", "", details
 
     def _pace(self) -> tuple[str, str, dict[str, t.Any]]:
-        paces = [one for _rank, one in sorted(self.found["pace"].items())]
-        if self.cause or [one["rank"] for one in paces] != list(range(self.job.ranks)):
+        paces = [pace for _rank, pace in sorted(self.parsed["pace"].items())]
+        if self.cause or [pace["rank"] for pace in paces] != list(range(self.job.ranks)):
             return self._failed("the pace of ranks")
-        bad = [one for one in paces if not one["compute_ms"] > 0 or not one["step_ms"] > 0]
+        bad = [pace for pace in paces if not pace["compute_ms"] > 0 or not pace["step_ms"] > 0]
         if bad:
-            shown = f"{bad[0]['compute_ms']} ms of computing in {bad[0]['step_ms']} ms"
-            return "bad_output", f"a step of rank {bad[0]['rank']} is {shown}, expected times", {}
+            times = f"{bad[0]['compute_ms']} ms of computing in {bad[0]['step_ms']} ms"
+            return "bad_output", f"a step of rank {bad[0]['rank']} is {times}, expected times", {}
         keys = ("rank", "node", "compute_ms", "step_ms", "communication_ms")
-        devices = [str(self.found["ranks"].get(one["rank"], {}).get("device") or "") for one in paces]
-        slower = workload.slower([one["compute_ms"] for one in paces], [one["node"] for one in paces], devices)
-        rows = [{**{key: one.get(key) for key in keys}, "slower_percent": by} for one, by in zip(paces, slower)]
-        more: dict[str, t.Any] = {"series": rows}
+        devices = [str(self.parsed["ranks"].get(pace["rank"], {}).get("device") or "") for pace in paces]
+        slower = workload.slower([pace["compute_ms"] for pace in paces], [pace["node"] for pace in paces], devices)
+        rows = [{**{key: pace.get(key) for key in keys}, "slower_percent": by} for pace, by in zip(paces, slower)]
+        details: dict[str, t.Any] = {"series": rows}
         behind = self.stragglers(rows)
         if behind:
             texts = [f"{self.name(rank)}: {text}" for rank, text in behind.items()]
-            rest = [f"and {len(texts) - NAMED} more stragglers"] if len(texts) > NAMED else []
-            more["context"] = {"findings": [{"code": "straggler", "text": text} for text in (*texts[:NAMED], *rest)]}
-        return "", "", more
+            remaining = [f"and {len(texts) - NAMED} more stragglers"] if len(texts) > NAMED else []
+            details["context"] = {"findings": [{"code": "straggler", "text": text} for text in (*texts[:NAMED], *remaining)]}
+        return "", "", details
 
     def stragglers(self, rows: t.Iterable[dict[str, t.Any]]) -> dict[int, str]:
         """Return for each rank that is more than `straggler_percent` behind the fastest node how slow it is, in words.
 
         The default of 10 % is well above the few percent by which healthy GPUs of one model differ under their power limit.
         """
-        found = {}
+        texts = {}
         for row in rows:
             if row["slower_percent"] > self.job.order["straggler_percent"]:
                 slower = f"{row['slower_percent']:.0f} % more than on the fastest node with the same device"
-                found[row["rank"]] = f"computing takes {row['compute_ms']:.2f} ms of a step, {slower}"
-        return found
+                texts[row["rank"]] = f"computing takes {row['compute_ms']:.2f} ms of a step, {slower}"
+        return texts
 
     # Findings --------------------------------------------------------------------------------------------------------
 
@@ -514,34 +529,34 @@ class Told:
 
     def gpu(self, rank: int) -> tuple[str, str]:
         """(node, id of the GPU's subject) of a rank."""
-        about = self.found["ranks"].get(rank, {})
-        seat = next((seat for seat in self.job.seats if seat.name == about.get("node")), None)
+        record = self.parsed["ranks"].get(rank, {})
+        seat = next((seat for seat in self.job.seats if seat.name == record.get("node")), None)
         if seat is None:
             return "", f"rank {rank}"
-        local = about["local"]
-        known = about.get("uuid") or (seat.gpus[local] if local < len(seat.gpus) else f"slot-{local}")
-        return seat.name, f"{seat.name}/gpu/{known}"
+        local = record["local"]
+        gpu_id = record.get("uuid") or (seat.gpus[local] if local < len(seat.gpus) else f"slot-{local}")
+        return seat.name, f"{seat.name}/gpu/{gpu_id}"
 
     def findings(self, check: dict[str, str]) -> list[Observation]:
         """Of whom the ranks themselves say that they are to blame: convicted where values or times say so; a rank that died or hung is
         named, and what it was that ended it is not known."""
         blamed: dict[int, tuple[str, str, str]] = {}
-        one = self.found["training"] or {}
-        for rank in [rank for rank in one.get("odd") or [] if isinstance(rank, int)]:
-            said = f"after step {one.get('differs_at')} its parameters or gradients differ from those of all other ranks"
-            blamed[rank] = ("training", "wrong_results", said)
-        for rank, said in self.stragglers(self._pace()[2].get("series", ())).items():
-            blamed[rank] = ("pace", "straggler", said)
+        record = self.parsed["training"] or {}
+        for rank in [rank for rank in record.get("odd") or [] if isinstance(rank, int)]:
+            text = f"after step {record.get('differs_at')} its parameters or gradients differ from those of all other ranks"
+            blamed[rank] = ("training", "wrong_results", text)
+        for rank, text in self.stragglers(self._pace()[2].get("series", ())).items():
+            blamed[rank] = ("pace", "straggler", text)
         wrong = self.wrong()
         for rank in wrong[1] if wrong else ():
             blamed[rank] = ("collectives", "wrong_results", f"what it sent, or got, was wrong: {wrong[0] if wrong else ''}")
-        made = [self._told(check, rank, *why, True) for rank, why in sorted(blamed.items()) if self.gpu(rank)[0]]
-        if self.cause and not made and self.cause.code in ("rank_died", "rank_hung", "out_of_memory"):
+        observations = [self._observed_finding(check, rank, *why, True) for rank, why in sorted(blamed.items()) if self.gpu(rank)[0]]
+        if self.cause and not observations and self.cause.code in ("rank_died", "rank_hung", "out_of_memory"):
             why = ("training", self.cause.code, self.cause.reason)
-            made = [self._told(check, rank, *why, False) for rank in self.cause.ranks if self.gpu(rank)[0]]
-        return made
+            observations = [self._observed_finding(check, rank, *why, False) for rank in self.cause.ranks if self.gpu(rank)[0]]
+        return observations
 
-    def _told(self, check: dict[str, str], rank: int, op: str, code: str, text: str, sure: bool) -> Observation:
+    def _observed_finding(self, check: dict[str, str], rank: int, op: str, code: str, text: str, sure: bool) -> Observation:
         node, gpu = self.gpu(rank)
         keys = nccl.fields(check["variant"])
         fields: dict[str, t.Any] = {
@@ -562,15 +577,15 @@ class Told:
 
     def files(self, absent: t.Collection[str] = ()) -> dict[str, t.Any]:
         """By the names, and with the keys, that acceptance images use. Of a group that is not whole nothing is well."""
-        one = self.found["training"] or {}
+        record = self.parsed["training"] or {}
         code, why, _more = self._collectives()
         why = why or (f"did not take part: {', '.join(absent)}" if absent else "")
         ok, improved = not code and not absent, self._training()[0] == "" and not absent
-        first: dict[str, t.Any] = next(iter(self.found["nodes"].values()), {})
+        first: dict[str, t.Any] = next(iter(self.parsed["nodes"].values()), {})
         order = self.job.order
         tests = {"world": self.job.ranks, "iters": order["rounds"], "numel": order["elements"], "time": round(self.job.duration_s, 3)}
-        trained = {"world": self.job.ranks, "epochs": 1, "batch_size": order["batch"], "steps": one.get("steps")}
-        loss = {"loss_start": one.get("first"), "loss_end": one.get("last")}
+        trained = {"world": self.job.ranks, "epochs": 1, "batch_size": order["batch"], "steps": record.get("steps")}
+        loss = {"loss_start": record.get("first"), "loss_end": record.get("last")}
         summary = {
             "env": left_files.environment(first.get("torch"), first.get("devices", 0)),
             "ddp_tests": left_files.printed(0 if ok else 3, self.job.out, self.job.err),
@@ -582,15 +597,15 @@ class Told:
 TRAINED = ("steps", "first", "last", "ratio", "identical", "repeatable", "curve", "seed")
 
 
-def table(found: dict[str, t.Any], op: str | None) -> dict[str, t.Any]:
+def table(parsed: dict[str, t.Any], op: str | None) -> dict[str, t.Any]:
     """Rows of a bandwidth in the form of the parser of nccl-tests."""
     rows = [
         {
-            "size": one["size"], "count": None, "type": one.get("type"), "redop": None, "root": None, "out_of_place": None,
-            "in_place": {key: one[key] for key in ("time_us", "algbw", "busbw")},
+            "size": row["size"], "count": None, "type": row.get("type"), "redop": None, "root": None, "out_of_place": None,
+            "in_place": {key: row[key] for key in ("time_us", "algbw", "busbw")},
         }
-        for one in found["rows"]
-        if op in (None, one["op"])
+        for row in parsed["rows"]
+        if op in (None, row["op"])
     ]  # fmt: skip
     peak = max(rows, key=lambda row: row["in_place"]["busbw"], default=None)
     read: dict[str, t.Any] = {"rows": rows}

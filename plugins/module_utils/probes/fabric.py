@@ -43,7 +43,7 @@ SETTLE_S = 2.0
 GID_BY_ITSELF = (2, 21, 5)
 
 
-class Launch(t.NamedTuple):
+class LaunchResult(t.NamedTuple):
     """What one launch gave. `outcome` is `measured`, `timeout` or `error`; `read` is the parser's dict."""
 
     outcome: str
@@ -58,7 +58,7 @@ class Launch(t.NamedTuple):
         return max((half["busbw"] for row in rows for half in (row["out_of_place"], row["in_place"]) if half), default=None)
 
 
-class Head:
+class GroupHead:
     """Measures a group from one of its nodes. `here` is what that node says of itself, None where `members` says it all."""
 
     # Whose variables people are told of.
@@ -68,12 +68,12 @@ class Head:
     # The variable that says which devices of a node a process sees.
     visible = nvidia.Nvidia.visible
     # How many nodes make a group.
-    least = 2
+    min_nodes = 2
 
-    def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
+    def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
         self.params = params
         self.node = node
-        self.group = group.Group(params, node, here)
+        self.group = group.Group(params, node, local_facts)
         self.env = {str(name): str(value) for name, value in params["env"].items()}
         self.launcher = self._launcher()
         self.warnings: list[str] = []
@@ -92,13 +92,13 @@ class Head:
             return
         with self.group:
             self.group.gather(self.params["join_timeout"])  # also where nothing can be launched: the members wait
-            refusal = self.launcher.found(self.node)
-            taken = self.group.taken()
+            refusal = self.launcher.refusal(self.node)
+            finished = self.group.finished()
             for several in self._together(checks):
                 names = [self._name(check) for check in several]
-                if all(name in taken for name in names):
+                if all(name in finished for name in names):
                     for name in names:
-                        yield from taken[name]
+                        yield from finished[name]
                 elif refusal:
                     yield from (self._failed(check, *refusal) for check in several)
                 else:
@@ -120,21 +120,21 @@ class Head:
     def _remembered(self, names: list[str], observations: t.Iterable[Observation]) -> t.Iterator[Observation]:
         """Yield the observations of the checks of a launch, then checkpoints of them if they hold whatever becomes of the group. An error
         does not hold: the last thing that a head sees of members that are ended is one."""
-        said: dict[str, list[Observation]] = {name: [] for name in names}
+        by_check: dict[str, list[Observation]] = {name: [] for name in names}
         stands = True
-        for one in observations:
-            name = checkpoints.name_of(one)
-            said[name if name in said else names[0]].append(one)
-            stands = stands and (name not in said or one["outcome"] == "measured" or one["reason_code"] in reasons.FATAL)
-            yield one
+        for record in observations:
+            name = checkpoints.name_of(record)
+            by_check[name if name in by_check else names[0]].append(record)
+            stands = stands and (name not in by_check or record["outcome"] == "measured" or record["reason_code"] in reasons.FATAL)
+            yield record
         if self.node.checkpoints is not None and stands and self.group.hold(SETTLE_S if self.searched else 0.0):
-            yield from (self.group.checkpoint(name, of) for name, of in said.items())
+            yield from (self.group.checkpoint(name, of) for name, of in by_check.items())
 
     def _check(self, check: dict[str, str]) -> t.Iterator[Observation]:
         op, keys = check["check"], nccl.fields(check["variant"])
         seats = self.group.present()
         absent = self.group.absent()
-        if len(seats) < self.least:
+        if len(seats) < self.min_nodes:
             yield self._failed(check, "member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {self._without(absent)}")
             return
         refusal = self._agree(seats, keys) or self._choose_gids(seats, op, keys)
@@ -155,7 +155,7 @@ class Head:
             yield from Search(self, check, seats, slots, size, floors, launch).findings()
 
     def _observed(
-        self, check: dict[str, str], launch: Launch, context: dict[str, t.Any], absent: dict[str, tuple[str, str]]
+        self, check: dict[str, str], launch: LaunchResult, context: dict[str, t.Any], absent: dict[str, tuple[str, str]]
     ) -> Observation:
         read = launch.read
         common: dict[str, t.Any] = {
@@ -178,10 +178,10 @@ class Head:
         if launch.outcome == "measured":
             common.update(metrics=nccl.metrics(read), series=nccl.series(read))
         if absent:
-            there = len(self.group.seats) - len(absent)
-            rest = f"; the other {there} were measured" if launch.outcome == "measured" else ""
-            said = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{rest}: {self._without(absent)}"
-            return observation.failed(check["check"], "member", said[:2000], **common)
+            present = len(self.group.seats) - len(absent)
+            measured_text = f"; the other {present} were measured" if launch.outcome == "measured" else ""
+            sentence = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{measured_text}: {self._without(absent)}"
+            return observation.failed(check["check"], "member", sentence[:2000], **common)
         if launch.outcome == "measured":
             return observation.measured(check["check"], **common)
         outcome = "timeout" if launch.outcome == "timeout" else "error"
@@ -189,10 +189,10 @@ class Head:
 
     def _without(self, absent: dict[str, tuple[str, str]]) -> str:
         """Who does not take part, why, and what to do about it where the group is no group."""
-        said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
+        listed = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
         strangers = any(code == "other_accelerator" for code, _reason in absent.values())
         do = f"nodes with other accelerators want {self.stage}_group: '' or a group of their own"
-        return f"{do}; {said}" if strangers else said
+        return f"{do}; {listed}" if strangers else listed
 
     def _failed(self, check: dict[str, str], code: str, reason: str) -> Observation:
         return observation.failed(
@@ -204,29 +204,29 @@ class Head:
 
     # What is asked for -----------------------------------------------------------------------------------------------
 
-    def _agree(self, seats: list[group.Seat], keys: dict[str, str]) -> tuple[str, str] | None:
+    def _agree(self, seats: list[group.GroupMember], keys: dict[str, str]) -> tuple[str, str] | None:
         """Whether the nodes can be one group at all."""
         confused = group.confused(seats)
         if confused:
             return confused
         counts = {seat.name: len(seat.gpus) for seat in seats}
-        wanted = keys.get("gpus", "all")
-        if wanted == "all" and len(set(counts.values())) > 1:
+        requested = keys.get("gpus", "all")
+        if requested == "all" and len(set(counts.values())) > 1:
             few = min(counts, key=lambda name: counts[name])
             many = max(counts, key=lambda name: counts[name])
             return "gpu_count", f"{few} has {counts[few]} GPUs and {many} {counts[many]}: set {self.stage}_gpus, or make two groups of them"
-        short = [name for name, count in counts.items() if wanted != "all" and count < int(wanted)]
+        short = [name for name, count in counts.items() if requested != "all" and count < int(requested)]
         if short:
-            return "gpu_count", f"{wanted} GPUs of each node were asked for, {short[0]} has {counts[short[0]]}"
+            return "gpu_count", f"{requested} GPUs of each node were asked for, {short[0]} has {counts[short[0]]}"
         return rails.lacking(seats, keys["rail"]) if "rail" in keys else None
 
-    def _slots(self, seats: list[group.Seat], keys: dict[str, str]) -> list[int]:
-        wanted = keys.get("gpus", "all")
+    def _slots(self, seats: list[group.GroupMember], keys: dict[str, str]) -> list[int]:
+        requested = keys.get("gpus", "all")
         if "rail" in keys:
             return [rails.slot(seats, keys["rail"])]
-        return list(range(len(seats[0].gpus) if wanted == "all" else int(wanted)))
+        return list(range(len(seats[0].gpus) if requested == "all" else int(requested)))
 
-    def _sizes(self, seats: list[group.Seat], keys: dict[str, str]) -> tuple[str, str]:
+    def _sizes(self, seats: list[group.GroupMember], keys: dict[str, str]) -> tuple[str, str]:
         """Smallest and largest message, in the words that were asked for."""
         smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
         if largest in ("", "auto"):
@@ -237,21 +237,21 @@ class Head:
         """What ranks of a check find in their environment: that of a rail beside what was asked for."""
         return {**self.env, **rails.environment(keys["rail"])} if "rail" in keys else dict(self.env)
 
-    def _choose_gids(self, seats: list[group.Seat], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
+    def _choose_gids(self, seats: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
         """NCCL_IB_GID_INDEX, where NCCL needs it: one number for all nodes, so it must be right on each."""
         if self.chose_gid:  # for the ports of an earlier check, which may have been those of another rail
             del self.env["NCCL_IB_GID_INDEX"]
             self.chose_gid = False
-            self.warnings = [said for said in self.warnings if not said.startswith("NCCL_IB_GID_INDEX=")]
+            self.warnings = [warning for warning in self.warnings if not warning.startswith("NCCL_IB_GID_INDEX=")]
         ports = {seat.name: group.left_by(self._env_of(keys).get("NCCL_IB_HCA", ""), seat.ports) for seat in seats}
         tables = {f"{name} {p['device']}/{p['port']}": p["gids"] for name, of in ports.items() for p in of if p["link_layer"] == "Ethernet"}
         if not tables or self.env.get("NCCL_IB_DISABLE") == "1":
             return None
-        given = self.env.get("NCCL_IB_GID_INDEX", "")
-        if given.lstrip("-").isdigit() and int(given) >= 0:
-            bad = [where for where, gids in tables.items() if int(given) not in {index for index, _type, _address in gids}]
-            return ("no_gid", f"NCCL_IB_GID_INDEX={given} holds no GID on {', '.join(bad[:4])}") if bad else None
-        if given:
+        chosen = self.env.get("NCCL_IB_GID_INDEX", "")
+        if chosen.lstrip("-").isdigit() and int(chosen) >= 0:
+            bad = [where for where, gids in tables.items() if int(chosen) not in {index for index, _type, _address in gids}]
+            return ("no_gid", f"NCCL_IB_GID_INDEX={chosen} holds no GID on {', '.join(bad[:4])}") if bad else None
+        if chosen:
             return None
         version = self._version(seats, op)
         if version is None or version >= GID_BY_ITSELF:
@@ -259,13 +259,13 @@ class Head:
         good = {where: group.routable(gids) for where, gids in tables.items()}
         common = sorted(set.intersection(*(set(of) for of in good.values())))
         if not common:
-            shown = "; ".join(f"{where}: {of or 'none'}" for where, of in list(good.items())[:4])
-            return "no_gid", f"NCCL {'.'.join(map(str, version))} needs one GID index for all nodes and they have none in common: {shown}"
+            listed = "; ".join(f"{where}: {of or 'none'}" for where, of in list(good.items())[:4])
+            return "no_gid", f"NCCL {'.'.join(map(str, version))} needs one GID index for all nodes and they have none in common: {listed}"
         self.env["NCCL_IB_GID_INDEX"], self.chose_gid = str(common[0]), True
         self.warnings.append(f"NCCL_IB_GID_INDEX={common[0]} was set: NCCL before 2.21.5 does not find it")
         return None
 
-    def _version(self, seats: list[group.Seat], op: str) -> tuple[int, ...] | None:
+    def _version(self, seats: list[group.GroupMember], op: str) -> tuple[int, ...] | None:
         """NCCL's version, as a test of a few bytes on two nodes prints it."""
         if self.nccl_version is None:
             self.env.setdefault("NCCL_DEBUG", "VERSION")
@@ -274,14 +274,14 @@ class Head:
         words = self.nccl_version.split(".")
         return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else None
 
-    def _context(self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: list[int]) -> dict[str, t.Any]:
+    def _context(self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
         settings = {**self._shared(seats), **self._env_of(keys)}
         models = sorted({seat.gpu or "unknown" for seat in seats})
-        left = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats]
-        ports = [group.of_gpus(of, len(seat.gpus)) for of, seat in zip(left, seats)]
+        allowed = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats]
+        ports = [group.of_gpus(of, len(seat.gpus)) for of, seat in zip(allowed, seats)]
         down = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.down) for seat in seats]
         if settings.get("NCCL_IB_DISABLE") == "1":
-            left, ports, down = [[] for _seat in seats], [[] for _seat in seats], []
+            allowed, ports, down = [[] for _seat in seats], [[] for _seat in seats], []
         rates = {port["rate_gbps"] for of in ports for port in of}
         counts = {len(of) for of in ports}
         layers = {port["link_layer"] for of in ports for port in of}
@@ -300,7 +300,7 @@ class Head:
             **({"rail": keys["rail"], "slot": slots[0]} if "rail" in keys else {}),
             "nics": counts.pop() if len(counts) == 1 else None,
             # Those of storage, which are nearest to no GPU.
-            "nics_beside": max((len(all_of) - len(of) for all_of, of in zip(left, ports)), default=0),
+            "nics_beside": max((len(all_of) - len(of) for all_of, of in zip(allowed, ports)), default=0),
             # Those that are there, not ruled out by NCCL_IB_HCA, and not active.
             "nics_down": max(map(len, down), default=0),
             "nic_gbps": rates.pop() if len(rates) == 1 else None,
@@ -319,19 +319,19 @@ class Head:
             "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
         }
 
-    def _shared(self, seats: list[group.Seat]) -> dict[str, str]:
+    def _shared(self, seats: list[group.GroupMember]) -> dict[str, str]:
         """NCCL's settings that the nodes have by themselves, all of them: what one alone has selects no other expectation."""
-        told = [seat.nccl for seat in seats if seat.nccl is not None] or [nccl_settings.of_machine(self.node, self.env)]
-        return {name: value for name, value in told[0].items() if all(one.get(name) == value for one in told)}
+        settings = [seat.nccl for seat in seats if seat.nccl is not None] or [nccl_settings.of_machine(self.node, self.env)]
+        return {name: value for name, value in settings[0].items() if all(node_settings.get(name) == value for node_settings in settings)}
 
     # Launching -------------------------------------------------------------------------------------------------------
 
-    def _head_first(self, seats: list[group.Seat]) -> list[group.Seat]:
+    def _head_first(self, seats: list[group.GroupMember]) -> list[group.GroupMember]:
         """The head comes first, as mpirun would have it: a ring has no first node, and the others keep their order."""
         local = next((i for i, seat in enumerate(seats) if seat.local), 0)
         return [*seats[local:], *seats[:local]]
 
-    def _seeing(self, seats: list[group.Seat], slots: t.Sequence[int], keys: dict[str, str]) -> dict[str, str]:
+    def _seeing(self, seats: list[group.GroupMember], slots: t.Sequence[int], keys: dict[str, str]) -> dict[str, str]:
         """The environment in which ranks see these slots of their nodes, and where those are all of them, whatever they see anyway."""
         env = self._env_of(keys)
         if list(slots) != list(range(len(seats[0].gpus))):
@@ -340,7 +340,7 @@ class Head:
         return env
 
     def _job(
-        self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
+        self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
     ) -> launching.Job:
         """A launch over `slots` of each of `seats`, still to be run."""
         seats = self._head_first(seats)
@@ -360,7 +360,7 @@ class Head:
         job.order = {"sizes": [nccl.size(word) for word in sizes], **({"rail": keys["rail"]} if "rail" in keys else {})}
         return job
 
-    def _launch(self, jobs: list[launching.Job]) -> list[Launch]:
+    def _launch(self, jobs: list[launching.Job]) -> list[LaunchResult]:
         """Run them, all at the same time, and read what they printed."""
         launching.run(jobs, self.node, self.params["parallel"])
         return [self._read(job) for job in jobs]
@@ -369,60 +369,61 @@ class Head:
         largest = job.order["sizes"][-1] if job.order else None
         return nccl_tests.parse(job.out, rc=0 if job.timed_out else job.rc or 0, expect_ranks=job.ranks, expect_max_bytes=largest)
 
-    def _read(self, job: launching.Job) -> Launch:
+    def _read(self, job: launching.Job) -> LaunchResult:
         if job.missing:
-            return Launch("error", "tool_missing", f"{job.argv[0]}: {job.missing}", {}, job)
-        gone = self.group.gone([seat for seat in job.seats if not seat.local])
+            return LaunchResult("error", "tool_missing", f"{job.argv[0]}: {job.missing}", {}, job)
+        lost = self.group.gone([seat for seat in job.seats if not seat.local])
         read = self._parse(job)
         if job.timed_out and read["reason_code"] != "wrong_results":
             if read["outcome"] == "measured":  # the test was done, no node hung: nobody is to blame for what follows
                 reason = f"the table is whole, but mpirun did not end within {job.timeout:.0f} s: the MPI library hangs at its end"
-                return Launch("error", "launch_failed", reason, read, job)
-            if gone:
-                return Launch("error", "lost_node", f"{', '.join(gone)} went away while the test ran, which then never ended", read, job)
+                return LaunchResult("error", "launch_failed", reason, read, job)
+            if lost:
+                reason = f"{', '.join(lost)} went away while the test ran, which then never ended"
+                return LaunchResult("error", "lost_node", reason, read, job)
             reason = f"the group did not end within {job.timeout:.0f} s and was ended"
-            return Launch("timeout", "timeout", reason, read, job)
+            return LaunchResult("timeout", "timeout", reason, read, job)
         if read["outcome"] == "measured":
             problem = _covered(read, job)
             if problem:
-                return Launch("error", "rank_mismatch", problem, read, job)
+                return LaunchResult("error", "rank_mismatch", problem, read, job)
             problem = off_rail(job)
             if problem:
-                return Launch("error", "other_way", problem, read, job)
-            return Launch("measured", None, None, read, job)
+                return LaunchResult("error", "other_way", problem, read, job)
+            return LaunchResult("measured", None, None, read, job)
         code, reason = read["reason_code"], read["reason"]
-        said = self.launcher.complaint(f"{job.out}\n{job.err}", self.group.names())
-        if said and code not in ("wrong_results", "not_mpi", "rank_mismatch", "min_bw", "unchecked"):
-            code, reason = said
-        elif gone:
-            code, reason = "lost_node", f"{', '.join(gone)} went away while the test ran: {reason}"
+        complaint = self.launcher.complaint(f"{job.out}\n{job.err}", self.group.names())
+        if complaint and code not in ("wrong_results", "not_mpi", "rank_mismatch", "min_bw", "unchecked"):
+            code, reason = complaint
+        elif lost:
+            code, reason = "lost_node", f"{', '.join(lost)} went away while the test ran: {reason}"
         elif job.dropped and code in ("bad_output", "incomplete_output"):
             code, reason = "incomplete_output", job.too_much
         elif self.begins not in job.out:
             code, reason = "launch_failed", f"mpirun ended with status {job.rc} and no table: {' '.join(job.err.split())[-400:]}"
-        return Launch("error", code, reason, read, job)
+        return LaunchResult("error", code, reason, read, job)
 
 
-def settings_that_differ(seats: list[group.Seat]) -> list[dict[str, str]]:
+def settings_that_differ(seats: list[group.GroupMember]) -> list[dict[str, str]]:
     """Findings: NCCL's settings that some nodes of a group have by themselves and others have not, or not so."""
-    told = {seat.name: seat.nccl for seat in seats if seat.nccl is not None}
-    found = []
-    for name in sorted({name for settings in told.values() for name in settings}):
+    by_node = {seat.name: seat.nccl for seat in seats if seat.nccl is not None}
+    findings = []
+    for name in sorted({name for settings in by_node.values() for name in settings}):
         values: dict[str, list[str]] = {}
-        for node, settings in told.items():
+        for node, settings in by_node.items():
             values.setdefault(settings.get(name, "not set"), []).append(node)
         if len(values) > 1:
-            said = sorted(values.items(), key=lambda one: (len(one[1]), one[0]))
-            shown = ", ".join(f"{value} on {', '.join(nodes[:4])}{' ...' if len(nodes) > 4 else ''}" for value, nodes in said[:4])
-            found.append({"code": "settings_differ", "text": f"{name} of the nodes themselves is {shown}"})
-    return found
+            by_count = sorted(values.items(), key=lambda item: (len(item[1]), item[0]))
+            listed = ", ".join(f"{value} on {', '.join(nodes[:4])}{' ...' if len(nodes) > 4 else ''}" for value, nodes in by_count[:4])
+            findings.append({"code": "settings_differ", "text": f"{name} of the nodes themselves is {listed}"})
+    return findings
 
 
 def off_rail(job: launching.Job) -> str:
     """Why the numbers of a launch that was to use one rail may be those of another way."""
     rail = job.order.get("rail")
-    said = rails.doubt(f"{job.out}\n{job.err}", rail, [seat.hostname for seat in job.seats]) if rail else ""
-    return f"{said}: what was measured may not be rail {rail}" if said else ""
+    doubt = rails.doubt(f"{job.out}\n{job.err}", rail, [seat.hostname for seat in job.seats]) if rail else ""
+    return f"{doubt}: what was measured may not be rail {rail}" if doubt else ""
 
 
 def _ranks_by_host(read: dict[str, t.Any]) -> dict[str, int]:
@@ -434,18 +435,18 @@ def _ranks_by_host(read: dict[str, t.Any]) -> dict[str, int]:
 
 def _covered(read: dict[str, t.Any], job: launching.Job) -> str | None:
     """Whether every asked node has its ranks in the output, and nobody else has; what is wrong with it."""
-    found = _ranks_by_host(read)
+    counts = _ranks_by_host(read)
     each = job.ranks // len(job.seats)
-    asked = {seat.hostname: seat.name for seat in job.seats}
-    if found == dict.fromkeys(asked, each):
+    names = {seat.hostname: seat.name for seat in job.seats}
+    if counts == dict.fromkeys(names, each):
         return None
-    if len(found) == 1 and len(asked) > 1:
-        only = next(iter(found))
-        return f"all {job.ranks} ranks ran on {asked.get(only, only)}: the launcher did not use the other {len(asked) - 1} nodes"
-    shown = ", ".join(f"{asked.get(host, host)}: {count}" for host, count in sorted(found.items()))
-    missing = ", ".join(name for host, name in asked.items() if host not in found)
+    if len(counts) == 1 and len(names) > 1:
+        only = next(iter(counts))
+        return f"all {job.ranks} ranks ran on {names.get(only, only)}: the launcher did not use the other {len(names) - 1} nodes"
+    listed = ", ".join(f"{names.get(host, host)}: {count}" for host, count in sorted(counts.items()))
+    missing = ", ".join(name for host, name in names.items() if host not in counts)
     lacks = f"; none on {missing}" if missing else ""
-    return f"each of {len(asked)} nodes should have {each} ranks, the output has {shown}{lacks}"
+    return f"each of {len(names)} nodes should have {each} ranks, the output has {listed}{lacks}"
 
 
 class Floors:
@@ -461,20 +462,20 @@ class Floors:
 
     def expected(self, nodes: int) -> dict[t.Any, float]:
         """Value by message size (bytes, `plateau`, or None: the peak) for a group of so many nodes."""
-        found = {**self.context, "nodes": nodes, "check": self.op}
+        context = {**self.context, "nodes": nodes, "check": self.op}
         # Nobody is convicted by a floor that this hardware may not be able to reach.
-        return {size: rule.value for (_metric, size), rule in matching.choose(self.rules, found, certain=True).items()}
+        return {size: rule.value for (_metric, size), rule in matching.choose(self.rules, context, certain=True).items()}
 
-    def missed(self, launch: Launch) -> int | None:
+    def missed(self, launch: LaunchResult) -> int | None:
         """The message size at which the whole group is furthest below its floor; None where it is not."""
         if launch.outcome != "measured":
             return None
         worst: tuple[float, int] | None = None
         for size, value in self.expected(self.context["nodes"]).items():
             at = self._row(size, launch.read)
-            found = launch.busbw(at) if at else None
-            if found is not None and found < matching.WARN_FROM * value and (worst is None or found / value < worst[0]):
-                worst = (found / value, t.cast(int, at))
+            busbw = launch.busbw(at) if at else None
+            if busbw is not None and busbw < matching.WARN_FROM * value and (worst is None or busbw / value < worst[0]):
+                worst = (busbw / value, t.cast(int, at))
         return worst[1] if worst else None
 
     def _row(self, size: t.Any, read: dict[str, t.Any]) -> int | None:
@@ -484,21 +485,21 @@ class Floors:
 
     def size(self, largest: int) -> int:
         """At which size to measure parts of a group that gave no number: the largest one that has an expectation, else the largest."""
-        known = [size for size in self.expected(self.context["nodes"]) if isinstance(size, int) and size <= largest]
-        return max(known, default=largest)
+        sizes = [size for size in self.expected(self.context["nodes"]) if isinstance(size, int) and size <= largest]
+        return max(sizes, default=largest)
 
     def floor(self, size: int, nodes: int, slots: int) -> float:
         """For `slots` GPUs of each of so many nodes. One of n GPUs has at least an nth of the node's way out. 0 where nothing is known:
         then only what hangs or breaks is found. Nothing is known of a part of a group over several NVLink domains, which may lie in one
         or in many of them."""
-        whole = (self.context["nodes"], self.context["gpus"])
-        if self.context.get("mnnvl") and self.context.get("nvlink_domains") != 1 and (nodes, slots) != whole:
+        full_group = (self.context["nodes"], self.context["gpus"])
+        if self.context.get("mnnvl") and self.context.get("nvlink_domains") != 1 and (nodes, slots) != full_group:
             return 0.0
         for count in (nodes, self.context["nodes"]):
-            known = self.expected(count)
+            expected = self.expected(count)
             for key in matching.slots_of(size):
-                if key in known:
-                    return matching.WARN_FROM * known[key] * slots / int(self.context["gpus"])
+                if key in expected:
+                    return matching.WARN_FROM * expected[key] * slots / int(self.context["gpus"])
         return 0.0
 
 
@@ -507,13 +508,13 @@ class Search:
 
     def __init__(
         self,
-        head: Head,
+        head: GroupHead,
         check: dict[str, str],
-        seats: list[group.Seat],
+        seats: list[group.GroupMember],
         slots: list[int],
         size: int,
         floors: Floors,
-        failed: Launch,
+        failed: LaunchResult,
     ) -> None:
         self.head = head
         self.check = check
@@ -545,21 +546,21 @@ class Search:
                 break
             self.localiser.record(self._round(tests))
         common: dict[str, t.Any] = {"started_at": started, "duration_s": time.monotonic() - began}
-        for number, found in enumerate(self.localiser.findings(), 1):
-            yield self._told(number, found, common)
+        for number, finding in enumerate(self.localiser.findings(), 1):
+            yield self._observed_finding(number, finding, common)
 
     def _round(self, tests: list[localise.GroupTest]) -> dict[int, localise.Result]:
         """All tests of a round at the same time; each again and again, until it is settled."""
         values: dict[int, list[float]] = {test.id: [] for test in tests}
-        done: dict[int, localise.Result] = {}
-        while len(done) < len(tests):
-            open_tests = [test for test in tests if test.id not in done]
+        results: dict[int, localise.Result] = {}
+        while len(results) < len(tests):
+            open_tests = [test for test in tests if test.id not in results]
             jobs = [self._job(test) for test in open_tests]
             for test, launch in zip(open_tests, self.head._launch(jobs)):
                 result = self._result(test, launch, values[test.id])
                 if result:
-                    done[test.id] = result
-        return done
+                    results[test.id] = result
+        return results
 
     def _job(self, test: localise.GroupTest) -> launching.Job:
         seats = [self.seats[name] for name in test.nodes]
@@ -569,7 +570,7 @@ class Search:
     def _floor(self, test: localise.GroupTest) -> float:
         return self.floors.floor(self.size, len(test.nodes), len(self.slots if test.gpus is None else test.gpus))
 
-    def _result(self, test: localise.GroupTest, launch: Launch, values: list[float]) -> localise.Result | None:
+    def _result(self, test: localise.GroupTest, launch: LaunchResult, values: list[float]) -> localise.Result | None:
         """What settles the test, or None where it needs more repetitions."""
         floor = self._floor(test)
         value = launch.busbw(self.size) if launch.outcome == "measured" else None
@@ -582,11 +583,11 @@ class Search:
         values.append(value)
         return localise.Result.so_far(values, floor, test.repeats)
 
-    def _told(self, number: int, found: localise.Finding, common: dict[str, t.Any]) -> Observation:
+    def _observed_finding(self, number: int, finding: localise.Finding, common: dict[str, t.Any]) -> Observation:
         op = self.check["check"]
-        kind, members = found.kind, list(found.members)
-        name = f"{self.head.params['group']}/part-{number}" if kind == "group" else found.id
-        told = found.as_dict()
+        kind, members = finding.kind, list(finding.members)
+        name = f"{self.head.params['group']}/part-{number}" if kind == "group" else finding.id
+        record = finding.as_dict()
         fields: dict[str, t.Any] = {
             **common,
             "variant": observation.variant(op=op, **self.keys),
@@ -596,19 +597,19 @@ class Search:
                 "size": self.size,
                 "rounds": self.localiser.rounds,
                 "tests": self.localiser.tests,
-                "confidence": found.confidence,
-                "tested": told["evidence"],
-                "indistinguishable": told["indistinguishable"],
-                "not_looked_at": told["not_looked_at"],
+                "confidence": finding.confidence,
+                "tested": record["evidence"],
+                "indistinguishable": record["indistinguishable"],
+                "not_looked_at": record["not_looked_at"],
             },
         }
-        alike = ", ".join(f"{other['kind']} {other['id']}" for other in found.indistinguishable)
+        alike = ", ".join(f"{alternative['kind']} {alternative['id']}" for alternative in finding.indistinguishable)
         on_rail = f"over rail {self.keys['rail']}: " if "rail" in self.keys else ""
-        reason = f"{kind} {name}: {on_rail}{found.reason}" + (f"; the tests cannot tell it from: {alike}" if alike else "")
-        if found.not_looked_at:
-            reason += f"; not looked at behind it: {', '.join(found.not_looked_at[:4])}"
-            reason += f" and {len(found.not_looked_at) - 4} more" if len(found.not_looked_at) > 4 else ""
-        if found.confidence != "convicted":
+        reason = f"{kind} {name}: {on_rail}{finding.reason}" + (f"; the tests cannot tell it from: {alike}" if alike else "")
+        if finding.not_looked_at:
+            reason += f"; not looked at behind it: {', '.join(finding.not_looked_at[:4])}"
+            reason += f" and {len(finding.not_looked_at) - 4} more" if len(finding.not_looked_at) > 4 else ""
+        if finding.confidence != "convicted":
             return observation.failed("localise", "unresolved", reason[:2000], **fields)
         fields["context"]["findings"] = [{"code": "localised", "text": reason[:2000]}]
         return observation.measured("localise", **fields)

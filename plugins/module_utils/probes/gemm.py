@@ -28,50 +28,51 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """Per check {"check": "bf16", "variant": "mode=alone shape=8192x8192x8192"} one observation of the node, whose value is
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
-    seen = gpu.snapshot(node)
-    refusal = gpu.refusal(seen, params["gpu_count"], "rates", params["mig"], nvidia.Nvidia.kind, some=True)
+    snapshot = gpu.snapshot(node)
+    refusal = gpu.refusal(snapshot, params["gpu_count"], "rates", params["mig"], nvidia.Nvidia.kind, some=True)
     if refusal:
         outcome, code, reason = refusal
-        about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
+        gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}
         for dtype, variant, _keys in checks:
-            yield observation.failed(dtype, code, reason, outcome=outcome, variant=variant, simulated=_simulated(seen), context=about)
+            simulated = _simulated(snapshot)
+            yield observation.failed(dtype, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=gpu_context)
         return
-    wanted = [
+    orders = [
         {"dtype": dtype, "mode": keys.get("mode", "alone"), "shape": [int(n) for n in keys["shape"].split("x")]}
         for dtype, _variant, keys in checks
     ]
-    order = {"checks": wanted, "seconds": params["seconds"], "warmup_seconds": params["warmup_seconds"]}
+    order = {"checks": orders, "seconds": params["seconds"], "warmup_seconds": params["warmup_seconds"]}
     # The workload travels on standard input; its name in the command line is what a person would type.
     argv = [node.python(params["python"]), "-", json.dumps(order)]
-    used, aside = gpu.without_mig(seen)
+    used, aside = gpu.without_mig(snapshot)
     env = dict(params["env"])
     if aside:  # CUDA shows a process that sees a partition nothing else
-        env.setdefault(gpu.kind(seen).visible, ",".join(g["uuid"] for g in used["gpus"]))
-    with Window(node, seen) as window:
+        env.setdefault(gpu.kind(snapshot).visible, ",".join(g["uuid"] for g in used["gpus"]))
+    with Window(node, snapshot) as window:
         result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCE, env=env, merge=False, contained=True)
-    seen = used
-    records, rest = jsonlines.read(result.out)
-    whole = {
+    snapshot = used
+    records, unparsed = jsonlines.read(result.out)
+    shared = {
         "command": argv,
         "evidence": window.evidence(),
-        "simulated": _simulated(seen) or observation.SIMULATED_MARK in result.out,
+        "simulated": _simulated(snapshot) or observation.SIMULATED_MARK in result.out,
     }
     rest_s = result.duration_s - sum(_when(result, [r], "time").get("duration_s", 0.0) for r in records)
     ran = next((r for r in records if r.get("kind") == "library"), {})
     library = ran.get("library")
-    for want, (dtype, variant, _keys) in zip(wanted, checks):
-        mine = [r for r in records if "kind" in r and all(r.get(k) == v for k, v in want.items())]
-        context = {**_context(want, seen, ran), **({"set_aside": aside} if aside else {})}
-        when = _when(result, mine, "time")
+    for want, (dtype, variant, _keys) in zip(orders, checks):
+        check_records = [r for r in records if "kind" in r and all(r.get(k) == v for k, v in want.items())]
+        context = {**_context(want, snapshot, ran), **({"set_aside": aside} if aside else {})}
+        when = _when(result, check_records, "time")
         if not when:  # the one that did not end, or that never began because of it
             when, rest_s = {"started_at": observation.utc(result.started_at), "duration_s": max(round(rest_s, 3), 0.0)}, 0.0
-        common = dict(whole, variant=variant, tool_version=library, context=context, **when)
-        problem = _problem(result, records, mine, rest, params, seen)
+        common = dict(shared, variant=variant, tool_version=library, context=context, **when)
+        problem = _problem(result, records, check_records, unparsed, params, snapshot)
         if problem:
             outcome, code, reason = problem
             yield observation.failed(dtype, code, reason, outcome, raw=result.raw, **common)
         else:
-            yield from _observations(dtype, [r for r in mine if r["kind"] == "result"], seen, common, result)
+            yield from _observations(dtype, [r for r in check_records if r["kind"] == "result"], snapshot, common, result)
 
 
 def _numbers(record: dict[str, t.Any], *names: str) -> bool:
@@ -82,17 +83,17 @@ def _when(result: t.Any, records: list[dict[str, t.Any]], kind: str) -> dict[str
     """When the check, or one GPU of it, ran."""
     for record in records:
         if record.get("kind") == kind and _numbers(record, "after_s", "took_s"):
-            after, took = record["after_s"], record["took_s"]
-            if 0 <= after <= result.duration_s and 0 <= took <= result.duration_s:
-                return {"started_at": observation.utc(result.started_at + after), "duration_s": round(took, 3)}
+            offset_s, took = record["after_s"], record["took_s"]
+            if 0 <= offset_s <= result.duration_s and 0 <= took <= result.duration_s:
+                return {"started_at": observation.utc(result.started_at + offset_s), "duration_s": round(took, 3)}
     return {}
 
 
-def _context(want: dict[str, t.Any], seen: dict[str, t.Any], ran: dict[str, t.Any]) -> dict[str, t.Any]:
+def _context(want: dict[str, t.Any], snapshot: dict[str, t.Any], ran: dict[str, t.Any]) -> dict[str, t.Any]:
     return {
-        "gpu": gpu.model(seen),
-        "gpus": len(seen["gpus"]),
-        "gpu_uuids": [g["uuid"] for g in seen["gpus"]],
+        "gpu": gpu.model(snapshot),
+        "gpus": len(snapshot["gpus"]),
+        "gpu_uuids": [g["uuid"] for g in snapshot["gpus"]],
         "library": ran.get("library"),
         # Who chose the kernels.
         "backend": ran.get("backend"),
@@ -112,47 +113,47 @@ def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
 
 
 def _problem(
-    result: t.Any, records: list[dict[str, t.Any]], mine: list[dict[str, t.Any]], rest: list[str], params: dict[str, t.Any],
-    seen: dict[str, t.Any],
+    result: t.Any, records: list[dict[str, t.Any]], check_records: list[dict[str, t.Any]], unparsed: list[str], params: dict[str, t.Any],
+    snapshot: dict[str, t.Any],
 ) -> tuple[str, str, str] | None:
     """Why a check has no usable numbers, as (outcome, reason code, reason)."""
     if result.missing:
         return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set gemm_python"
     if result.timed_out:
         return "timeout", "timeout", f"the matrix products did not end within {result.ended_after(params['test_timeout'])}"
-    for record in mine:
+    for record in check_records:
         if record["kind"] == "unsupported":
             return "error", "unsupported", str(record.get("reason"))
-    faults = [r for r in mine if r["kind"] == "fault"] or [r for r in records if r.get("kind") == "fault" and "dtype" not in r]
+    faults = [r for r in check_records if r["kind"] == "fault"] or [r for r in records if r.get("kind") == "fault" and "dtype" not in r]
     if faults:
         reason = str(faults[0].get("reason"))
         return "error", "torch_missing" if "was not found" in reason else "cuda_failed", reason
     if result.rc != 0:
-        return "error", "tool_failed", f"the workload ended with status {result.rc}: {' '.join((result.err.split() or rest)[-40:])}"
+        return "error", "tool_failed", f"the workload ended with status {result.rc}: {' '.join((result.err.split() or unparsed)[-40:])}"
     if not any(r.get("kind") == "end" for r in records):
         return "error", "incomplete_output", "the workload's output is cut: its last line is missing"
-    results = [r for r in mine if r["kind"] == "result"]
+    results = [r for r in check_records if r["kind"] == "result"]
     if not results:
         return "error", "bad_output", "the workload printed no result for this check"
     for record in results:
         device = record.get("device")
-        known = isinstance(device, int) and not isinstance(device, bool) and 0 <= device < len(seen["gpus"])
-        if not known or not _numbers(record, "time_ms") or not record["time_ms"] > 0:
+        valid = isinstance(device, int) and not isinstance(device, bool) and 0 <= device < len(snapshot["gpus"])
+        if not valid or not _numbers(record, "time_ms") or not record["time_ms"] > 0:
             return "error", "bad_output", f"the workload printed time_ms {record.get('time_ms')} for GPU {device}"
-    found = list(filter(None, (reading.problem(f"GPU {record['device']}", record) for record in results)))
+    problems = list(filter(None, (reading.problem(f"GPU {record['device']}", record) for record in results)))
     # What is wrong for sure comes before what nobody can tell.
-    wrong = [one for one in found if one[0] == "wrong_results"] or found
+    wrong = [problem for problem in problems if problem[0] == "wrong_results"] or problems
     return ("error", wrong[0][0], "; ".join(reason for _code, reason in wrong)) if wrong else None
 
 
 def _observations(
-    dtype: str, mine: list[dict[str, t.Any]], seen: dict[str, t.Any], common: dict[str, t.Any], result: t.Any
+    dtype: str, result_records: list[dict[str, t.Any]], snapshot: dict[str, t.Any], common: dict[str, t.Any], result: t.Any
 ) -> t.Iterator[dict[str, t.Any]]:
     results = {}
-    by_uuid = {g["uuid"]: g for g in seen["gpus"]}
-    for record in mine:
+    by_uuid = {g["uuid"]: g for g in snapshot["gpus"]}
+    for record in result_records:
         # cuBLAS alone does not say which GPU a device number is; both it and nvidia-smi then count by PCI address.
-        gpu_of = by_uuid.get(str(record.get("uuid"))) or seen["gpus"][record["device"]]
+        gpu_of = by_uuid.get(str(record.get("uuid"))) or snapshot["gpus"][record["device"]]
         results[gpu_of["uuid"]] = record
     values = [r["tflops"] for r in results.values()]
     metrics = {
@@ -178,5 +179,5 @@ def _observations(
         )
 
 
-def _simulated(seen: dict[str, t.Any]) -> bool:
-    return bool(seen.get("simulated"))
+def _simulated(snapshot: dict[str, t.Any]) -> bool:
+    return bool(snapshot.get("simulated"))

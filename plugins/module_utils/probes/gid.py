@@ -30,7 +30,7 @@ _LINK_LOCAL = (ipaddress.ip_network("fe80::/10"), ipaddress.ip_network("169.254.
 def table(node: Node, port: str, link_layer: str) -> list[Gid]:
     """The GIDs of a port (its folder in sysfs). An entry whose type cannot be read belongs to another network namespace and is
     left out."""
-    found, empty = [], 0
+    entries, empty = [], 0
     for index in range(_length(node, port)):
         gid = node.read(f"{port}/gids/{index}")
         if not gid or _ZERO.match(gid):
@@ -43,8 +43,8 @@ def table(node: Node, port: str, link_layer: str) -> list[Gid]:
         parsed = address(gid)
         if kind and parsed:
             netdev = node.read(f"{port}/gid_attrs/ndevs/{index}")
-            found.append({"index": index, "gid": gid, "address": parsed, "type": kind, "netdev": netdev or None})
-    return found
+            entries.append({"index": index, "gid": gid, "address": parsed, "type": kind, "netdev": netdev or None})
+    return entries
 
 
 def _length(node: Node, port: str) -> int:
@@ -63,16 +63,16 @@ def _roce(kind: str | None) -> str | None:
 def address(gid: str) -> str | None:
     """The address in a GID: IPv4 where it is a mapped one."""
     try:
-        whole = ipaddress.IPv6Address(gid)
+        ip = ipaddress.IPv6Address(gid)
     except ValueError:
         return None
-    return str(whole.ipv4_mapped or whole)
+    return str(ip.ipv4_mapped or ip)
 
 
 def link_local(text: str) -> bool:
     """fe80::/10 and 169.254.0.0/16."""
-    found = ipaddress.ip_address(text)
-    return any(found.version == network.version and found in network for network in _LINK_LOCAL)
+    ip = ipaddress.ip_address(text)
+    return any(ip.version == network.version and ip in network for network in _LINK_LOCAL)
 
 
 def networks(words: t.Iterable[str]) -> list[t.Any]:
@@ -82,7 +82,7 @@ def networks(words: t.Iterable[str]) -> list[t.Any]:
 
 def choose(
     gids: list[Gid],
-    wanted: t.Sequence[str] = (),
+    allowed_networks: t.Sequence[str] = (),
     version: int = 2,
     family: str = "",
     allow_link_local: bool = False,
@@ -93,11 +93,11 @@ def choose(
     `wanted` are CIDRs (none: any network), `version` the RoCE version, `family` `ipv4`, `ipv6` or both. An `index` given by the
     user is taken as it is, if it holds a GID. On InfiniBand no GID has to be chosen.
     """
-    there = "; ".join(f"{g['index']}: {g['address']} {g['type']} {g['netdev'] or ''}".strip() for g in gids) or "no GID at all"
+    listed = "; ".join(f"{g['index']}: {g['address']} {g['type']} {g['netdev'] or ''}".strip() for g in gids) or "no GID at all"
     if index is not None:
-        given = [g for g in gids if g["index"] == index]
-        return given, "" if given else f"GID index {index} holds no GID; there are: {there}"
-    allowed = networks(wanted)
+        chosen = [g for g in gids if g["index"] == index]
+        return chosen, "" if chosen else f"GID index {index} holds no GID; there are: {listed}"
+    allowed = networks(allowed_networks)
 
     def fits(g: Gid) -> bool:
         where = ipaddress.ip_address(g["address"])
@@ -113,19 +113,19 @@ def choose(
     if candidates:
         return candidates, ""
     rules = [f"RoCE v{version}", family or "IPv4 or IPv6"]
-    rules += [f"in {' or '.join(wanted)}"] if wanted else []
+    rules += [f"in {' or '.join(allowed_networks)}"] if allowed_networks else []
     rules += [] if allow_link_local else ["not link-local"]
-    return [], f"no GID is {', '.join(rules)}; there are: {there}"
+    return [], f"no GID is {', '.join(rules)}; there are: {listed}"
 
 
-def of_one_network(ours: list[Gid], theirs: list[Gid], prefix: int | None) -> tuple[Gid, Gid]:
+def of_one_network(local_gids: list[Gid], remote_gids: list[Gid], prefix: int | None) -> tuple[Gid, Gid]:
     """The best candidates of two ports that are in one network (`prefix` bits of an IPv4 address, 64 of an IPv6 one); the best of
     each where no two are."""
-    for own in ours:
-        bits = 64 if ":" in own["address"] else prefix or 24
-        network = ipaddress.ip_network(f"{own['address']}/{bits}", strict=False)
-        for other in theirs:
-            where = ipaddress.ip_address(other["address"])
+    for local_gid in local_gids:
+        bits = 64 if ":" in local_gid["address"] else prefix or 24
+        network = ipaddress.ip_network(f"{local_gid['address']}/{bits}", strict=False)
+        for remote_gid in remote_gids:
+            where = ipaddress.ip_address(remote_gid["address"])
             if where.version == network.version and where in network:
-                return own, other
-    return ours[0], theirs[0]
+                return local_gid, remote_gid
+    return local_gids[0], remote_gids[0]

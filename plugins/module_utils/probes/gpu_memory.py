@@ -52,84 +52,86 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     `latency` in us; `tested` in percent of the memory that was free.
     """
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
-    seen = gpu.snapshot(node)
-    simulated = bool(seen.get("simulated"))
-    refusal = gpu.refusal(seen, params["gpu_count"], "copies", params["mig"], nvidia.Nvidia.kind, some=True)
+    snapshot = gpu.snapshot(node)
+    simulated = bool(snapshot.get("simulated"))
+    refusal = gpu.refusal(snapshot, params["gpu_count"], "copies", params["mig"], nvidia.Nvidia.kind, some=True)
     if refusal:
         outcome, code, reason = refusal
-        about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
+        gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}
         for check, variant in checks:
-            yield observation.failed(check, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=about)
+            yield observation.failed(check, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=gpu_context)
         return
-    whole, aside = gpu.without_mig(seen)
-    used = whole["gpus"]
-    wanted = [check for check, _variant in checks if not (check in SEVERAL and len(used) == 1)]
-    second = [check for check in wanted if check in nvbandwidth.TESTS] if params["tool"] == "nvbandwidth" else []
+    unpartitioned, aside = gpu.without_mig(snapshot)
+    used = unpartitioned["gpus"]
+    requested = [check for check, _variant in checks if not (check in SEVERAL and len(used) == 1)]
+    second = [check for check in requested if check in nvbandwidth.TESTS] if params["tool"] == "nvbandwidth" else []
     order = {
         "devices": [str(g["uuid"]) for g in used],
-        "checks": [check for check in wanted if check not in second],
+        "checks": [check for check in requested if check not in second],
         **{name: params[name] for name in ("mib", "copies", "passes", "seed")},
     }
     # The workload travels on standard input; its name in the command line is what a person would type.
     argv = [node.python(params["python"]), "-", json.dumps(order)]
-    with Window(node, seen) as window:
+    with Window(node, snapshot) as window:
         result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCE, env=params["env"], merge=False)
-        told = Told(result, used)
-        for place, generation, width in told.links():
+        output = MemoryOutput(result, used)
+        for place, generation, width in output.links():
             window.under_load(used[place]["uuid"], {"pcie_gen": generation, "pcie_width": width})
-        other = nvbandwidth.Second(node, params, second, used) if second else None
+        second_tool = nvbandwidth.NvbandwidthRun(node, params, second, used) if second else None
     common = {
-        "command": argv, "evidence": window.evidence(), "tool_version": told.version,
+        "command": argv, "evidence": window.evidence(), "tool_version": output.version,
         "simulated": simulated or observation.SIMULATED_MARK in result.out,
     }  # fmt: skip
-    ended = told.ended(params)
+    ended = output.ended(params)
     for number, (check, variant) in enumerate(checks):
         context = {
-            **_hardware(check, used), "gpus": len(used), "gpu_uuids": [g["uuid"] for g in used], "driver": seen.get("driver"),
+            **_hardware(check, used), "gpus": len(used), "gpu_uuids": [g["uuid"] for g in used], "driver": snapshot.get("driver"),
             "backend": "libcuda", **({"set_aside": aside} if aside else {}),
         }  # fmt: skip
-        mine = {**common, "variant": variant, "context": context, **told.when(kind="time", check=check)}
-        if other and check in second:
-            mine.update(command=other.argv, tool_version=other.version)
-            yield from _of_second(check, other, used, mine, params["test_timeout"])
+        check_fields = {**common, "variant": variant, "context": context, **output.when(kind="time", check=check)}
+        if second_tool and check in second:
+            check_fields.update(command=second_tool.argv, tool_version=second_tool.version)
+            yield from _of_second(check, second_tool, used, check_fields, params["test_timeout"])
             continue
-        skipped = _skipped(check, told, used)
+        skipped = _skipped(check, output, used)
         raw = result.raw if number == 0 else result.out
         # What ended before a hang or a crash stands.
-        stands = (result.timed_out or result.rc != 0) and told.of(kind="time", check=check)
+        stands = (result.timed_out or result.rc != 0) and output.of(kind="time", check=check)
         problem = skipped or (None if stands else ended)
         if problem:
             outcome, code, reason = problem
-            yield observation.failed(check, code, reason, outcome, raw=raw, **mine)
-            yield from _wrong_parts(check, told, used, mine)
+            yield observation.failed(check, code, reason, outcome, raw=raw, **check_fields)
+            yield from _wrong_parts(check, output, used, check_fields)
         else:
-            yield from _observations(check, told, used, mine, raw)
+            yield from _observations(check, output, used, check_fields, raw)
 
 
-def _of_second(check: str, other: nvbandwidth.Second, used: list[Record], common: Record, timeout: float) -> t.Iterator[Record]:
+def _of_second(
+    check: str, second_tool: nvbandwidth.NvbandwidthRun, used: list[Record], common: Record, timeout: float
+) -> t.Iterator[Record]:
     """Yield the observations of a check that nvbandwidth measured."""
     common["context"] = {**common["context"], "backend": "nvbandwidth"}
-    problem = other.problem(timeout)
+    problem = second_tool.problem(timeout)
     if problem:
         outcome, code, reason = problem
-        yield observation.failed(check, code, reason, outcome, raw=other.result.raw, **common)
+        yield observation.failed(check, code, reason, outcome, raw=second_tool.result.raw, **common)
         return
     metric, unit = ("latency", "us") if check == "latency" else ("bandwidth", "GB/s")
     parts: list[Record] = []
     numbers: list[Record] = []
     for place, g in enumerate(used):
         context = {**common["context"], **_hardware(check, [g]), "gpu_uuids": [g["uuid"]]}
-        about = {**common, "evidence": {}, "part": f"gpu/{g['uuid']}", "context": context}
-        values = other.of(check, place)
+        gpu_fields = {**common, "evidence": {}, "part": f"gpu/{g['uuid']}", "context": context}
+        values = second_tool.of(check, place)
         if values is None:
             reason = f"nvbandwidth printed no number of {check} for GPU {g['index']}"
-            parts.append(observation.failed(check, "bad_output", reason, **about))
+            parts.append(observation.failed(check, "bad_output", reason, **gpu_fields))
             continue
         numbers.append({metric: _metric(min(values), unit)})
-        parts.append(observation.measured(check, metrics=numbers[-1], **about))
+        parts.append(observation.measured(check, metrics=numbers[-1], **gpu_fields))
     metrics = _slowest(numbers) if len(numbers) == len(used) else {}
     members = [f"gpu/{g['uuid']}" for g in used]
-    yield observation.measured(check, members=members, metrics=metrics, raw=other.result.out, **common)
+    yield observation.measured(check, members=members, metrics=metrics, raw=second_tool.result.out, **common)
     yield from parts
 
 
@@ -140,28 +142,28 @@ def default_checks(params: Record) -> list[dict[str, str]]:
 
 def _hardware(check: str, gpus: t.Sequence[Record]) -> Record:
     """Return the context that expectations are chosen by: the model, and where the host takes part the PCIe link of GPUs and slots."""
-    found: Record = {"gpu": gpu.model({"gpus": gpus})}
+    context: Record = {"gpu": gpu.model({"gpus": gpus})}
     if check in UNSTEADY:
-        found["comparable"] = False
+        context["comparable"] = False
     if check in (*INSIDE, "peer"):
-        return found
+        return context
     links = [nvidia.host_link(g) for g in gpus]
     generations, widths = ([number for link in links if link for number in [link[at]] if number] for at in (0, 1))
     if len(generations) == len(widths) == len(gpus):
-        found.update(pcie_gen=min(generations), pcie_width=min(widths))
-    return found
+        context.update(pcie_gen=min(generations), pcie_width=min(widths))
+    return context
 
 
-def _skipped(check: str, told: Told, used: list[Record]) -> Problem | None:
+def _skipped(check: str, output: MemoryOutput, used: list[Record]) -> Problem | None:
     """Why a check does not apply to the node."""
     if check in SEVERAL and len(used) == 1:
         return "not_applicable", "one_gpu", f"{check} is of several GPUs, and the node has one"
-    if check == "numa" and len(told.numa) == 1:
+    if check == "numa" and len(output.numa) == 1:
         return "not_applicable", "one_numa_node", "all memory of the machine is on one NUMA node"
     return None
 
 
-class Told:
+class MemoryOutput:
     """Records that the workload printed, by check and GPU."""
 
     def __init__(self, result: t.Any, used: list[Record]) -> None:
@@ -172,9 +174,9 @@ class Told:
         self.version = f"CUDA driver {ready['driver']}" if ready.get("driver") else None
         self.numa = ready["numa"] if isinstance(ready.get("numa"), list) else []
 
-    def of(self, **wanted: t.Any) -> list[Record]:
+    def of(self, **values: t.Any) -> list[Record]:
         """Return the records with these values."""
-        return [r for r in self.records if all(r.get(name) == value for name, value in wanted.items())]
+        return [r for r in self.records if all(r.get(name) == value for name, value in values.items())]
 
     def links(self) -> t.Iterator[tuple[int, float, float]]:
         """Yield (place of a GPU, PCIe generation, width) as read while data was copied."""
@@ -192,9 +194,9 @@ class Told:
     def when(self, **of: t.Any) -> Record:
         """When a check, or one GPU of it, ran; empty if its times are no times."""
         for record in self.of(**of):
-            after, took, whole = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
-            if jsonlines.numbers(after, took) and 0 <= after <= whole and 0 <= took <= whole:
-                return {"started_at": observation.utc(self.result.started_at + after), "duration_s": round(took, 3)}
+            offset_s, took, total_s = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
+            if jsonlines.numbers(offset_s, took) and 0 <= offset_s <= total_s and 0 <= took <= total_s:
+                return {"started_at": observation.utc(self.result.started_at + offset_s), "duration_s": round(took, 3)}
         return {}
 
     def ended(self, params: Record) -> Problem | None:
@@ -251,35 +253,35 @@ def _wrong(record: Record) -> str:
     return f"{record.get('where')}: {count} wrong, {place}: expected {record.get('expected')}, found {record.get('found')}{bits}"
 
 
-def _wrong_parts(check: str, told: Told, used: list[Record], common: Record) -> t.Iterator[Record]:
+def _wrong_parts(check: str, output: MemoryOutput, used: list[Record], common: Record) -> t.Iterator[Record]:
     """Yield the GPUs whose data was wrong in a check that did not end."""
     for place, g in enumerate(used):
-        if told.of(kind="wrong", check=check, device=place):
-            outcome, code, reason = t.cast(Problem, told.problem(check, place))
-            yield observation.failed(check, code, reason, outcome, **_about(check, told, place, g, common))
+        if output.of(kind="wrong", check=check, device=place):
+            outcome, code, reason = t.cast(Problem, output.problem(check, place))
+            yield observation.failed(check, code, reason, outcome, **_about(check, output, place, g, common))
 
 
-def _about(check: str, told: Told, place: int, g: Record, common: Record) -> Record:
+def _about(check: str, output: MemoryOutput, place: int, g: Record, common: Record) -> Record:
     """Return the fields of an observation of one GPU."""
     context = {**common["context"], **_hardware(check, [g]), "gpu_uuids": [g["uuid"]]}
-    when = told.when(kind="result", check=check, device=place)
+    when = output.when(kind="result", check=check, device=place)
     return {**common, **when, "evidence": {}, "part": f"gpu/{g['uuid']}", "context": context}
 
 
-def _observations(check: str, told: Told, used: list[Record], common: Record, raw: str) -> t.Iterator[Record]:
+def _observations(check: str, output: MemoryOutput, used: list[Record], common: Record, raw: str) -> t.Iterator[Record]:
     """Yield the node's own observation and those of its GPUs."""
     parts: list[Record] = []
     numbers: list[Record] = []
     rows: list[Record] = []
     for place, g in enumerate(used):
-        about = _about(check, told, place, g, common)
-        read = told.problem(check, place) or _READERS[check](told, check, place)
+        gpu_fields = _about(check, output, place, g, common)
+        read = output.problem(check, place) or _READERS[check](output, check, place)
         if isinstance(read, tuple):
             outcome, code, reason = read
-            parts.append(observation.failed(check, code, reason, outcome, **about))
+            parts.append(observation.failed(check, code, reason, outcome, **gpu_fields))
             continue
-        about["context"].update(read.context)
-        parts.append(observation.measured(check, metrics=read.metrics, **about))
+        gpu_fields["context"].update(read.context)
+        parts.append(observation.measured(check, metrics=read.metrics, **gpu_fields))
         rows += [{"gpu": g["index"], **row} for row in read.series]
         numbers.append(read.metrics)
     members = [f"gpu/{g['uuid']}" for g in used]
@@ -293,11 +295,11 @@ def _observations(check: str, told: Told, used: list[Record], common: Record, ra
 
 def _slowest(numbers: list[Record]) -> Record:
     """Return each metric of the GPU that has the worst one."""
-    found = {}
+    slowest = {}
     for name, first in numbers[0].items():
-        values = [one[name]["value"] for one in numbers if name in one]
-        found[name] = {**first, "value": max(values) if first["unit"] == "us" else min(values)}
-    return found
+        values = [metrics[name]["value"] for metrics in numbers if name in metrics]
+        slowest[name] = {**first, "value": max(values) if first["unit"] == "us" else min(values)}
+    return slowest
 
 
 def _metric(value: float, unit: str = "GB/s") -> Record:
@@ -305,7 +307,7 @@ def _metric(value: float, unit: str = "GB/s") -> Record:
 
 
 @dataclasses.dataclass
-class Reading:
+class GpuResult:
     """The result of one GPU in a check: metrics, what its context has besides, and its rows, which the node's observation has."""
 
     metrics: Record
@@ -313,31 +315,31 @@ class Reading:
     series: list[Record] = dataclasses.field(default_factory=list)
 
 
-def _one(told: Told, check: str, place: int, *names: str) -> Record | Problem:
+def _one(output: MemoryOutput, check: str, place: int, *names: str) -> Record | Problem:
     """Return the one result of a GPU, whose values of these names are positive numbers."""
-    found = told.of(kind="result", check=check, device=place)
-    if len(found) != 1:
-        return "error", "bad_output", f"the workload printed {len(found)} results of {told.who(place)}"
-    values = [found[0].get(name) for name in names]
+    results = output.of(kind="result", check=check, device=place)
+    if len(results) != 1:
+        return "error", "bad_output", f"the workload printed {len(results)} results of {output.who(place)}"
+    values = [results[0].get(name) for name in names]
     if not jsonlines.numbers(*values) or min(t.cast("list[float]", values)) <= 0:
-        shown = ", ".join(f"{name} {value}" for name, value in zip(names, values))
-        return "error", "bad_output", f"the workload printed {shown} of {told.who(place)}"
-    return found[0]
+        printed = ", ".join(f"{name} {value}" for name, value in zip(names, values))
+        return "error", "bad_output", f"the workload printed {printed} of {output.who(place)}"
+    return results[0]
 
 
-def _of_host(told: Told, check: str, place: int) -> Reading | Problem:
-    ways = {"h2d": ["h2d"], "d2h": ["d2h"]}.get(check.partition("_")[0], ["h2d", "d2h"])
-    record = _one(told, check, place, *ways)
+def _of_host(output: MemoryOutput, check: str, place: int) -> GpuResult | Problem:
+    directions = {"h2d": ["h2d"], "d2h": ["d2h"]}.get(check.partition("_")[0], ["h2d", "d2h"])
+    record = _one(output, check, place, *directions)
     if isinstance(record, tuple):
         return record
-    metrics = {"bandwidth": _metric(min(record[way] for way in ways))}
+    metrics = {"bandwidth": _metric(min(record[direction] for direction in directions))}
     lowest = record.get("lowest")
-    if isinstance(lowest, dict) and jsonlines.numbers(*(lowest.get(way) for way in ways)):
-        metrics["lowest"] = _metric(min(lowest[way] for way in ways))
-    if len(ways) == 2:
-        metrics.update({way: _metric(record[way]) for way in ways})
+    if isinstance(lowest, dict) and jsonlines.numbers(*(lowest.get(direction) for direction in directions)):
+        metrics["lowest"] = _metric(min(lowest[direction] for direction in directions))
+    if len(directions) == 2:
+        metrics.update({direction: _metric(record[direction]) for direction in directions})
     context = {"numa": record.get("numa"), "numa_of_memory": record.get("numa_of_memory")}
-    return Reading(metrics, {**context, **_link_seen(record)})
+    return GpuResult(metrics, {**context, **_link_seen(record)})
 
 
 def _link_seen(record: Record) -> Record:
@@ -347,68 +349,68 @@ def _link_seen(record: Record) -> Record:
     return {"links_under_load": sorted(f"{generation} x{width}" for generation, width in pairs)} if pairs else {}
 
 
-def _of_numa(told: Told, check: str, place: int) -> Reading | Problem:
+def _of_numa(output: MemoryOutput, check: str, place: int) -> GpuResult | Problem:
     rows = []
-    for record in told.of(kind="result", check=check, device=place):
+    for record in output.of(kind="result", check=check, device=place):
         if not jsonlines.numbers(record.get("node"), record.get("h2d"), record.get("d2h")) or min(record["h2d"], record["d2h"]) <= 0:
-            return "error", "bad_output", f"the workload printed {record} of {told.who(place)}"
+            return "error", "bad_output", f"the workload printed {record} of {output.who(place)}"
         if record.get("numa_of_memory") not in (None, record["node"]):
             return "error", "no_permission", f"memory on NUMA node {record['node']} cannot be had: see cpuset and mbind of the container"
         rows.append({"node": record["node"], "h2d": record["h2d"], "d2h": record["d2h"]})
-    own = next((r.get("numa") for r in told.of(kind="result", check=check, device=place)), None)
-    missing = [node for node in told.numa if node != own and node not in [row["node"] for row in rows]]
+    local_node = next((r.get("numa") for r in output.of(kind="result", check=check, device=place)), None)
+    missing = [node for node in output.numa if node != local_node and node not in [row["node"] for row in rows]]
     if missing or not rows:
         node = missing[0] if missing else "that is not its own"
-        return "error", "incomplete_output", f"{told.who(place)} has no result for a NUMA node, {node}"
+        return "error", "incomplete_output", f"{output.who(place)} has no result for a NUMA node, {node}"
     worst = min(rows, key=lambda row: min(row["h2d"], row["d2h"]))
     rate = min(worst["h2d"], worst["d2h"])
-    way = "from" if worst["h2d"] == rate else "to"
-    context = {"worst": f"{told.who(place)} {way} NUMA node {worst['node']}: {rate:.4g} GB/s"}
-    return Reading({"bandwidth": _metric(rate)}, {**context, "numa": own}, rows)
+    direction = "from" if worst["h2d"] == rate else "to"
+    context = {"worst": f"{output.who(place)} {direction} NUMA node {worst['node']}: {rate:.4g} GB/s"}
+    return GpuResult({"bandwidth": _metric(rate)}, {**context, "numa": local_node}, rows)
 
 
-def _of_peers(told: Told, check: str, place: int) -> Reading | Problem:
+def _of_peers(output: MemoryOutput, check: str, place: int) -> GpuResult | Problem:
     rows = []
-    for record in told.of(kind="result", check=check, device=place):
-        if not told.known(record.get("to")) or not jsonlines.numbers(record.get("rate")) or record["rate"] <= 0:
-            return "error", "bad_output", f"the workload printed {record} of {told.who(place)}"
-        rows.append({"to": told.used[record["to"]]["index"], "bandwidth": record["rate"], "direct": bool(record.get("direct"))})
-    if sorted(row["to"] for row in rows) != sorted(g["index"] for at, g in enumerate(told.used) if at != place):
-        return "error", "incomplete_output", f"{told.who(place)} has results with {len(rows)} of {len(told.used) - 1} other GPUs"
+    for record in output.of(kind="result", check=check, device=place):
+        if not output.known(record.get("to")) or not jsonlines.numbers(record.get("rate")) or record["rate"] <= 0:
+            return "error", "bad_output", f"the workload printed {record} of {output.who(place)}"
+        rows.append({"to": output.used[record["to"]]["index"], "bandwidth": record["rate"], "direct": bool(record.get("direct"))})
+    if sorted(row["to"] for row in rows) != sorted(g["index"] for at, g in enumerate(output.used) if at != place):
+        return "error", "incomplete_output", f"{output.who(place)} has results with {len(rows)} of {len(output.used) - 1} other GPUs"
     worst = min(rows, key=lambda row: row["bandwidth"])
     how = "directly" if worst["direct"] else "through the host's memory"
     context = {
-        "worst": f"{told.who(place)} to GPU {worst['to']}: {worst['bandwidth']:.4g} GB/s {how}",
+        "worst": f"{output.who(place)} to GPU {worst['to']}: {worst['bandwidth']:.4g} GB/s {how}",
         "direct": all(row["direct"] for row in rows),
     }  # fmt: skip
-    return Reading({"bandwidth": _metric(worst["bandwidth"])}, context, rows)
+    return GpuResult({"bandwidth": _metric(worst["bandwidth"])}, context, rows)
 
 
-def _of_device(told: Told, check: str, place: int) -> Reading | Problem:
-    record = _one(told, check, place, "copy", "read")
+def _of_device(output: MemoryOutput, check: str, place: int) -> GpuResult | Problem:
+    record = _one(output, check, place, "copy", "read")
     if isinstance(record, tuple):
         return record
-    return Reading({"bandwidth": _metric(record["copy"]), "read": _metric(record["read"])})
+    return GpuResult({"bandwidth": _metric(record["copy"]), "read": _metric(record["read"])})
 
 
-def _of_latency(told: Told, check: str, place: int) -> Reading | Problem:
-    record = _one(told, check, place, "read_us", "copy_us")
+def _of_latency(output: MemoryOutput, check: str, place: int) -> GpuResult | Problem:
+    record = _one(output, check, place, "read_us", "copy_us")
     if isinstance(record, tuple):
         return record
-    return Reading({"latency": _metric(record["read_us"], "us"), "small_copy": _metric(record["copy_us"], "us")})
+    return GpuResult({"latency": _metric(record["read_us"], "us"), "small_copy": _metric(record["copy_us"], "us")})
 
 
-def _of_pattern(told: Told, check: str, place: int) -> Reading | Problem:
-    record = _one(told, check, place, "share", "bytes")
+def _of_pattern(output: MemoryOutput, check: str, place: int) -> GpuResult | Problem:
+    record = _one(output, check, place, "share", "bytes")
     if isinstance(record, tuple):
         return record
     if record["share"] < LEAST_TESTED:
-        share = f"{record['share']:g} % of the free memory of {told.who(place)}, at least {LEAST_TESTED:g} % is needed"
+        share = f"{record['share']:g} % of the free memory of {output.who(place)}, at least {LEAST_TESTED:g} % is needed"
         return "error", "out_of_memory", f"the driver gave {share}"
-    return Reading({"tested": _metric(record["share"], "percent")}, {"tested_gib": round(record["bytes"] / 2**30, 2)})
+    return GpuResult({"tested": _metric(record["share"], "percent")}, {"tested_gib": round(record["bytes"] / 2**30, 2)})
 
 
-_READERS: dict[str, t.Callable[[Told, str, int], Reading | Problem]] = {
+_READERS: dict[str, t.Callable[[MemoryOutput, str, int], GpuResult | Problem]] = {
     **dict.fromkeys((*BETWEEN, *TOGETHER), _of_host), "numa": _of_numa, "peer": _of_peers, "device": _of_device, "latency": _of_latency,
     "pattern": _of_pattern,
 }  # fmt: skip

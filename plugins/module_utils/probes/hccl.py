@@ -52,28 +52,32 @@ UNEXPLAINED = ("tool_failed", "launch_failed", "incomplete_output", "bad_output"
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding of the search; on every node its own as a member."""
-    yield from membership.take_part(params, node, lambda here, checks: Head(params, node, here).measure(checks), WHAT, KIND)
+
+    def measure(local_facts: dict[str, t.Any] | None, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
+        return HcclHead(params, node, local_facts).measure(checks)
+
+    yield from membership.take_part(params, node, measure, WHAT, KIND)
 
 
-class Head(fabric.Head):
+class HcclHead(fabric.GroupHead):
     """Measures a group of nodes with NPUs from one of them."""
 
     stage = "hccl"
     begins = "data_size"
     visible = ascend.Ascend.visible
 
-    def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
-        super().__init__(params, node, here)
+    def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
+        super().__init__(params, node, local_facts)
         self.env = {**ascend.environment(node), **self.env}
 
     def _launcher(self) -> launching.Launcher:
         return launching.Mpi(self.params["mpirun"], self.params["mpi_args"], f"{self.stage}_mpirun")
 
-    def _choose_gids(self, seats: list[group.Seat], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
+    def _choose_gids(self, seats: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
         """The network ports of NPUs are HCCL's own affair."""
         return None
 
-    def _context(self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: list[int]) -> dict[str, t.Any]:
+    def _context(self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
         settings = {**self._shared(seats), **self.env}
         models = sorted({seat.gpu or "unknown" for seat in seats})
         model = models[0] if len(models) == 1 else "mixed: " + ", ".join(models)
@@ -91,7 +95,7 @@ class Head(fabric.Head):
         }
 
     def _job(
-        self, op: str, keys: dict[str, str], seats: list[group.Seat], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
+        self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
     ) -> launching.Job:
         """A launch over `slots` of each of `seats`, still to be run."""
         seats = self._head_first(seats)
@@ -121,8 +125,8 @@ class Head(fabric.Head):
             half.update({name: half[name] * scale for name in ("algbw", "busbw") if half[name] is not None})
         if read["peak_busbw"]:
             read["peak_busbw"] = {**read["peak_busbw"], "value": read["peak_busbw"]["value"] * scale, "unit": "GB/s"}
-        found, _rest = launching.ends(job.err)
-        read["ranks"] = [{"rank": end.rank, "host": end.host} for end in found if end.status == 0]
+        ends, _rest = launching.ends(job.err)
+        read["ranks"] = [{"rank": end.rank, "host": end.host} for end in ends if end.status == 0]
         return read
 
     def _table(self, job: launching.Job, text: str, rc: int) -> dict[str, t.Any]:
@@ -131,7 +135,7 @@ class Head(fabric.Head):
         factor, sizes = self.params["factor"], job.order.get("sizes")
         return hccl_test.parse(text, rc=rc, op=op, ranks=job.ranks, factor=factor, asked_sizes=sizes)
 
-    def _read(self, job: launching.Job) -> fabric.Launch:
+    def _read(self, job: launching.Job) -> fabric.LaunchResult:
         launch = super()._read(job)
         ends, _rest = launching.ends(job.err)
         if launch.outcome == "measured" or launch.code in ("wrong_results", "not_mpi"):
@@ -141,22 +145,22 @@ class Head(fabric.Head):
         if not ends or self.group.gone([seat for seat in job.seats if not seat.local]):
             return launch
         names = {seat.hostname: seat.name for seat in job.seats}
-        said = self._table(job, "\n".join(_without_mpirun(job.out)), 0)
+        table = self._table(job, "\n".join(_without_mpirun(job.out)), 0)
         failed = [end for end in ends if end.status]
         if failed:
-            code, reason = self._failed_rank(_first(ends, failed, said), ends, names, job)
+            code, reason = self._failed_rank(_first(ends, failed, table), ends, names, job)
             return launch._replace(outcome="error", code=code, reason=reason)
-        if launch.code in UNEXPLAINED and said["reason_code"] == "tool_failed":
-            return launch._replace(code="tool_failed", reason=said["reason"])
+        if launch.code in UNEXPLAINED and table["reason_code"] == "tool_failed":
+            return launch._replace(code="tool_failed", reason=table["reason"])
         if len(ends) == job.ranks:
             return launch
         if launch.outcome == "timeout":
             early = [f"{end.rank} on {names.get(end.host, end.host)}" for end in ends]
-            more = " ..." if len(early) > 4 else ""
-            reason = f"{launch.reason}; ranks that had ended before the others, which wait for them: {', '.join(early[:4])}{more}"
+            suffix = " ..." if len(early) > 4 else ""
+            reason = f"{launch.reason}; ranks that had ended before the others, which wait for them: {', '.join(early[:4])}{suffix}"
             return launch._replace(outcome="error", code="rank_died", reason=reason)
         # mpirun may or may not see that a rank of status 0 was not done, and then ends the others itself.
-        if job.rc and launch.code in UNEXPLAINED and not said["complete"]:
+        if job.rc and launch.code in UNEXPLAINED and not table["complete"]:
             code, reason = self._failed_rank(ends[0], ends, names, job)
             return launch._replace(outcome="error", code=code, reason=reason)
         return launch
@@ -170,22 +174,22 @@ class Head(fabric.Head):
             return "tool_missing", f"{where} does not have the program: {words}; install hccl_test there, or set {self.stage}_binary_dir"
         if end.status == 126:
             return "tool_not_executable", f"{where} cannot execute the program: {words}"
-        others = [_how(one, names) for one in ends if one is not end]
-        besides = f"; besides {', '.join(others[:4])}{' ...' if len(others) > 4 else ''}" if others else ""
+        other_ends = [_how(other_end, names) for other_end in ends if other_end is not end]
+        besides = f"; besides {', '.join(other_ends[:4])}{' ...' if len(other_ends) > 4 else ''}" if other_ends else ""
         return "rank_died", f"{_how(end, names)} before the test was done{besides}; the tool's last words: {words or 'none'}"
 
     def _own_words(self, job: launching.Job) -> str:
         """What ranks and their shells printed, of which what mpirun says of our killing them is no part."""
-        _ends, said = launching.ends(f"{job.err}\n")
-        return " ".join(" ".join(_without_mpirun(f"{said}\n{job.out}")).split())[-300:]
+        _ends, printed = launching.ends(f"{job.err}\n")
+        return " ".join(" ".join(_without_mpirun(f"{printed}\n{job.out}")).split())[-300:]
 
 
-def _first(ends: list[launching.End], failed: list[launching.End], said: dict[str, t.Any]) -> launching.End:
+def _first(ends: list[launching.End], failed: list[launching.End], table: dict[str, t.Any]) -> launching.End:
     """Which of these ranks ended first and took others with it, which crash at a lost connection: words of several nodes come in any
     order. Where all was done, nobody left the others by ending well."""
     absent = [end for end in failed if end.status in (126, 127)]
-    left = [] if said["complete"] or said["reason_code"] == "tool_failed" else [end for end in ends if not end.status]
-    return (absent or left or (failed if said["complete"] else ends))[0]
+    ended_well = [] if table["complete"] or table["reason_code"] == "tool_failed" else [end for end in ends if not end.status]
+    return (absent or ended_well or (failed if table["complete"] else ends))[0]
 
 
 def _without_mpirun(text: str) -> list[str]:

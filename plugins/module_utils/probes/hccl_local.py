@@ -26,41 +26,42 @@ def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     """One observation per check, over the NPUs of this node."""
-    seen = gpu.snapshot(node)
-    here = membership.describe(seen, {**params, "mig": "refused"}, node, hccl.WHAT, hccl.KIND)
-    refusal = here["refused"]
-    if not refusal and len(here["gpus"]) == 1:
+    snapshot = gpu.snapshot(node)
+    local_facts = membership.describe(snapshot, {**params, "mig": "refused"}, node, hccl.WHAT, hccl.KIND)
+    refusal = local_facts["refused"]
+    if not refusal and len(local_facts["gpus"]) == 1:
         refusal = ("not_applicable", "single_gpu", "one NPU: there is no link to measure")
-    told = {
-        **params, "token": "", "key": None, "group": "", "members": [_seat(here)], "ssh_args": [], "join_timeout": 10.0, "floors": [],
-        "localise": False, "parallel": 1,
+    group_params = {
+        **params, "token": "", "key": None, "group": "", "members": [_only_member(local_facts)], "ssh_args": [], "join_timeout": 10.0,
+        "floors": [], "localise": False, "parallel": 1,
     }  # fmt: skip
     for check in params["checks"]:
         if refusal:
             outcome, code, reason = refusal
-            about = {"gpu": here["gpu"], "gpus": len(here["gpus"])} if here["gpus"] else {}
+            gpu_context = {"gpu": local_facts["gpu"], "gpus": len(local_facts["gpus"])} if local_facts["gpus"] else {}
             yield observation.failed(
-                check["check"], code, reason, outcome, variant=check["variant"], simulated=here["simulated"], context=about
+                check["check"], code, reason, outcome, variant=check["variant"], simulated=local_facts["simulated"], context=gpu_context
             )
             continue
-        with Window(node, seen) as window:
-            found = list(Alone(told, node, here).measure([check]))
-        for one in found:
-            yield {**one, "evidence": window.evidence()}
+        with Window(node, snapshot) as window:
+            observations = list(LocalHead(group_params, node, local_facts).measure([check]))
+        for record in observations:
+            yield {**record, "evidence": window.evidence()}
         if window.after["outcome"] == "measured":
-            seen = window.after  # what changed during one test must not be held against the next
+            snapshot = window.after  # what changed during one test must not be held against the next
 
 
-def _seat(here: dict[str, t.Any]) -> dict[str, t.Any]:
-    """This node as the one member of a group; mpirun starts what is for `localhost` without ssh."""
-    return {"name": here["hostname"], "address": "localhost", "hostname": here["hostname"], "local": True, "gpus": len(here["gpus"])}
+def _only_member(local_facts: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return this node as the only member of a group. mpirun starts the ranks of `localhost` without ssh."""
+    hostname, gpus = local_facts["hostname"], len(local_facts["gpus"])
+    return {"name": hostname, "address": "localhost", "hostname": hostname, "local": True, "gpus": gpus}
 
 
-class Alone(hccl.Head):
+class LocalHead(hccl.HcclHead):
     """Measures one node by itself."""
 
     stage = "hccl_local"
-    least = 1
+    min_nodes = 1
 
     def _subject(self) -> dict[str, t.Any] | None:
         return None

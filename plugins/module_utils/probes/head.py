@@ -39,7 +39,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
         if work:
             yield from probing.of(work)({**work["params"], **settings}, node)
         else:
-            yield Command({**params, **settings}, node).run()
+            yield UserCommand({**params, **settings}, node).run()
 
 
 def ssh_args(port: int, identity: str) -> list[str]:
@@ -55,27 +55,27 @@ def ssh_args(port: int, identity: str) -> list[str]:
 
 def _identity(path: str, folder: str) -> str:
     """A copy that nobody else can read: ssh refuses a key that a group may read, as a pod's fsGroup makes it."""
-    own = f"{folder}/identity"
-    handle = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    private_copy = f"{folder}/identity"
+    handle = os.open(private_copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as target, open(path, "rb") as source:
         shutil.copyfileobj(source, target)
-    return own
+    return private_copy
 
 
 def meet(nodes: list[Record], port: int, seconds: float) -> list[Record]:
     """The nodes, each that cannot be reached within so many seconds with the step that fails as its `problem`."""
     until = time.monotonic() + seconds
 
-    def reach(one: Record) -> Record:
-        problem = one.get("problem")
+    def reach(worker: Record) -> Record:
+        problem = worker.get("problem")
         while not problem:
-            problem = _unreachable(one["address"], one["host"], port)
+            problem = _unreachable(worker["address"], worker["host"], port)
             if not problem:
-                return one
+                return worker
             if time.monotonic() < until:
                 problem = ""
                 time.sleep(0.5)
-        return {**one, "problem": problem}
+        return {**worker, "problem": problem}
 
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         return list(pool.map(reach, nodes))
@@ -83,17 +83,19 @@ def meet(nodes: list[Record], port: int, seconds: float) -> list[Record]:
 
 def _unreachable(address: str, host: str, port: int) -> str:
     """Why a worker cannot be entered, and whether its Service knows it, which says where to look; or nothing."""
-    said = ""
+    failure = ""
     try:
         with socket.create_connection((address, port), timeout=_TRY_S) as connection:
             return _stranger(connection, f"port {port} of {address}")
     except OSError as error:
-        said = f"port {port} of {address} cannot be reached from the head ({error.strerror or error})"
+        failure = f"port {port} of {address} cannot be reached from the head ({error.strerror or error})"
     try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except OSError as error:
-        return f"{said}; its name {host} does not resolve there ({error.strerror or error}): the Service has no such endpoint, or DNS fails"
-    return f"{said}; its name {host} resolves to {', '.join(sorted(map(str, found)))}: see network policies, and whether its sshd runs"
+        cause = f"its name {host} does not resolve there ({error.strerror or error})"
+        return f"{failure}; {cause}: the Service has no such endpoint, or DNS fails"
+    resolved = f"its name {host} resolves to {', '.join(sorted(map(str, addresses)))}"
+    return f"{failure}; {resolved}: see network policies, and whether its sshd runs"
 
 
 def _stranger(connection: socket.socket, where: str) -> str:
@@ -111,7 +113,7 @@ def _stranger(connection: socket.socket, where: str) -> str:
 PREFLIGHT_S = 45.0
 
 
-class Command:
+class UserCommand:
     """A command of the user's by whichever launcher, over every node or not at all."""
 
     def __init__(self, params: Record, node: Node) -> None:
@@ -121,7 +123,7 @@ class Command:
         self.launcher = launching.of(params)
 
     def run(self) -> Record:
-        refusal = self.launcher.found(self.node)
+        refusal = self.launcher.refusal(self.node)
         if refusal:
             return self._failed(refusal[0], f"{refusal[1]} (in the image of the head)")
         with group.Group({**self.params, "token": "", "key": None}, self.node, None) as group_:
@@ -140,23 +142,23 @@ class Command:
         rank beside itself, and reports success: so the host names are asked first, by the same launcher over the same nodes."""
         job = self._job(group_, ["hostname"], PREFLIGHT_S)
         each = self.launcher.processes(self.params["ranks_per_node"])
-        seen: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for line in job.out.splitlines():
             name = line.strip().split(".")[0]
             if name:
-                seen[name] = seen.get(name, 0) + 1
-        wanted = {seat.hostname: each for seat in group_.seats}
-        if job.rc == 0 and seen == wanted:
+                counts[name] = counts.get(name, 0) + 1
+        expected = {seat.hostname: each for seat in group_.seats}
+        if job.rc == 0 and counts == expected:
             return None
         if job.timed_out:
             reason = f"{self.launcher.version} did not run `hostname` on every node within {PREFLIGHT_S:.0f} s: do its daemons meet?"
-            return self._failed("timeout", reason, outcome="timeout", context={"hosts": seen}, **self._about(job))
+            return self._failed("timeout", reason, outcome="timeout", context={"hosts": counts}, **self._about(job))
         if job.rc != 0 or job.missing:
-            return self._ended_badly(job, group_, "launch_failed", context={"hosts": seen})
+            return self._ended_badly(job, group_, "launch_failed", context={"hosts": counts})
         names = {seat.hostname: seat.name for seat in group_.seats}
-        shown = ", ".join(f"{names.get(host, host)}: {count}" for host, count in sorted(seen.items()))
-        reason = f"each of {len(wanted)} nodes should have {each} ranks, {self.launcher.version} started {shown or 'none'}"
-        return self._failed("rank_mismatch", reason, context={"hosts": seen})
+        listed = ", ".join(f"{names.get(host, host)}: {count}" for host, count in sorted(counts.items()))
+        reason = f"each of {len(expected)} nodes should have {each} ranks, {self.launcher.version} started {listed or 'none'}"
+        return self._failed("rank_mismatch", reason, context={"hosts": counts})
 
     def _command(self, group_: group.Group) -> Record:
         job = self._job(group_, self.params["argv"], self.params["command_timeout"])
@@ -186,9 +188,9 @@ class Command:
         if job.timed_out:
             words = f"{self.params['argv'][0]} did not end within {job.timeout:.0f} s and was ended"
             return self._failed("timeout", words, outcome="timeout", context=context, **self._about(job))
-        known = self.launcher.complaint(f"{job.out}\n{job.err}", group_.names())
+        complaint = self.launcher.complaint(f"{job.out}\n{job.err}", group_.names())
         last = " ".join((job.err or job.out).split())[-400:]
-        code, reason = known or (code, f"{self.launcher.version} ended with status {job.rc}: {last or 'without a word'}")
+        code, reason = complaint or (code, f"{self.launcher.version} ended with status {job.rc}: {last or 'without a word'}")
         return self._failed(code, reason, context=context, **self._about(job))
 
     def _about(self, job: launching.Job) -> Record:

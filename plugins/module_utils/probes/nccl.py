@@ -31,23 +31,23 @@ MNNVL = ("GB200", "GB300")
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """One observation per check of `params["checks"]`: {"check": op, "variant": "gpus=all sizes=8M:auto type=float"}."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
-    seen = gpu.snapshot(node)
-    if seen["outcome"] == "measured" and len(seen["gpus"]) == 1 and params["gpu_count"] in (None, 1):
+    snapshot = gpu.snapshot(node)
+    if snapshot["outcome"] == "measured" and len(snapshot["gpus"]) == 1 and params["gpu_count"] in (None, 1):
         refusal: t.Any = ("not_applicable", "single_gpu", "one GPU: there is no link to measure")
     else:
-        refusal = gpu.refusal(seen, params["gpu_count"], WHAT, params["mig"], KIND, some=True)
+        refusal = gpu.refusal(snapshot, params["gpu_count"], WHAT, params["mig"], KIND, some=True)
     if refusal:
         outcome, code, reason = refusal
-        about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
+        gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}
         for op, variant, _keys in checks:
-            simulated = bool(seen.get("simulated"))
-            yield observation.failed(op, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=about)
+            simulated = bool(snapshot.get("simulated"))
+            yield observation.failed(op, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=gpu_context)
         return
     for op, variant, keys in checks:
-        found, after = _measure(op, variant, keys, seen, params, node)
-        yield found
-        if after and after["outcome"] == "measured":
-            seen = after  # what changed during one test must not be held against the next
+        record, snapshot_after = _measure(op, variant, keys, snapshot, params, node)
+        yield record
+        if snapshot_after and snapshot_after["outcome"] == "measured":
+            snapshot = snapshot_after  # what changed during one test must not be held against the next
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
@@ -72,18 +72,19 @@ def size(text: t.Any) -> int:
 
 
 def _measure(
-    op: str, variant: str, keys: dict[str, str], seen: dict[str, t.Any], params: dict[str, t.Any], node: Node
+    op: str, variant: str, keys: dict[str, str], snapshot: dict[str, t.Any], params: dict[str, t.Any], node: Node
 ) -> tuple[dict[str, t.Any], dict[str, t.Any] | None]:
     """The observation of one test, and the state of the GPUs after it."""
-    whole, aside = gpu.without_mig(seen)
-    count = len(whole["gpus"]) if keys.get("gpus", "all") == "all" else int(keys["gpus"])
-    if count > len(whole["gpus"]):
-        reason = f"{count} GPUs were asked for and {len(whole['gpus'])} are here"
-        return observation.failed(op, "gpu_count", reason, variant=variant, simulated=bool(seen.get("simulated"))), None
+    unpartitioned, aside = gpu.without_mig(snapshot)
+    count = len(unpartitioned["gpus"]) if keys.get("gpus", "all") == "all" else int(keys["gpus"])
+    if count > len(unpartitioned["gpus"]):
+        reason = f"{count} GPUs were asked for and {len(unpartitioned['gpus'])} are here"
+        return observation.failed(op, "gpu_count", reason, variant=variant, simulated=bool(snapshot.get("simulated"))), None
     if count == 1:
         reason = "one GPU was asked for: there is no link to measure"
-        return observation.failed(op, "single_gpu", reason, "not_applicable", variant=variant, simulated=bool(seen.get("simulated"))), None
-    used = whole["gpus"][:count]
+        simulated = bool(snapshot.get("simulated"))
+        return observation.failed(op, "single_gpu", reason, "not_applicable", variant=variant, simulated=simulated), None
+    used = unpartitioned["gpus"][:count]
     smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
     max_bytes = largest_that_fits(used) if largest in ("", "auto") else size(largest)
     binary = _binary(op, params)
@@ -91,9 +92,9 @@ def _measure(
     argv += ["-n", str(params["iterations"]), "-w", str(params["warmup"]), "-d", keys.get("type", "float"), "-c", "1"]
     argv += params["extra_args"]
     env = {str(k): str(v) for k, v in params["env"].items()}
-    if count < len(seen["gpus"]):
-        env.setdefault(gpu.kind(seen).visible, ",".join(g["uuid"] for g in used))
-    with Window(node, seen) as window:
+    if count < len(snapshot["gpus"]):
+        env.setdefault(gpu.kind(snapshot).visible, ",".join(g["uuid"] for g in used))
+    with Window(node, snapshot) as window:
         result = node.run(argv, timeout=params["test_timeout"], env=env, merge=True, contained=True)
     context = {**_context(op, keys, used, env, node), **({"set_aside": aside} if aside else {})}
     common: dict[str, t.Any] = {
@@ -105,7 +106,7 @@ def _measure(
         "raw": result.raw,
         "context": context,
         "evidence": window.evidence(),
-        "simulated": bool(seen.get("simulated")),
+        "simulated": bool(snapshot.get("simulated")),
     }
     if result.missing:
         code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
@@ -143,8 +144,8 @@ def largest_that_fits(gpus: list[dict[str, t.Any]]) -> int:
 def _context(
     op: str, keys: dict[str, str], gpus: list[dict[str, t.Any]], env: dict[str, str], node: Node
 ) -> dict[str, t.Any]:
-    own = nccl_settings.of_machine(node, env)
-    settings = {**own, **env}
+    machine_settings = nccl_settings.of_machine(node, env)
+    settings = {**machine_settings, **env}
     names = sorted({g["name"] for g in gpus})
     algorithm = settings.get("NCCL_ALGO", "auto").lower()
     return {
@@ -157,7 +158,7 @@ def _context(
         "algorithm": algorithm,
         "nodes": 1,
         "nccl_env": {k: v for k, v in sorted(settings.items()) if k.startswith("NCCL_")},
-        "nccl_machine": own,
+        "nccl_machine": machine_settings,
         "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
     }
 
@@ -167,14 +168,14 @@ def nvls(names: list[str], count: int, settings: dict[str, str]) -> bool:
     must be held to the number of one on which it works."""
     if settings.get("NCCL_NVLS_ENABLE") == "0" or "nvls" not in settings.get("NCCL_ALGO", "nvls").lower():
         return False
-    wanted = [nvls_from(name) for name in names]
-    return bool(wanted) and all(least is not None and count >= least for least in wanted)
+    thresholds = [nvls_from(name) for name in names]
+    return bool(thresholds) and all(threshold is not None and count >= threshold for threshold in thresholds)
 
 
 def nvls_from(name: str) -> int | None:
     """How many such GPUs it takes for NCCL to let the switch reduce; None where there is no such switch."""
-    found = [NVLS_FROM[word] for word in name.replace("-", " ").split() if word in NVLS_FROM and "PCIe" not in name]
-    return found[0] if len(found) == 1 else None
+    thresholds = [NVLS_FROM[word] for word in name.replace("-", " ").split() if word in NVLS_FROM and "PCIe" not in name]
+    return thresholds[0] if len(thresholds) == 1 else None
 
 
 def mnnvl(names: t.Iterable[str]) -> bool:

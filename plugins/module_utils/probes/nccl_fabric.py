@@ -15,10 +15,14 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import No
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, fabric, nccl
 
 Observation = t.Dict[str, t.Any]
-HEADS: dict[str, type[fabric.Head]] = {"nccl-tests": fabric.Head, "torch": ddp.ByTorch}
+HEADS: dict[str, type[fabric.GroupHead]] = {"nccl-tests": fabric.GroupHead, "torch": ddp.TorchHead}
 
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding of the search; on every node its own as a member."""
     head = HEADS[params["tool"]]
-    yield from membership.take_part(params, node, lambda here, checks: head(params, node, here).measure(checks), nccl.WHAT, nccl.KIND)
+
+    def measure(local_facts: dict[str, t.Any] | None, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
+        return head(params, node, local_facts).measure(checks)
+
+    yield from membership.take_part(params, node, measure, nccl.WHAT, nccl.KIND)

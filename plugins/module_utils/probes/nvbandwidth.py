@@ -29,7 +29,7 @@ TESTS: t.Dict[str, t.Tuple[str, ...]] = {
 Record = t.Dict[str, t.Any]
 
 
-class Second:
+class NvbandwidthRun:
     """The result of one call of nvbandwidth for some checks, over the GPUs `used`."""
 
     def __init__(self, node: Node, params: Record, checks: t.Sequence[str], used: t.Sequence[Record]) -> None:
@@ -52,8 +52,9 @@ class Second:
             return "error", self.parsed["reason_code"], self.parsed["reason"]
         devices = self.parsed["devices"]
         if devices and [gpu.slot(d["bdf"]) for d in devices] != [gpu.slot(g["bdf"] or "") for g in self.used]:
-            shown = ", ".join(d["bdf"] for d in devices)
-            return "error", "gpu_invisible", f"nvbandwidth used the GPUs at {shown}, expected {', '.join(str(g['bdf']) for g in self.used)}"
+            addresses = ", ".join(d["bdf"] for d in devices)
+            expected = ", ".join(str(g["bdf"]) for g in self.used)
+            return "error", "gpu_invisible", f"nvbandwidth used the GPUs at {addresses}, expected {expected}"
         return None
 
     def of(self, check: str, place: int) -> list[float] | None:
@@ -61,7 +62,7 @@ class Second:
 
         GB/s, of `device` bytes read and written; of `latency` us.
         """
-        found: list[float] = []
+        values: list[float] = []
         for name in TESTS[check]:
             test = self.parsed["tests"].get(name) or {}
             matrix, unit = test.get("matrix"), test.get("unit")
@@ -77,5 +78,6 @@ class Second:
                 numbers = [matrix[0][place]]
             if not numbers or any(cell is None for cell in numbers):
                 return None
-            found += t.cast("list[float]", numbers)
-        return [value / 1000 for value in found] if check == "latency" else [2 * value for value in found] if check == "device" else found
+            values += t.cast("list[float]", numbers)
+        divisor = {"latency": 1000, "device": 0.5}.get(check, 1)
+        return [value / divisor for value in values]

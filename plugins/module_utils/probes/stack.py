@@ -28,39 +28,39 @@ def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """Observations of `facts`, `gpu_health` (the node and each GPU) and `cuda`, whichever `params["checks"]` names."""
-    wanted = {c["check"]: c["variant"] for c in params["checks"]}
-    seen = gpu.snapshot(node)
-    accelerator = gpu.accelerator(node, seen)
-    links = accelerator.links(seen) if seen["gpus"] else {}
+    variants = {c["check"]: c["variant"] for c in params["checks"]}
+    snapshot = gpu.snapshot(node)
+    accelerator = gpu.accelerator(node, snapshot)
+    links = accelerator.links(snapshot) if snapshot["gpus"] else {}
     identity = {
         "machine_id": node.identity().get("machine_id"),
-        "gpu": gpu.model(seen) if seen["gpus"] else None,
-        "gpus": len(seen["gpus"]),
-        "gpu_uuids": [g["uuid"] for g in seen["gpus"] if g["uuid"]],
+        "gpu": gpu.model(snapshot) if snapshot["gpus"] else None,
+        "gpus": len(snapshot["gpus"]),
+        "gpu_uuids": [g["uuid"] for g in snapshot["gpus"] if g["uuid"]],
     }
-    common: dict[str, t.Any] = {"simulated": bool(seen["simulated"])}
-    if "facts" in wanted:
-        found = facts.collect(params, node, seen, links)
-        context = {**identity, "addresses": interfaces.addresses(), "facts": found}
-        yield observation.measured("facts", variant=wanted["facts"], context=context, **common)
-    if "gpu_health" in wanted:
-        common["variant"] = wanted["gpu_health"]
-        yield from _Health(seen, links, accelerator).observed(params["gpu_count"], {**common, "context": identity})
-    if "cuda" in wanted:
-        common["variant"] = wanted["cuda"]
-        yield _cuda(seen, params, accelerator, {**common, "context": identity})
+    common: dict[str, t.Any] = {"simulated": bool(snapshot["simulated"])}
+    if "facts" in variants:
+        collected = facts.collect(params, node, snapshot, links)
+        context = {**identity, "addresses": interfaces.addresses(), "facts": collected}
+        yield observation.measured("facts", variant=variants["facts"], context=context, **common)
+    if "gpu_health" in variants:
+        common["variant"] = variants["gpu_health"]
+        yield from _Health(snapshot, links, accelerator).observed(params["gpu_count"], {**common, "context": identity})
+    if "cuda" in variants:
+        common["variant"] = variants["cuda"]
+        yield _cuda(snapshot, params, accelerator, {**common, "context": identity})
 
 
 def _absent(
-    check: str, seen: dict[str, t.Any], expected: int | None, fields: dict[str, t.Any]
+    check: str, snapshot: dict[str, t.Any], expected: int | None, fields: dict[str, t.Any]
 ) -> dict[str, t.Any] | None:
     """The observation of a node whose GPUs do not answer, None where all do."""
-    if seen["outcome"] == "measured":
+    if snapshot["outcome"] == "measured":
         return None
-    if expected == 0 and seen["reason_code"] in ("no_gpu", "tool_missing"):
+    if expected == 0 and snapshot["reason_code"] in ("no_gpu", "tool_missing"):
         reason = "the inventory says this machine has no GPU"
         return observation.failed(check, "no_gpu_expected", reason, "not_applicable", **fields)
-    return observation.failed(check, seen["reason_code"], seen["reason"], **fields)
+    return observation.failed(check, snapshot["reason_code"], snapshot["reason"], **fields)
 
 
 # GPU health ------------------------------------------------------------------------------------------------------
@@ -70,26 +70,29 @@ class _Health:
     """Return the defects of the accelerators of a node, each by itself, and of the node: by their tool, their links and the
     kernel's log."""
 
-    def __init__(self, seen: dict[str, t.Any], links: base.Links | None, accelerator: base.Accelerator) -> None:
-        self.seen = seen
+    def __init__(self, snapshot: dict[str, t.Any], links: base.Links | None, accelerator: base.Accelerator) -> None:
+        self.snapshot = snapshot
         self.accelerator = accelerator
-        self.parts = {_part(g): (g, accelerator.health(g)) for g in seen["gpus"]}
+        self.parts = {_part(g): (g, accelerator.health(g)) for g in snapshot["gpus"]}
         # What no GPU that the tool shows is to blame for.
-        self.beside: list[base.Problem] = []
+        self.unassigned: list[base.Problem] = []
         self.unreadable: list[str] = []
         self.log: dict[str, t.Any] = {}
-        down = accelerator.links_unreadable(seen) if links is None else accelerator.links_down(seen, links) if seen["gpus"] else {}
+        if links is None:
+            down = accelerator.links_unreadable(snapshot)
+        else:
+            down = accelerator.links_down(snapshot, links) if snapshot["gpus"] else {}
         for uuid, problem in down.items():
             if f"gpu/{uuid}" in self.parts:
                 self.parts[f"gpu/{uuid}"][1].append(problem)
-        for uuid, problems in accelerator.siblings(seen).items():
+        for uuid, problems in accelerator.siblings(snapshot).items():
             self.parts[f"gpu/{uuid}"][1].extend(problems)
         if links is None:
             self.unreadable.append(accelerator.links_code)
-        if any(g["ecc_mode"] == "Enabled" and g["ecc"]["volatile_uncorrected"] is None for g in seen["gpus"]):
+        if any(g["ecc_mode"] == "Enabled" and g["ecc"]["volatile_uncorrected"] is None for g in snapshot["gpus"]):
             self.unreadable.append("ecc")
         # The log may say why the driver shows no GPU at all.
-        if accelerator.log_code and (seen["gpus"] or seen["reason_code"] == "no_gpu"):
+        if accelerator.log_code and (snapshot["gpus"] or snapshot["reason_code"] == "no_gpu"):
             self._read_log()
 
     def _read_log(self) -> None:
@@ -98,33 +101,33 @@ class _Health:
         if boot is None:
             self.unreadable.append(self.accelerator.log_code)
             return
-        if not boot.whole:
+        if not boot.complete:
             self.unreadable.append(f"{self.accelerator.log_code}_since_boot")
-        self.log = {"kernel_log": {"since": boot.since, "whole": boot.whole}}
-        slots = {gpu.slot(g["bdf"] or ""): found for g, found in self.parts.values()}
+        self.log = {"kernel_log": {"since": boot.since, "whole": boot.complete}}
+        slots = {gpu.slot(g["bdf"] or ""): problems for g, problems in self.parts.values()}
         for where, problem in boot.problems:
-            slots.get(gpu.slot(where) if where else None, self.beside).append(problem)
+            slots.get(gpu.slot(where) if where else None, self.unassigned).append(problem)
 
     def observed(self, expected: int | None, common: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
-        findings = [(part, code, f"{gpu.name(g)}: {words}") for part, (g, found) in self.parts.items() for code, words in found]
-        findings += [("", code, words) for code, words in self.beside]
-        if self.seen["outcome"] == "measured":
-            for where in self.accelerator.unseen(self.seen):
-                word, tool = gpu.word(self.seen["gpus"][0]), os.path.basename(self.accelerator.program)
+        findings = [(part, code, f"{gpu.name(g)}: {words}") for part, (g, problems) in self.parts.items() for code, words in problems]
+        findings += [("", code, words) for code, words in self.unassigned]
+        if self.snapshot["outcome"] == "measured":
+            for where in self.accelerator.unseen(self.snapshot):
+                word, tool = gpu.word(self.snapshot["gpus"][0]), os.path.basename(self.accelerator.program)
                 words = f"the driver has {self.accelerator.article} {word} at {where} and {tool} does not show it"
                 findings.append(("", "gpu_lost", words))
-        if expected is not None and expected != len(self.seen["gpus"]):
-            words = f"{len(self.seen['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
+        if expected is not None and expected != len(self.snapshot["gpus"]):
+            words = f"{len(self.snapshot['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
             findings.append(("", "gpu_count", words))
-        context = {**common["context"], **self.log, "gpu_table": [_row(g) for g in self.seen["gpus"]]}
+        context = {**common["context"], **self.log, "gpu_table": [_row(g) for g in self.snapshot["gpus"]]}
         evidence = {"window": {}, "changes": [], "unreadable": sorted(self.unreadable)} if self.unreadable else {}
         fields = {**common, "context": context, "members": sorted(self.parts), "evidence": evidence}
-        absent = _absent("gpu_health", self.seen, expected, fields)
-        gone = not self.seen["gpus"] and expected != 0 and any(code in reasons.FATAL for code, _words in self.beside)
-        yield absent if absent and not gone else _found("gpu_health", findings, fields)
-        for part, (g, found) in self.parts.items():
-            about = {"gpu": g["name"], "gpu_uuids": [g["uuid"]] if g["uuid"] else []}
-            yield _found("gpu_health", [("", *problem) for problem in found], {**common, "part": part, "context": about})
+        absent = _absent("gpu_health", self.snapshot, expected, fields)
+        lost = not self.snapshot["gpus"] and expected != 0 and any(code in reasons.FATAL for code, _words in self.unassigned)
+        yield absent if absent and not lost else _observed("gpu_health", findings, fields)
+        for part, (g, problems) in self.parts.items():
+            gpu_context = {"gpu": g["name"], "gpu_uuids": [g["uuid"]] if g["uuid"] else []}
+            yield _observed("gpu_health", [("", *problem) for problem in problems], {**common, "part": part, "context": gpu_context})
 
 
 class Boot(t.NamedTuple):
@@ -132,7 +135,7 @@ class Boot(t.NamedTuple):
     boot; its first time."""
 
     problems: list[tuple[str | None, base.Problem]]
-    whole: bool
+    complete: bool
     since: str | None
 
 
@@ -145,34 +148,34 @@ def since_boot(accelerator: base.Accelerator) -> Boot | None:
     first: kernel_log.Line | None = None
     for line in log.lines():
         first = first or line
-        found = accelerator.logged(line.text)
-        if found:
-            key = (found.where, found.name)
-            last[key] = (found, line, last[key][2] + 1 if key in last else 1)
+        logged = accelerator.logged(line.text)
+        if logged:
+            key = (logged.where, logged.name)
+            last[key] = (logged, line, last[key][2] + 1 if key in last else 1)
     log.close()
     problems: list[tuple[str | None, base.Problem]] = []
-    for found, line, count in last.values():
+    for logged, line, count in last.values():
         times = f", {count} times since boot" if count > 1 else ""
-        grave = "" if found.code in reasons.MILD else "; a reboot, after a repair where one is needed, clears it"
-        problems.append((found.where, (found.code, f"the kernel's log has, at {line.when()}{times}: {found.words}{grave}")))
+        grave = "" if logged.code in reasons.MILD else "; a reboot, after a repair where one is needed, clears it"
+        problems.append((logged.where, (logged.code, f"the kernel's log has, at {line.when()}{times}: {logged.words}{grave}")))
     started = first is not None and first.sequence is not None and first.sequence > FIRST_LINE
     since = None if first is None or first.seconds is None else first.when()
     return Boot(problems, not (started or log.lost), since)
 
 
-def _found(check: str, findings: list[tuple[str, str, str]], fields: dict[str, t.Any]) -> dict[str, t.Any]:
+def _observed(check: str, findings: list[tuple[str, str, str]], fields: dict[str, t.Any]) -> dict[str, t.Any]:
     """Measured where nothing grave was found, beside what is worth a look; else an error with the gravest code and all of the words. A
     finding is (part, code, words)."""
     grave = [(code, words) for _part, code, words in findings if code not in reasons.MILD]
     code = min((code for code, _words in grave), key=_gravity, default="")
     # Each defect stands for itself, so that a waiver for one takes none of the others along; the fatal one is the record's own.
-    told = [{"code": one, "part": part, "text": words} for part, one, words in findings if _stands(one, code)]
-    if told:
-        fields = {**fields, "context": {**fields["context"], "findings": told}}
+    listed = [{"code": finding_code, "part": part, "text": words} for part, finding_code, words in findings if _stands(finding_code, code)]
+    if listed:
+        fields = {**fields, "context": {**fields["context"], "findings": listed}}
     if not grave:
         return observation.measured(check, **fields)
-    said = sorted(grave, key=lambda finding: finding[0] != code)
-    return observation.failed(check, code, "; ".join(words for _code, words in said)[:2000], **fields)
+    ordered = sorted(grave, key=lambda finding: finding[0] != code)
+    return observation.failed(check, code, "; ".join(words for _code, words in ordered)[:2000], **fields)
 
 
 def _stands(code: str, of_record: str) -> bool:
@@ -201,35 +204,35 @@ def _row(g: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _cuda(
-    seen: dict[str, t.Any], params: dict[str, t.Any], accelerator: base.Accelerator, fields: dict[str, t.Any]
+    snapshot: dict[str, t.Any], params: dict[str, t.Any], accelerator: base.Accelerator, fields: dict[str, t.Any]
 ) -> dict[str, t.Any]:
     """Whether the runtime of the accelerators starts: CUDA, or what stands in its place for another kind."""
-    absent = _absent("cuda", seen, params["gpu_count"], fields)
+    absent = _absent("cuda", snapshot, params["gpu_count"], fields)
     if absent:
         return absent
     node, start = accelerator.node, accelerator.start()
     argv = [node.python(params["python"]), "-c", start.script]
     result = node.run(argv, timeout=START_TIMEOUT_S, env=start.env, contained=True)
-    said = _last_words(result.out, start.runtime)
+    printed = _last_words(result.out, start.runtime)
     fields.update(
         command=[argv[0], "-c", f"initialise {start.runtime}"],
         started_at=observation.utc(result.started_at),
         duration_s=result.duration_s,
         raw=result.out + result.err,
-        tool_version=f"torch {said['torch']}" if said.get("torch") else None,
-        context={**fields["context"], **said},
+        tool_version=f"torch {printed['torch']}" if printed.get("torch") else None,
+        context={**fields["context"], **printed},
     )
     if result.missing:
         return observation.failed("cuda", "tool_missing", f"{argv[0]}: {result.missing}; set stack_python", **fields)
-    mig = any((g["mig"] or "").lower() == "enabled" for g in seen["gpus"])
-    problem = start.problem(said, None if mig else len(seen["gpus"])) if said else None
+    mig = any((g["mig"] or "").lower() == "enabled" for g in snapshot["gpus"])
+    problem = start.problem(printed, None if mig else len(snapshot["gpus"])) if printed else None
     if problem:
         return observation.failed("cuda", *problem, **fields)
     if result.timed_out:
-        step = "importing torch" if said else f"initialising {start.runtime}"
+        step = "importing torch" if printed else f"initialising {start.runtime}"
         reason = f"{step} in {argv[0]} did not end within {result.ended_after(START_TIMEOUT_S)}"
         return observation.failed("cuda", start.code, reason, "timeout", **fields)
-    if result.rc != 0 or not said:
+    if result.rc != 0 or not printed:
         words = " ".join((result.err or result.out).split())[-200:]
         reason = f"initialising {start.runtime} in {argv[0]} ended with status {result.rc}: {words}"
         return observation.failed("cuda", start.code, reason, **fields)
@@ -241,8 +244,8 @@ def _last_words(text: str, runtime: str) -> dict[str, t.Any]:
     for line in reversed(text.splitlines()):
         if line.startswith(f"{runtime} {{"):
             try:
-                said = json.loads(line[len(runtime) + 1 :])
+                values = json.loads(line[len(runtime) + 1 :])
             except ValueError:
                 continue
-            return said if isinstance(said, dict) else {}
+            return values if isinstance(values, dict) else {}
     return {}

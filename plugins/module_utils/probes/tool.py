@@ -21,12 +21,12 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import No
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """One observation per check of `params["checks"]`, whose command line is `params["argv"]` with `{check}` and the
     variant's keys filled in."""
-    for wanted in params["checks"]:
-        keys = dict(word.split("=", 1) for word in wanted["variant"].split() if "=" in word)
-        argv = [_fill(word, dict(keys, check=wanted["check"])) for word in params["argv"]]
+    for requested in params["checks"]:
+        keys = dict(word.split("=", 1) for word in requested["variant"].split() if "=" in word)
+        argv = [_fill(word, dict(keys, check=requested["check"])) for word in params["argv"]]
         result = node.run(argv, timeout=params["test_timeout"], env=params["env"], contained=True)
         common: dict[str, t.Any] = {
-            "variant": wanted["variant"],
+            "variant": requested["variant"],
             "command": argv,
             "raw": result.raw,
             "started_at": observation.utc(result.started_at),
@@ -35,7 +35,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         }
         if not params["metrics"]:  # the exit status is the result: it needs no number
             common["context"]["condition"] = True
-        check = wanted["check"]
+        check = requested["check"]
         if result.missing:
             code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
             yield observation.failed(check, code, f"{argv[0]}: {result.missing}", **common)
@@ -48,20 +48,20 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         else:
             metrics, wrong = read(result.out, params["metrics"], result.err)
             if wrong:
-                more = f"; {result.too_much}" if result.too_much else ""
-                yield observation.failed(check, "bad_output", wrong + more, **common)
+                suffix = f"; {result.too_much}" if result.too_much else ""
+                yield observation.failed(check, "bad_output", wrong + suffix, **common)
             else:
                 yield observation.measured(check, metrics=metrics, **common)
 
 
-def read(text: str, wanted: list[dict[str, t.Any]], errors: str = "") -> tuple[dict[str, t.Any], str | None]:
+def read(text: str, specs: list[dict[str, t.Any]], errors: str = "") -> tuple[dict[str, t.Any], str | None]:
     """The metrics in a tool's output, or what is wrong with it.
 
     Each of `wanted` is {"name", "unit", "regex"} with one group around the number, or {"name", "unit", "json"} with the
     key in the one JSON object that the tool prints. Some tools print their numbers where errors go (dd): `errors` is searched too.
     """
     metrics = {}
-    for metric in wanted:
+    for metric in specs:
         if metric.get("json"):
             try:
                 value = json.loads(text)[metric["json"]]
@@ -69,12 +69,12 @@ def read(text: str, wanted: list[dict[str, t.Any]], errors: str = "") -> tuple[d
                 return {}, f"{metric['name']}: no number {metric['json']!r} in the JSON that the tool printed"
         else:
             try:
-                found = [one for words in (text, errors) for one in re.findall(metric["regex"], words, re.MULTILINE)]
+                matches = [match for words in (text, errors) for match in re.findall(metric["regex"], words, re.MULTILINE)]
             except re.error as error:
                 return {}, f"{metric['name']}: regex: found {metric['regex']!r}, expected a regular expression: {error}"
-            if len(found) != 1:
-                return {}, f"{metric['name']}: {metric['regex']!r} matches {len(found)} times in the output, expected once"
-            value = found[0]
+            if len(matches) != 1:
+                return {}, f"{metric['name']}: {metric['regex']!r} matches {len(matches)} times in the output, expected once"
+            value = matches[0]
         try:
             number = float(value)
         except (TypeError, ValueError):

@@ -41,26 +41,26 @@ Record = t.Dict[str, t.Any]
 
 def probe(params: Record, node: Node) -> t.Iterator[Record]:
     """What measured() says, and the files that other tools look for, where a folder for them is given."""
-    ran: list[Said] = []
-    found = list(measured(params, node, ran))
+    ran: list[TrainOutput] = []
+    observations = list(measured(params, node, ran))
     if params["results_dir"]:
-        problem = left_files.write(params["results_dir"], files(found, ran), FILES)
-        for one in found if problem else ():
-            one["context"] = {**one["context"], "warnings": [problem]}
-    yield from found
+        problem = left_files.write(params["results_dir"], files(observations, ran), FILES)
+        for record in observations if problem else ():
+            record["context"] = {**record["context"], "warnings": [problem]}
+    yield from observations
 
 
-def files(found: list[Record], ran: list[Said]) -> Record:
+def files(observations: list[Record], ran: list[TrainOutput]) -> Record:
     """By the names, and with the keys, that acceptance images use."""
-    if {one["reason_code"] for one in found} == {"no_gpu_expected"}:
+    if {record["reason_code"] for record in observations} == {"no_gpu_expected"}:
         return {"gpu_tests_skipped.json": {"skipped": True, "reason": "no_gpu"}}
-    ok = bool(found) and all(one["outcome"] == "measured" for one in found)
-    torch = next((r.get("torch") for said in ran for r in said.of(kind="ready")), None)
-    out, err = (ran[0].result.out, ran[0].result.err) if ran else ("", "; ".join({str(one["reason"]) for one in found}))
+    ok = bool(observations) and all(record["outcome"] == "measured" for record in observations)
+    torch = next((r.get("torch") for output in ran for r in output.of(kind="ready")), None)
+    out, err = (ran[0].result.out, ran[0].result.err) if ran else ("", "; ".join({str(record["reason"]) for record in observations}))
     tests = [
-        {"test": one["check"], "variant": one["variant"], "gpu": one["part"].partition("/")[2] or None, "ok": one["outcome"] == "measured",
-         "tflops": (one["metrics"].get("tflops") or {}).get("value"), "reason": one["reason"]}
-        for one in found
+        {"test": record["check"], "variant": record["variant"], "gpu": record["part"].partition("/")[2] or None,
+         "ok": record["outcome"] == "measured", "tflops": (record["metrics"].get("tflops") or {}).get("value"), "reason": record["reason"]}
+        for record in observations
     ]  # fmt: skip
     summary = {
         "env": left_files.environment(torch, len(ran[0].used) if ran else 0),
@@ -69,31 +69,31 @@ def files(found: list[Record], ran: list[Said]) -> Record:
     return {"summary.json": summary, "gpu_tests_result.json": {"ok": ok, "tests": tests}}
 
 
-def _device(wanted: str, kind: type[base.Accelerator]) -> Record:
+def _device(requested: str, kind: type[base.Accelerator]) -> Record:
     """Return the type of the devices in PyTorch, the package that adds it, and the variable by which a process sees one of them."""
-    known = registry.of_torch(wanted) if wanted != "auto" else kind
-    if known is None:
-        return {"kind": wanted, "plugin": "", "visible": ""}
-    return {"kind": known.torch, "plugin": known.torch_plugin, "visible": known.visible}
+    accelerator = registry.of_torch(requested) if requested != "auto" else kind
+    if accelerator is None:
+        return {"kind": requested, "plugin": "", "visible": ""}
+    return {"kind": accelerator.torch, "plugin": accelerator.torch_plugin, "visible": accelerator.visible}
 
 
-def measured(params: Record, node: Node, ran: list[Said]) -> t.Iterator[Record]:
+def measured(params: Record, node: Node, ran: list[TrainOutput]) -> t.Iterator[Record]:
     """Per check {"check": "compute", "variant": "mode=alone shape=8192x8192x8192 type=bf16"}, {"check": "train", "variant":
     "mode=alone steps=60"} or {"check": "burn_in", "variant": "minutes=30"} one observation of the node and one of each GPU."""
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
-    seen = gpu.snapshot(node)
-    kind = gpu.kind(seen)
+    snapshot = gpu.snapshot(node)
+    kind = gpu.kind(snapshot)
     # Who asks for some of the GPUs sees no others in a pod.
     expected = params["gpu_count"] if params["gpu_count"] == 0 or not params["gpus"] else None
-    refusal = gpu.refusal(seen, expected, "training", params["mig"], kind.kind, some=True)
-    simulated = bool(seen.get("simulated"))
+    refusal = gpu.refusal(snapshot, expected, "training", params["mig"], kind.kind, some=True)
+    simulated = bool(snapshot.get("simulated"))
     if refusal:
         outcome, code, reason = refusal
-        about = {"gpu": gpu.model(seen), "gpus": len(seen["gpus"])} if seen["gpus"] else {}
+        gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}
         for check, variant in checks:
-            yield observation.failed(check, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=about)
+            yield observation.failed(check, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=gpu_context)
         return
-    unparted, aside = gpu.without_mig(seen)
+    unparted, aside = gpu.without_mig(snapshot)
     if params["gpus"] > len(unparted["gpus"]):
         reason = f"{params['gpus']} GPUs were asked for and {len(unparted['gpus'])} are here"
         for check, variant in checks:
@@ -111,42 +111,44 @@ def measured(params: Record, node: Node, ran: list[Said]) -> t.Iterator[Record]:
     }  # fmt: skip
     # The workload travels on standard input; its name in the command line is what a person would type.
     argv = [node.python(params["python"]), "-", json.dumps(order)]
-    with Window(node, seen) as window:
+    with Window(node, snapshot) as window:
         result = node.run(argv, timeout=timeout, stdin=SOURCE, env=params["env"], merge=False, contained=True)
-    said = Said(result, used)
-    ran.append(said)
-    on_cpu = any(record.get("device_kind") == "cpu" for record in said.of(kind="ready"))
+    output = TrainOutput(result, used)
+    ran.append(output)
+    on_cpu = any(record.get("device_kind") == "cpu" for record in output.of(kind="ready"))
     common = {
-        "command": argv, "evidence": window.evidence(), "tool_version": said.library,
+        "command": argv, "evidence": window.evidence(), "tool_version": output.library,
         # What the CPU computes in a GPU's place says nothing of the GPU.
         "simulated": simulated or on_cpu or observation.SIMULATED_MARK in result.out,
     }  # fmt: skip
-    whole = said.whole(params, timeout)
-    rulings = Rulings(said, used, orders)
+    failure = output.failure(params, timeout)
+    rulings = Rulings(output, used, orders)
     for number, (check, variant) in enumerate(checks):
-        context = {**_context(orders[number], used, said, params), "driver": seen.get("driver"), **({"set_aside": aside} if aside else {})}
+        context = {**_context(orders[number], used, output, params), "driver": snapshot.get("driver")}
+        if aside:
+            context["set_aside"] = aside
         if on_cpu:
             context["comparable"] = False
-        mine = {**common, "variant": variant, "context": context, **said.when(kind="time", check=number)}
-        if whole:
-            outcome, code, reason = whole
-            yield observation.failed(check, code, reason, outcome, raw=result.raw, **mine)
+        check_fields = {**common, "variant": variant, "context": context, **output.when(kind="time", check=number)}
+        if failure:
+            outcome, code, reason = failure
+            yield observation.failed(check, code, reason, outcome, raw=result.raw, **check_fields)
         else:
-            yield from _observations(check, number, said, used, rulings, mine, result.raw if number == 0 else result.out)
+            yield from _observations(check, number, output, used, rulings, check_fields, result.raw if number == 0 else result.out)
 
 
 def default_checks(params: Record) -> list[dict[str, str]]:
     """The checks of a call that names none."""
     gpus = params["gpus"] or None
-    found = [
+    checks = [
         {"check": "compute", "variant": observation.variant(gpus=gpus, mode=mode, shape=params["shape"], type=dtype)}
         for dtype in params["types"]
         for mode in params["modes"]
     ]
-    found += [{"check": "train", "variant": observation.variant(gpus=gpus, mode=mode, steps=params["steps"])} for mode in params["modes"]]
+    checks += [{"check": "train", "variant": observation.variant(gpus=gpus, mode=mode, steps=params["steps"])} for mode in params["modes"]]
     if params["minutes"]:
-        found.append({"check": "burn_in", "variant": observation.variant(gpus=gpus, minutes=params["minutes"])})
-    return found
+        checks.append({"check": "burn_in", "variant": observation.variant(gpus=gpus, minutes=params["minutes"])})
+    return checks
 
 
 def _order(check: str, keys: dict[str, str], params: Record) -> Record:
@@ -159,7 +161,7 @@ def _order(check: str, keys: dict[str, str], params: Record) -> Record:
     return {"do": "train", "mode": mode, "steps": int(keys["steps"])}
 
 
-def _context(order: Record, used: list[Record], said: Said, params: Record) -> Record:
+def _context(order: Record, used: list[Record], output: TrainOutput, params: Record) -> Record:
     training_of = {"shape": f"{params['batch']}x{params['width']}", "steps": order.get("steps")}
     product = {"type": order.get("dtype"), "shape": "x".join(map(str, order.get("shape", ())))}
     names = sorted({g["name"] or "unknown" for g in used})
@@ -167,16 +169,16 @@ def _context(order: Record, used: list[Record], said: Said, params: Record) -> R
         "gpu": names[0] if len(names) == 1 else "mixed: " + ", ".join(names),
         "gpus": len(used),
         "gpu_uuids": [g["uuid"] for g in used],
-        "library": said.library,
+        "library": output.library,
         "backend": "torch",
         "mode": order["mode"],
-        "host_cpu": said.host_cpu,
+        "host_cpu": output.host_cpu,
         "seed": params["seed"],
         **(product if order["do"] == "compute" else training_of),
     }
 
 
-class Said:
+class TrainOutput:
     """What the workload printed, by check and GPU."""
 
     def __init__(self, result: t.Any, used: list[Record]) -> None:
@@ -186,23 +188,23 @@ class Said:
         self.library = next((str(r["library"]) for r in self.of(kind="ready") if r.get("library")), None)
         self.host_cpu = next((str(r["host_cpu"]) for r in self.of(kind="ready") if r.get("host_cpu")), None)
 
-    def of(self, **wanted: t.Any) -> list[Record]:
-        return [r for r in self.records if all(r.get(name) == value for name, value in wanted.items())]
+    def of(self, **values: t.Any) -> list[Record]:
+        return [r for r in self.records if all(r.get(name) == value for name, value in values.items())]
 
     def fault(self, number: int, device: int) -> Record | None:
         """What ended a GPU's process, in this check or before it."""
-        found = [r for r in self.of(kind="fault", device=device) if r.get("check") is None or r["check"] <= number]
-        return found[0] if found else None
+        faults = [r for r in self.of(kind="fault", device=device) if r.get("check") is None or r["check"] <= number]
+        return faults[0] if faults else None
 
     def when(self, **of: t.Any) -> Record:
         """When a check, or one GPU of it, ran; nothing where its times are no times."""
         for record in self.of(**of):
-            after, took, whole = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
-            if jsonlines.numbers(after, took) and 0 <= after <= whole and 0 <= took <= whole:
-                return {"started_at": observation.utc(self.result.started_at + after), "duration_s": round(took, 3)}
+            offset_s, took, total_s = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
+            if jsonlines.numbers(offset_s, took) and 0 <= offset_s <= total_s and 0 <= took <= total_s:
+                return {"started_at": observation.utc(self.result.started_at + offset_s), "duration_s": round(took, 3)}
         return {}
 
-    def whole(self, params: Record, timeout: float) -> tuple[str, str, str] | None:
+    def failure(self, params: Record, timeout: float) -> tuple[str, str, str] | None:
         """Why there is nothing to be had of any check, as (outcome, reason code, reason)."""
         result = self.result
         if result.missing:
@@ -232,42 +234,42 @@ class Rulings:
     """For each check, which GPUs gave other bits than the other GPUs of the same model. Results of `alone` and `together` are compared
     with each other: they are the same work."""
 
-    def __init__(self, said: Said, used: list[Record], orders: list[Record]) -> None:
+    def __init__(self, output: TrainOutput, used: list[Record], orders: list[Record]) -> None:
         self.bits: dict[int, dict[str, set[str]]] = {}
         self._of: dict[int, list[majority.Ruling]] = {}
         for number, order in enumerate(orders):
-            alike = [other for other, one in enumerate(orders) if {**one, "mode": ""} == {**order, "mode": ""}]
-            found = self._of[number] = []
+            alike = [index for index, candidate in enumerate(orders) if {**candidate, "mode": ""} == {**order, "mode": ""}]
+            rulings = self._of[number] = []
             for name in sorted({g["name"] or "" for g in used}):
                 bits: dict[str, list[str]] = {}
-                here: dict[str, set[str]] = {}
+                check_bits: dict[str, set[str]] = {}
                 for device, g in enumerate(used):
                     if (g["name"] or "") == name:
-                        results = [r for other in alike for r in said.of(kind="result", check=other, device=device)]
-                        own = [bit for r in results for bit in _bits(r)]
-                        if own:
-                            bits[_who(g)] = own
-                        here[_who(g)] = {bit for r in said.of(kind="result", check=number, device=device) for bit in _bits(r)}
+                        results = [r for index in alike for r in output.of(kind="result", check=index, device=device)]
+                        gpu_bits = [bit for r in results for bit in _bits(r)]
+                        if gpu_bits:
+                            bits[_who(g)] = gpu_bits
+                        check_bits[_who(g)] = {bit for r in output.of(kind="result", check=number, device=device) for bit in _bits(r)}
                 if bits:
-                    found.append(self._here(majority.ruling(bits), here))
+                    rulings.append(self._here(majority.ruling(bits), check_bits))
 
     @staticmethod
-    def _here(one: majority.Ruling, here: dict[str, set[str]]) -> majority.Ruling:
+    def _here(ruling: majority.Ruling, check_bits: dict[str, set[str]]) -> majority.Ruling:
         """Return the ruling for one check: a GPU is convicted only in the check in which its bits differ from those of the GPUs that are
         not convicted. What stays unresolved is so in every check of the same work: a GPU that contradicts itself between two checks
         does not say in which of them it was right."""
-        if one.unresolved:
-            return one
-        right = {bit for name, found in here.items() if name not in one.odd for bit in found}
-        return majority.Ruling({name: why for name, why in one.odd.items() if here[name] - right}, None)
+        if ruling.unresolved:
+            return ruling
+        right = {bit for name, bits in check_bits.items() if name not in ruling.odd for bit in bits}
+        return majority.Ruling({name: why for name, why in ruling.odd.items() if check_bits[name] - right}, None)
 
     def odd(self, number: int, g: Record) -> str | None:
         """Why a GPU is convicted in a check."""
         name = _who(g)
-        return next((f"{name} {one.odd[name]}" for one in self._of[number] if name in one.odd), None)
+        return next((f"{name} {ruling.odd[name]}" for ruling in self._of[number] if name in ruling.odd), None)
 
     def unresolved(self, number: int) -> str | None:
-        return next((one.unresolved for one in self._of[number] if one.unresolved), None)
+        return next((ruling.unresolved for ruling in self._of[number] if ruling.unresolved), None)
 
 
 def _who(g: Record) -> str:
@@ -276,37 +278,37 @@ def _who(g: Record) -> str:
 
 def _bits(record: Record) -> list[str]:
     """The fingerprints of a result; laps of a burn-in that were not as its first one are another."""
-    found = [str(record.get("fingerprint"))]
-    return [*found, *(["another lap"] if record.get("wrong") and record.get("laps") else [])]
+    fingerprints = [str(record.get("fingerprint"))]
+    return [*fingerprints, *(["another lap"] if record.get("wrong") and record.get("laps") else [])]
 
 
 def _observations(
-    check: str, number: int, said: Said, used: list[Record], rulings: Rulings, common: Record, raw: str
+    check: str, number: int, output: TrainOutput, used: list[Record], rulings: Rulings, common: Record, raw: str
 ) -> t.Iterator[Record]:
     """The node's own and those of its GPUs, of which each has its result or why it has none."""
     parts, tflops = [], []
     for device, g in enumerate(used):
-        about = {
-            **common, **said.when(kind="result", check=number, device=device), "evidence": {}, "part": f"gpu/{g['uuid']}",
+        gpu_fields = {
+            **common, **output.when(kind="result", check=number, device=device), "evidence": {}, "part": f"gpu/{g['uuid']}",
             "context": {**common["context"], "gpu_uuids": [g["uuid"]], "gpu": g["name"]},
         }  # fmt: skip
-        found = said.of(kind="result", check=number, device=device)
+        results = output.of(kind="result", check=number, device=device)
         odd = rulings.odd(number, g)
-        problem = _problem(check, number, device, g, said, found, common["context"].get("steps"))
+        problem = _problem(check, number, device, g, output, results, common["context"].get("steps"))
         if odd and (problem is None or problem[1] not in reasons.FATAL):
-            problem = "error", "wrong_results", odd + _laps(found[0])
+            problem = "error", "wrong_results", odd + _laps(results[0])
         if problem:
             outcome, code, reason = problem
-            parts.append(observation.failed(check, code, reason, outcome, **about))
+            parts.append(observation.failed(check, code, reason, outcome, **gpu_fields))
             continue
-        about["context"].update(_shown(found[0]))
-        metrics = {"tflops": {"value": found[0]["tflops"], "unit": "TFLOPS"}}
-        minutes = said.of(kind="minute", check=number, device=device)
+        gpu_fields["context"].update(_shown(results[0]))
+        metrics = {"tflops": {"value": results[0]["tflops"], "unit": "TFLOPS"}}
+        minutes = output.of(kind="minute", check=number, device=device)
         series = [{name: r.get(name) for name in ("minute", "seconds", "tflops", "laps", "wrong")} for r in minutes]
         if series:
-            about["context"]["series_units"] = {"seconds": "s", "tflops": "TFLOPS"}
-        parts.append(observation.measured(check, metrics=metrics, series=series, **about))
-        tflops.append(float(found[0]["tflops"]))
+            gpu_fields["context"]["series_units"] = {"seconds": "s", "tflops": "TFLOPS"}
+        parts.append(observation.measured(check, metrics=metrics, series=series, **gpu_fields))
+        tflops.append(float(results[0]["tflops"]))
     unresolved = rulings.unresolved(number)
     members = [f"gpu/{g['uuid']}" for g in used]
     if unresolved:
@@ -338,27 +340,27 @@ def _shown(record: Record) -> Record:
 
 
 def _problem(
-    check: str, number: int, device: int, g: Record, said: Said, found: list[Record], steps: int | None
+    check: str, number: int, device: int, g: Record, output: TrainOutput, results: list[Record], steps: int | None
 ) -> tuple[str, str, str] | None:
     """Why a GPU has no usable result, as (outcome, reason code, reason)."""
     who = _who(g)
     # A result that came before it ended stands.
-    fault = None if found else said.fault(number, device)
+    fault = None if results else output.fault(number, device)
     if fault:
         code, reason = _coded(fault)
-        before = "" if fault.get("check") in (None, number) else "before this check, "
-        begun = said.of(kind="minute", check=number, device=device)
-        after = f" after {begun[-1].get('minute')} minutes" if begun else ""
-        return "timeout" if code == "timeout" else "error", code, f"{who}: {before}{reason}{after}"
-    unsupported = said.of(kind="unsupported", check=number, device=device)
+        prefix = "" if fault.get("check") in (None, number) else "before this check, "
+        begun = output.of(kind="minute", check=number, device=device)
+        suffix = f" after {begun[-1].get('minute')} minutes" if begun else ""
+        return "timeout" if code == "timeout" else "error", code, f"{who}: {prefix}{reason}{suffix}"
+    unsupported = output.of(kind="unsupported", check=number, device=device)
     if unsupported:
         return "error", "unsupported", f"{who}: {unsupported[0].get('reason')}"
-    if len(found) != 1:
-        return "error", "bad_output", f"the workload printed {len(found)} results for {who}"
-    record = found[0]
+    if len(results) != 1:
+        return "error", "bad_output", f"the workload printed {len(results)} results for {who}"
+    record = results[0]
     if not jsonlines.numbers(record.get("tflops")) or not record["tflops"] > 0 or not isinstance(record.get("fingerprint"), str):
-        shown = f"tflops {record.get('tflops')}, fingerprint {record.get('fingerprint')}"
-        return "error", "bad_output", f"the workload printed {shown} for {who}"
+        printed = f"tflops {record.get('tflops')}, fingerprint {record.get('fingerprint')}"
+        return "error", "bad_output", f"the workload printed {printed} for {who}"
     if check == "train":
         return _trained(who, record, steps)
     return _product(who, record) if check == "compute" else _burned(who, record)
@@ -380,8 +382,8 @@ def _trained(who: str, record: Record, steps: int | None) -> tuple[str, str, str
     if min(losses) < 0:
         return "error", "bad_output", f"{who}: a loss of {min(losses):.4g}, expected none below 0"
     if not record["end"] < training.LEARNT * record["start"]:
-        said = f"{who}: the loss went from {record['start']:.4g} to {record['end']:.4g} in {len(losses)} steps"
-        return "error", "not_trained", f"{said}, expected less than {training.LEARNT} of its start"
+        sentence = f"{who}: the loss went from {record['start']:.4g} to {record['end']:.4g} in {len(losses)} steps"
+        return "error", "not_trained", f"{sentence}, expected less than {training.LEARNT} of its start"
     return None
 
 

@@ -60,13 +60,13 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
 
 def _start(params: dict[str, t.Any], node: Node, folder: str) -> subprocess.Popen[bytes]:
     """sshd, once it can be entered."""
-    program = next((found for name in _PROGRAMS if (found := shutil.which(name))), None)
+    program = next((located for name in _PROGRAMS if (located := shutil.which(name))), None)
     if program is None:
         raise ReasonedError("tool_missing", "the image has no sshd: install openssh-server in it")
     key = f"{folder}/host_key"
-    made = node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
-    if not made.ok:
-        raise ReasonedError("tool_missing", f"ssh-keygen: {made.missing or ' '.join(made.err.split())[-200:]}")
+    keygen = node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
+    if not keygen.ok:
+        raise ReasonedError("tool_missing", f"ssh-keygen: {keygen.missing or ' '.join(keygen.err.split())[-200:]}")
     with contextlib.suppress(OSError):  # compiled in; most images lack it
         os.makedirs("/run/sshd", 0o755, exist_ok=True)
     path = f"{folder}/sshd_config"
@@ -76,19 +76,19 @@ def _start(params: dict[str, t.Any], node: Node, folder: str) -> subprocess.Pope
         child = process.spawn([program, "-D", "-e", "-f", path], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     node.record(child.pid)
     until = time.monotonic() + START_S
-    said = ""
-    while time.monotonic() < until and child.poll() is None and _IN_USE not in said:
+    log_text = ""
+    while time.monotonic() < until and child.poll() is None and _IN_USE not in log_text:
         time.sleep(0.05)
-        said = _said(f"{folder}/log")
+        log_text = _said(f"{folder}/log")
         # That something answers on the port does not mean that it is ours: with the node's network it may be anybody's.
-        if _LISTENS in said and _IN_USE not in said:
+        if _LISTENS in log_text and _IN_USE not in log_text:
             with contextlib.suppress(OSError), socket.create_connection(("localhost", params["port"]), timeout=2):
                 return child
     process.end(child)
-    said = _said(f"{folder}/log")
-    if _IN_USE in said:
-        raise ReasonedError("port_in_use", f"port {params['port']} of this node is in use: set acceptance_kube_ssh_port ({said})")
-    raise ReasonedError("tool_failed", f"sshd does not listen on port {params['port']}: {said or 'it printed nothing'}")
+    log_text = _said(f"{folder}/log")
+    if _IN_USE in log_text:
+        raise ReasonedError("port_in_use", f"port {params['port']} of this node is in use: set acceptance_kube_ssh_port ({log_text})")
+    raise ReasonedError("tool_failed", f"sshd does not listen on port {params['port']}: {log_text or 'it printed nothing'}")
 
 
 def _said(path: str) -> str:
@@ -113,11 +113,11 @@ def config(port: int, host_key: str, authorized_keys: str, environment: dict[str
         "PidFile": "none",
         **_LIMITS,
     }
-    kept = {
+    passed = {
         name: value
         for name, value in sorted(environment.items())
         if name not in (*_OWN, *_OF_OPERATOR) and not name.startswith(_OWN_PREFIXES) and not set('"\\\n') & set(name + value)
     }
-    if kept:
-        lines["SetEnv"] = " ".join(f'"{name}={value}"' for name, value in kept.items())
+    if passed:
+        lines["SetEnv"] = " ".join(f'"{name}={value}"' for name, value in passed.items())
     return "".join(f"{name} {value}\n" for name, value in lines.items())

@@ -54,9 +54,9 @@ def test_what_is_finished_holds_while_nothing_has_happened(tmp_path: pathlib.Pat
         seat.state = STATE
     mine.node.checkpoints = [json.loads(json.dumps(mine.checkpoint("one", [{"check": "one"}])))["memo"]]
     mine.seats[1].state = state
-    assert mine.taken() == ({"one": [{"check": "one"}]} if taken else {})
+    assert mine.finished() == ({"one": [{"check": "one"}]} if taken else {})
     mine.seats[1].problem = ("unreachable", "gone")
-    assert mine.taken() == {}
+    assert mine.finished() == {}
 
 
 @pytest.fixture
@@ -152,14 +152,14 @@ def test_the_command_that_holds_a_member_is_one_line_for_its_shell(path: pathlib
 
 
 def job(tmp_path: pathlib.Path, number: int, script: str, timeout: float = 30) -> launching.Job:
-    return launching.Job([launching.Command(["sh", "-c", script], {"TMPDIR": "/tmp"})], [], 1, timeout, str(tmp_path / str(number)))
+    return launching.Job([launching.LaunchCommand(["sh", "-c", script], {"TMPDIR": "/tmp"})], [], 1, timeout, str(tmp_path / str(number)))
 
 
 def test_launches_run_side_by_side_each_to_its_own_deadline(tmp_path: pathlib.Path) -> None:
     meet = f"cd {tmp_path}; while [ \"$(ls | grep -c begun)\" -lt 4 ]; do sleep 0.05; done"
     jobs = [job(tmp_path, n, f"echo {n}; touch {tmp_path}/begun-{n}; {meet}; exit {n}") for n in range(4)]
     jobs.append(job(tmp_path, 4, "echo begun; echo why >&2; sleep 100 & sleep 100", timeout=3))
-    jobs.append(launching.Job([launching.Command(["/nonexistent"], {})], [], 1, 5, str(tmp_path / "5")))
+    jobs.append(launching.Job([launching.LaunchCommand(["/nonexistent"], {})], [], 1, 5, str(tmp_path / "5")))
     launching.run(jobs, Node(60), 6)
     assert [(j.rc, j.out, j.timed_out) for j in jobs[:4]] == [(n, f"{n}\n", False) for n in range(4)]
     assert (jobs[4].timed_out, jobs[4].out, jobs[4].err) == (True, "begun\n", "why\n") and jobs[5].missing
@@ -173,8 +173,8 @@ def test_no_launch_outlives_the_probe(tmp_path: pathlib.Path) -> None:
 
 
 def test_nodes_that_cannot_be_told_apart_are_refused() -> None:
-    def seat(name: str, address: str, hostname: str) -> group.Seat:
-        return group.Seat(name, address, False, hostname)
+    def seat(name: str, address: str, hostname: str) -> group.GroupMember:
+        return group.GroupMember(name, address, False, hostname)
 
     one = seat("a", "192.0.2.1", "gpu-a")
     assert group.confused([one, seat("b", "192.0.2.2", "gpu-b")]) is None

@@ -58,7 +58,7 @@ def three(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator
 
 def launched(of: group.Group, *argv: str, timeout: float = 40.0) -> launching.Job:
     launcher = launching.Agents(20000 + secrets.randbelow(9000))
-    assert launcher.found(of.node) is None
+    assert launcher.refusal(of.node) is None
     job = of.job(launcher, of.seats, 8, list(argv), {"WANTED": "a b'c"}, timeout, 24)
     launching.run([job], of.node, 1)
     return job
@@ -103,7 +103,7 @@ def test_a_command_of_the_users_by_agents(three: group.Group, tmp_path: pathlib.
         "members": members, "ssh_args": [], "launcher": "agents", "argv": [sys.executable, "-c", MEET], "env": {}, "ranks_per_node": 8,
         "mpirun": "mpirun", "mpi_args": [], "command_timeout": 40.0, "join_timeout": 10.0, "meeting_port": 20000 + secrets.randbelow(9000),
     }  # fmt: skip
-    seen = head.Command(params, Node(60)).run()
+    seen = head.UserCommand(params, Node(60)).run()
     assert (seen["outcome"], seen["context"]["stdout"], seen["context"]["rc"]) == ("measured", "3 3 8 1 2\n", 0), seen
     assert seen["context"]["launcher"] == "one agent per node"
 
@@ -115,6 +115,6 @@ def test_which_launcher_the_parameters_name() -> None:
 
 def test_agents_of_a_membership_can_be_found_again() -> None:
     entry = launching.Entry(["ssh"], "/tmp/x", "/tmp/x", "token", 1)
-    seat = group.Seat("gpu-1", "192.0.2.1")
+    seat = group.GroupMember("gpu-1", "192.0.2.1")
     (command,) = launching.Agents().commands(entry, [seat], 8, ["true"], {})
     assert f"{session.MARK}=token" in command.argv[-1] and command.leashed

@@ -51,8 +51,8 @@ def test_a_container_and_a_pod_have_files_of_their_own(root: pathlib.Path, monke
     assert "NCCL_NVLS_ENABLE" not in nccl_settings.of_machine(Node(60, root=str(root)), {}), "the host's are not those of the image"
 
 
-def seats(*settings: dict[str, str] | None) -> list[group.Seat]:
-    return [group.Seat(f"gpu-{n}", "", nccl=one) for n, one in enumerate(settings)]
+def seats(*settings: dict[str, str] | None) -> list[group.GroupMember]:
+    return [group.GroupMember(f"gpu-{n}", "", nccl=one) for n, one in enumerate(settings)]
 
 
 def test_members_of_a_group_with_other_settings_are_findings() -> None:
@@ -63,8 +63,8 @@ def test_members_of_a_group_with_other_settings_are_findings() -> None:
 
 
 def test_one_member_alone_selects_no_expectation_for_its_group(root: pathlib.Path) -> None:
-    shared = fabric.Head._shared
-    head = fabric.Head.__new__(fabric.Head)
+    shared = fabric.GroupHead._shared
+    head = fabric.GroupHead.__new__(fabric.GroupHead)
     head.node, head.env = Node(60, root=str(root)), {}
     assert shared(head, seats({"NCCL_NVLS_ENABLE": "0"}, {})) == {}
     assert shared(head, seats({"NCCL_NVLS_ENABLE": "0"}, {"NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "x"})) == {"NCCL_NVLS_ENABLE": "0"}

@@ -78,10 +78,13 @@ def test_ranks_are_told_of_the_device_by_its_whole_name() -> None:
     assert [port["device"] for port in group.left_by(env["NCCL_IB_HCA"], ports)] == ["mlx5_1"]
 
 
-def seat(name: str, count: int = 4, gpus: int = 8, near: dict[int, list[int]] | None = None, down: t.Collection[int] = ()) -> group.Seat:
+def seat(
+    name: str, count: int = 4, gpus: int = 8, near: dict[int, list[int]] | None = None, down: t.Collection[int] = ()
+) -> group.GroupMember:
     ports = [{"device": f"mlx5_{n}", "port": 1, **({"near": near.get(n, [])} if near else {})} for n in range(count)]
     active = [port for n, port in enumerate(ports) if n not in down]
-    return group.Seat(name, name, gpus=[str(n) for n in range(gpus)], ports=active, down=[port for port in ports if port not in active])
+    inactive = [port for port in ports if port not in active]
+    return group.GroupMember(name, name, gpus=[str(n) for n in range(gpus)], ports=active, down=inactive)
 
 
 def test_every_node_without_the_rail_is_named() -> None:
@@ -109,7 +112,7 @@ def test_a_rail_that_is_close_to_another_gpu_on_each_node_is_not_measured_by_a_t
         ([seat("a"), seat("b", gpus=1)], 0),
     ],
 )
-def test_the_gpu_of_a_rail_is_there_on_every_node(seats: list[group.Seat], slot: int) -> None:
+def test_the_gpu_of_a_rail_is_there_on_every_node(seats: list[group.GroupMember], slot: int) -> None:
     assert rails.slot(seats, "mlx5_2") == slot
 
 

@@ -26,7 +26,7 @@ def fault(rank: int, code: str, reason: str = "why", **more: t.Any) -> dict[str,
     return {"kind": "fault", **where, "code": code, "reason": reason, **more}
 
 
-def cause(*records: dict[str, t.Any], ends: dict[str, int] | None = None, errors: str = "") -> ddp.Cause | None:
+def cause(*records: dict[str, t.Any], ends: dict[str, int] | None = None, errors: str = "") -> ddp.Failure | None:
     return ddp.cause(ddp.parse(text(*records)), ends or {}, errors, 4)
 
 

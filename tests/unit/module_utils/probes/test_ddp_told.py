@@ -18,7 +18,7 @@ from harness import trained
 CHECKS = trained.CHECKS
 
 
-def codes(found: ddp.Told) -> dict[str, str]:
+def codes(found: ddp.LaunchReport) -> dict[str, str]:
     return {check: found.of(check)[0] for check in CHECKS}
 
 

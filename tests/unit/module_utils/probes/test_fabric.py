@@ -24,14 +24,14 @@ from harness.records import make_plan
 ROCE = [[0, "RoCE v1", "fe80::1"], [1, "RoCE v2", "fe80::1"], [2, "RoCE v1", "10.0.0.1"], [3, "RoCE v2", "10.0.0.1"]]
 
 
-def head(tmp_path: pathlib.Path, count: int = 2, gpus: int = 8, **more: t.Any) -> fabric.Head:
+def head(tmp_path: pathlib.Path, count: int = 2, gpus: int = 8, **more: t.Any) -> fabric.GroupHead:
     members = [
         {"name": f"gpu-{n:02d}", "address": f"10.1.30.{40 + n}", "hostname": f"gpu-{n:02d}", "gpus": gpus, "local": n == 1}
         for n in range(1, count + 1)
     ]
     validated = ArgumentSpecValidator(OPTIONS).validate({"members": members, "checks": [], **more})
     assert not validated.error_messages
-    made = fabric.Head(validated.validated_parameters, Node(60), None)
+    made = fabric.GroupHead(validated.validated_parameters, Node(60), None)
     assert isinstance(made.launcher, launching.Mpi)
     made.launcher.flavour, made.launcher.version = mpi.OPENMPI4, "Open MPI 4.1.4"
     made.group.folder = str(tmp_path)

@@ -30,8 +30,8 @@ PARAMS: dict[str, t.Any] = {
 class Plain(launching.Launcher):
     """Launches nothing around the ranks."""
 
-    def commands(self, entry: t.Any, seats: t.Any, each: int, argv: list[str], env: dict[str, str]) -> list[launching.Command]:
-        return [launching.Command(argv, env)]
+    def commands(self, entry: t.Any, seats: t.Any, each: int, argv: list[str], env: dict[str, str]) -> list[launching.LaunchCommand]:
+        return [launching.LaunchCommand(argv, env)]
 
 
 def said(*ends: tuple[int, str, int]) -> str:
@@ -40,9 +40,9 @@ def said(*ends: tuple[int, str, int]) -> str:
 
 def test_a_table_of_other_sizes_is_no_measurement() -> None:
     assert [read(TABLE, ALL, sizes=(8192, 67108864)).code, read(TABLE, ALL, sizes=(33554432, 1 << 30)).code] == ["reduced_size"] * 2
-    head = hccl.Head(PARAMS, Node(60), None)
+    head = hccl.HcclHead(PARAMS, Node(60), None)
     head.group.folder, head.launcher = "/nonexistent/folder", Plain()
-    seats = [group.Seat("a", "10.0.0.1", local=True, gpus=["x", "y"])]
+    seats = [group.GroupMember("a", "10.0.0.1", local=True, gpus=["x", "y"])]
     assert head._job("all_reduce", {}, seats, range(2), ("8K", "64M"), 60).order == {"sizes": [8192, 67108864]}
 
 
@@ -52,12 +52,12 @@ ALL = said((0, "npu-01", 0), (1, "npu-01", 0), (2, "npu-02.example.com", 0), (3,
 
 def read(
     out: str, err: str, rc: int = 0, timed_out: bool = False, op: str = "all_reduce", sizes: tuple[int, ...] = (33554432, 67108864)
-) -> fabric.Launch:
-    head = hccl.Head(PARAMS, Node(60), None)
+) -> fabric.LaunchResult:
+    head = hccl.HcclHead(PARAMS, Node(60), None)
     head.launcher.version = "Hydra 4.3.2"
-    seats = [group.Seat(f"node-{number}", f"10.0.0.{number}", hostname=f"npu-0{number}") for number in (1, 2)]
+    seats = [group.GroupMember(f"node-{number}", f"10.0.0.{number}", hostname=f"npu-0{number}") for number in (1, 2)]
     argv = ["mpirun", "-n", "4", *launching.watched([f"/opt/bin/{op}_test", "-p", "2"])]
-    job = launching.Job([launching.Command(argv, {})], seats, 4, 30, "")
+    job = launching.Job([launching.LaunchCommand(argv, {})], seats, 4, 30, "")
     job.out, job.err, job.rc, job.timed_out = out, err, rc, timed_out
     job.order = {"sizes": [*sizes]}
     return head._read(job)
@@ -161,8 +161,8 @@ def test_a_missing_program_is_status_127(tmp_path: pathlib.Path) -> None:
 
 
 def test_operations_are_told_what_to_compute() -> None:
-    head = hccl.Head(PARAMS, Node(60), None)
-    seats = [group.Seat("a", "localhost", local=True, hostname="a", gpus=["x", "y", "z"])]
+    head = hccl.HcclHead(PARAMS, Node(60), None)
+    seats = [group.GroupMember("a", "localhost", local=True, hostname="a", gpus=["x", "y", "z"])]
     head.launcher = Plain()
     for op in hccl.OPS:
         words = head._job(op, {"type": "fp16"}, seats, [1, 2], ("8K", "64M"), 10).argv
