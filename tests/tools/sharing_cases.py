@@ -28,7 +28,7 @@ def text(page: str) -> str:
 
 def section() -> str:
     shipped = cases.shipped(cases.STRICT)
-    always = dict.fromkeys(one.that for case in shipped for one in case.assertions if one.always)
+    always = dict.fromkeys(one.expression for case in shipped for one in case.assertions if one.always)
     but = " and ".join(case.id for case in shipped if not any(one.always for one in case.assertions))
     rows = "".join(f"{row(case)}\n" for case in shipped)
     return (
@@ -44,7 +44,7 @@ def row(case: cases.Case) -> str:
         if one.always:
             continue
         needs = f" ({NEEDED}{', '.join(one.needs)})" if one.needs else ""
-        asserted.append(f"{'/'.join(one.gates)} `{one.that}`{needs}")
+        asserted.append(f"{'/'.join(one.gates)} `{one.expression}`{needs}")
     skips = [f"skipped by `{rule}` where `{when}`" for rule, when in case.skips]
     more = [word for word, holds in (("soak", case.soak), ("destructive", case.destructive)) if holds]
     title = case.title + (f" ({', '.join(more)})" if more else "")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cases of the matrix: data in, checked cases out. A case that could not be judged is refused before anything runs.
+"""The cases of the matrix: YAML in, checked cases out. A case that cannot be judged is refused before anything runs.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
 FILES = collection.ROOT / "roles" / "gpu_sharing" / "files"
-# In the order in which a whole matrix runs.
+# The order in which a whole matrix runs.
 SUITES = ("functional", "combination", "performance", "metrics", "stability")
 STRICT, FAITHFUL = "strict", "faithful"
 PROFILES = (STRICT, FAITHFUL)
@@ -33,9 +33,9 @@ Object = t.Dict[str, t.Any]
 
 @dataclasses.dataclass(frozen=True)
 class Assertion:
-    """`that` must hold; `cause` is what it means where it does not. `always`: of every case of its suite, whatever is skipped."""
+    """An expression that must hold. `cause` explains a failure. `always`: asserted in every case of the suite, also if it is skipped."""
 
-    that: str
+    expression: str
     cause: str
     gates: tuple[str, ...]
     needs: tuple[str, ...] = ()
@@ -44,10 +44,10 @@ class Assertion:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One case in one profile. `skips` are (rule, expression): where one holds nothing is asserted. `metrics` are {name: (expression,
-    unit)}, `limits` those of them that are held to the baseline, {name: (lower or higher is better, the parameter that says by how much
-    it may be worse)}. `node` names the variable that must say which node it is about; `crowded`: it is about how
-    pods fare that are on the GPUs all at once."""
+    """One case in one profile. `skips` are (rule, expression): if an expression holds, the case is skipped under its rule. `metrics` are
+    {name: (expression, unit)}; `limits` are {name: ("lower" or "higher" is better, the parameter with the allowed deviation)} for metrics
+    that are compared with the baseline. `node` is the variable that must name the case's node. `crowded`: all pods must share the GPUs
+    at the same time."""
 
     id: str
     suite: str
@@ -68,79 +68,83 @@ class Case:
     limits: t.Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
     @property
-    def beside(self) -> bool:
-        """Return True if the case's pods must run when others begin or are disturbed."""
-        return self.crowded or actions.beside(self.steps)
+    def needs_running_pods(self) -> bool:
+        """Return True if pods of the case must still run when later steps come."""
+        return self.crowded or actions.needs_running_pods(self.steps)
 
     @property
     def check(self) -> str:
-        """Its name in plan, journal and verdicts."""
+        """The case's check name in plan, journal and verdicts."""
         return self.id.lower().replace("-", "_")
 
 
 def shipped(profile: str) -> list[Case]:
-    """The cases of the collection."""
+    """Return the cases of the collection."""
     return [case for suite in SUITES for case in load(str(FILES / "cases" / f"{suite}.yml"), profile)]
 
 
 def load(path: str, profile: str) -> list[Case]:
-    """The cases of one file. RunError names file, case, and what is wrong."""
-    where = pathlib.Path(path).expanduser()
+    """Return the cases of one file. Raise RunError that names the file, the case and the fault."""
+    file = pathlib.Path(path).expanduser()
     try:
-        given = yaml.safe_load(where.read_text(encoding="utf-8"))
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise RunError(f"gpu_sharing_suites: {where}: {said}; expected a file of cases") from error
-    shapes.check("gpu-sharing-cases-v1", given, str(where))
-    return [_case(item, given, profile, str(where)) for item in given["cases"]]
+        message = " ".join(str(error).split())
+        raise RunError(f"gpu_sharing_suites: {file}: {message}; expected a file of cases") from error
+    shapes.check("gpu-sharing-cases-v1", document, str(file))
+    return [_case(item, document, profile, str(file)) for item in document["cases"]]
 
 
 def _case(item: Object, suite: Object, profile: str, where: str) -> Case:
-    named = f"{where}: {item['id']}"
+    label = f"{where}: {item['id']}"
     gates = tuple(item["gates"])
     always = suite.get("always", {}).get(profile, []) if item.get("always", True) else []
     steps = _of(item["steps"], profile)
     metrics = item.get("metrics", {}) if profile == STRICT else {}
-    found = Case(
+    case = Case(
         id=item["id"], suite=suite["suite"], letter=suite["letter"], title=item["title"], profile=profile,
         clusters=tuple((item.get("faithful_clusters") if profile == FAITHFUL else None) or item["clusters"]),
         gates=gates, needs=tuple(item.get("needs", ())), destructive=bool(item.get("destructive")), soak=bool(item.get("soak")),
         node=item.get("node", ""), crowded=bool(item.get("crowded")), steps=tuple(steps),
-        skips=tuple((one["rule"], one["when"]) for one in item.get("skip", {}).get(profile, [])),
+        skips=tuple((skip["rule"], skip["when"]) for skip in item.get("skip", {}).get(profile, [])),
         assertions=(
-            *(_assertion(one, gates) for one in item["assert"][profile]),
-            *(dataclasses.replace(_assertion(one, gates), always=True) for one in always),
+            *(_assertion(assertion, gates) for assertion in item["assert"][profile]),
+            *(dataclasses.replace(_assertion(assertion, gates), always=True) for assertion in always),
         ),
-        metrics={name: (one["of"], one["unit"]) for name, one in metrics.items()},
-        limits={name: (one["better"], one["within"]) for name, one in metrics.items() if "within" in one},
+        metrics={name: (metric["of"], metric["unit"]) for name, metric in metrics.items()},
+        limits={name: (metric["better"], metric["within"]) for name, metric in metrics.items() if "within" in metric},
     )  # fmt: skip
-    _check(found, named)
-    return found
+    _check(case, label)
+    return case
 
 
 def _of(steps: t.Any, profile: str) -> list[Object]:
     return t.cast("list[Object]", steps[profile] if isinstance(steps, dict) else steps)
 
 
-def _assertion(given: t.Any, gates: tuple[str, ...]) -> Assertion:
-    if isinstance(given, str):
-        return Assertion(given, "", gates)
-    return Assertion(given["that"], given.get("cause", ""), tuple(given.get("gates", gates)), tuple(given.get("needs", ())))
+def _assertion(item: t.Any, gates: tuple[str, ...]) -> Assertion:
+    if isinstance(item, str):
+        return Assertion(item, "", gates)
+    return Assertion(item["that"], item.get("cause", ""), tuple(item.get("gates", gates)), tuple(item.get("needs", ())))
 
 
 def _check(case: Case, where: str) -> None:
-    """Check what the schema cannot express: expressions are valid, and every name in them is made by the case's own steps."""
-    made = actions.names(case.steps)
-    made.samples |= {vocabulary.BASELINE, vocabulary.END}
-    made.groups.add("all")
-    texts = [one.that for one in case.assertions] + [when for _rule, when in case.skips] + [of for of, _unit in case.metrics.values()]
+    """Raise RunError for a fault that the schema cannot express, such as an expression that names what no step of the case makes."""
+    names = actions.names(case.steps)
+    names.samples |= {vocabulary.BASELINE, vocabulary.END}
+    names.groups.add("all")
+    texts = (
+        [assertion.expression for assertion in case.assertions]
+        + [when for _rule, when in case.skips]
+        + [of for of, _unit in case.metrics.values()]
+    )
     for text in texts:
         try:
             called = expressions.calls(expressions.parse(text))
         except expressions.ExpressionError as error:
             raise RunError(f"{where}: {error}") from error
         for call in called:
-            wrong = vocabulary.problem(call) or _unmade(call, made)
+            wrong = vocabulary.problem(call) or _unmade(call, names)
             if wrong:
                 raise RunError(f"{where}: {text}: {wrong}")
     if actions.does(case.steps, actions.DISTURBING) and not case.destructive:
@@ -150,27 +154,27 @@ def _check(case: Case, where: str) -> None:
     for rule, _when in case.skips:
         if rule not in reasons.SKIP_RULES:
             raise RunError(f"{where}: skip: found rule {rule!r}, expected one of {', '.join(sorted(reasons.SKIP_RULES))}")
-    if all(one.always for one in case.assertions):
+    if all(assertion.always for assertion in case.assertions):
         raise RunError(f"{where}: nothing is asserted; a case that cannot fail proves nothing")
 
 
-_MADE = {vocabulary.GROUP: "groups", vocabulary.SAMPLE: "samples", vocabulary.CHANGE: "changes", vocabulary.ACTION: "done"}
+_MADE = {vocabulary.GROUP: "groups", vocabulary.SAMPLE: "samples", vocabulary.CHANGE: "changes", vocabulary.ACTION: "actions"}
 
 
-def _unmade(call: expressions.Call, made: actions.Names) -> str | None:
+def _unmade(call: expressions.Call, names: actions.Names) -> str | None:
     for kind, arg in zip(vocabulary.WORDS[call.word].kinds, call.args, strict=False):
         if kind in _MADE and arg != "":
-            known: set[str] = getattr(made, _MADE[kind])
-            if not any(re.fullmatch(re.sub(r"\{\w+\}", r"\\w+", one), str(arg)) for one in known):
-                return f"no step makes the {kind} {arg}; known are {', '.join(sorted(known)) or 'none'}"
+            made_names: set[str] = getattr(names, _MADE[kind])
+            if not any(re.fullmatch(re.sub(r"\{\w+\}", r"\\w+", pattern), str(arg)) for pattern in made_names):
+                return f"no step makes the {kind} {arg}; known are {', '.join(sorted(made_names)) or 'none'}"
         if kind == vocabulary.NUMBER and not isinstance(arg, float) and not re.fullmatch(r"[a-z]\w*", str(arg)):
             return f"found {arg!r}, expected a number"
     return None
 
 
 def unknown_words(case: Case, system: System, parameters: t.Mapping[str, t.Any]) -> str | None:
-    """Return the names of a case that neither the system's description nor the parameters define, in words."""
-    texts = [one.that for one in case.assertions if not lacking(one.needs, system)]
+    """Return a sentence about the first name of a case that neither the system's description nor the parameters define, None if all are."""
+    texts = [assertion.expression for assertion in case.assertions if not lacking(assertion.needs, system)]
     for text in [*texts, *(when for _rule, when in case.skips), *(of for of, _unit in case.metrics.values())]:
         tree = expressions.parse(text)
         for name in expressions.names(tree):
@@ -190,8 +194,8 @@ def unknown_words(case: Case, system: System, parameters: t.Mapping[str, t.Any])
 
 
 def fitted(case: Case, system: System) -> Case:
-    """A case as a system can run it."""
-    return dataclasses.replace(case, steps=actions.within(case.steps, system.has))
+    """Return a case with the steps that the system supports."""
+    return dataclasses.replace(case, steps=actions.supported_steps(case.steps, system.has))
 
 
 def lacking(needs: t.Iterable[str], system: System) -> list[str]:
@@ -199,20 +203,20 @@ def lacking(needs: t.Iterable[str], system: System) -> list[str]:
     return sorted(set(needs) - system.has)
 
 
-def chosen(cases: t.Sequence[Case], wanted: t.Sequence[str], suites: t.Sequence[str], smoke: t.Sequence[str] | None) -> list[Case]:
-    """The cases that somebody asks for, in their order. RunError for one that is not there."""
-    known = {case.id: case for case in cases}
-    unknown = sorted({name.upper() for name in wanted} - set(known))
+def chosen(cases: t.Sequence[Case], requested: t.Sequence[str], suites: t.Sequence[str], smoke: t.Sequence[str] | None) -> list[Case]:
+    """Return the requested cases in the order of `cases`. Raise RunError if a requested case or suite does not exist."""
+    by_id = {case.id: case for case in cases}
+    unknown = sorted({name.upper() for name in requested} - set(by_id))
     if unknown:
-        raise RunError(f"gpu_sharing_cases: found {unknown[0]!r}, expected some of {', '.join(known)}")
-    named = sorted({case.suite for case in cases})
-    strange = sorted(set(suites) - set(named))
+        raise RunError(f"gpu_sharing_cases: found {unknown[0]!r}, expected some of {', '.join(by_id)}")
+    known_suites = sorted({case.suite for case in cases})
+    strange = sorted(set(suites) - set(known_suites))
     if strange:
-        raise RunError(f"gpu_sharing_suite: found {strange[0]!r}, expected some of {', '.join(named)}")
-    ids = {name.upper() for name in wanted}
-    found = [case for case in cases if (not ids or case.id in ids) and (not suites or case.suite in suites)]
+        raise RunError(f"gpu_sharing_suite: found {strange[0]!r}, expected some of {', '.join(known_suites)}")
+    ids = {name.upper() for name in requested}
+    selection = [case for case in cases if (not ids or case.id in ids) and (not suites or case.suite in suites)]
     if smoke is not None:
-        found = [case for case in found if case.id in smoke]
-    if not found:
+        selection = [case for case in selection if case.id in smoke]
+    if not selection:
         raise RunError("gpu_sharing_cases, gpu_sharing_suite and gpu_sharing_smoke: found no case that all of them ask for")
-    return found
+    return selection

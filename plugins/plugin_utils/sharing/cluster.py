@@ -18,8 +18,8 @@ SCHEDULER, PLUGIN = "scheduler", "plugin"
 
 @dataclasses.dataclass(frozen=True)
 class PodRequest:
-    """A pod that a case asks for: its name, its workload and what that is told, its quotas. `job`: a Job makes it, and makes it again.
-    `elsewhere`: where its node does not take it, another may."""
+    """A pod that a case requests: its workload with the environment, and its quotas as annotations. `job`: a Job creates and replaces the
+    pod. `elsewhere`: `node` is only preferred."""
 
     name: str
     app: str
@@ -45,7 +45,7 @@ class WorkloadState:
 
 @dataclasses.dataclass(frozen=True)
 class Daemon:
-    """A pod of the system that runs."""
+    """A running pod of the sharing system."""
 
     name: str
     node: str
@@ -70,50 +70,50 @@ class Cluster(t.Protocol):
     namespace: str
 
     def now(self) -> float:
-        """A clock that never goes back."""
+        """Return the seconds of a monotonic clock."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
 
-    def make(self, wanted: t.Sequence[PodRequest]) -> None:
-        """Ask for pods. Each is a lease: it goes with the run, whatever ends that."""
+    def make(self, requests: t.Sequence[PodRequest]) -> None:
+        """Create the requested pods. Each is a lease: it is removed with the run, however the run ends."""
 
-    def seen(self) -> list[WorkloadState]:
+    def workloads(self) -> list[WorkloadState]:
         """Return the state of the workloads that were requested and not removed."""
 
     def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:
-        """Remove some and wait until they are gone; which are not."""
+        """Remove workloads and wait at most `timeout` seconds. Return those that are still there."""
 
     def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str]) -> None:
         """Set annotations of pods."""
 
     def log(self, pod: str, tail: int | None = None) -> list[str] | None:
-        """The lines of a pod of ours with their times; None where they cannot be read."""
+        """Return the log lines of a pod of the case with their times; None if they cannot be read."""
 
     def sharing_nodes(self) -> list[str]:
-        """The nodes that offer shared GPUs."""
+        """Return the nodes that offer shared GPUs."""
 
-    def daemons(self, what: str) -> list[Daemon]:
-        """The schedulers or device plugins that run."""
+    def daemons(self, kind: str) -> list[Daemon]:
+        """Return the running schedulers or device plugins. `kind` is SCHEDULER or PLUGIN."""
 
     def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
-        """The lines of one of them with their times; None where they cannot be read."""
+        """Return the log lines of a scheduler or device plugin with their times; None if they cannot be read."""
 
     def ask(self, scheduler: str, path: str) -> Answer:
-        """Ask a scheduler over HTTP. Never raises: that nothing came is an answer."""
+        """Send an HTTP request to a scheduler. Never raises: an Answer with status 0 says that none came."""
 
     def process(self, scheduler: Daemon) -> Process:
-        """Its own process. Never raises."""
+        """Return the process of a scheduler. Never raises."""
 
     def tool(self, scheduler: str, argv: t.Sequence[str], timeout: float) -> str | None:
         """Return the output of a tool that runs beside a scheduler; None if there is no such tool. Never raises."""
 
-    def restart(self, what: str, timeout: float) -> bool:
-        """Replace every pod of a DaemonSet, one after the other; whether all were ready again in time."""
+    def restart(self, kind: str, timeout: float) -> bool:
+        """Replace every pod of a DaemonSet, one after the other. Return True if all were ready again within `timeout` seconds."""
 
     def drain(self, node: str, timeout: float) -> bool | None:
-        """Cordon a node and evict our pods from it; whether they were gone in time, and not because they had ended while nobody let them
-        go; None where none was there. Refused where others would have to move."""
+        """Cordon a node and evict the case's pods from it. Return True if all were evicted within `timeout` seconds, None if no pod was
+        there or all ended before an eviction was granted. Raise ReasonedError if pods of others would have to move."""
 
     def uncordon(self, node: str) -> bool:
-        """Take our cordon back; whether the node takes pods again."""
+        """Remove our cordon. Return True if the node is schedulable again."""

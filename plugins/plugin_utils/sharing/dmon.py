@@ -16,9 +16,9 @@ def command(seconds: int) -> tuple[str, ...]:
 
 
 def busy(text: str) -> dict[str, list[float]]:
-    """{index of a GPU: percent of each second in which it computed}. What a driver does not say, `-`, is nothing, and so is a line that
-    does not fit the head above it."""
-    found: dict[str, list[float]] = {}
+    """Return {index of a GPU: its utilisation in percent, one number per second}. A value `-` and a line that does not fit the header above
+    it are left out."""
+    percents: dict[str, list[float]] = {}
     columns: t.Sequence[str] = ()
     for line in text.splitlines():
         words = line.split()
@@ -26,7 +26,7 @@ def busy(text: str) -> dict[str, list[float]]:
             columns = words[1:]
         if not words or words[0].startswith("#") or len(words) != len(columns) or "sm" not in columns:
             continue
-        said = words[columns.index("sm")]
-        if words[0].isdigit() and said.isdigit():
-            found.setdefault(words[0], []).append(float(said))
-    return found
+        percent = words[columns.index("sm")]
+        if words[0].isdigit() and percent.isdigit():
+            percents.setdefault(words[0], []).append(float(percent))
+    return percents

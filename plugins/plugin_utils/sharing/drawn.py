@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Curves of a case for people: numbers of its evidence, thinned out if there are many. They hold no opinion.
+"""Charts of a case's evidence, thinned out if there are many points. They have no influence on the verdict.
 
-A chart is {"title", "x", "y", "curves", "moments"} as stages/base.py has it. Where there is nothing to be seen of it, there is none.
+A chart is {"title", "x", "y", "curves", "moments"} as in stages/base.py. A chart with too few points is left out.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -17,33 +17,32 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import SUCCEEDED, CaseEvidence, CasePod, QuotaChange
 
 Chart = t.Dict[str, t.Any]
-# A chart stands in the journal: so many points of a curve, and curves, and moments.
+# A chart is stored in the journal: the most points of a curve, curves of a chart, and moments of a chart.
 POINTS, CURVES, MOMENTS = 100, 8, 60
-# A trend begins here.
+# The fewest samples that are drawn as a trend.
 ROUNDS = 3
 GIB = 1 << 30
 
 
 def charts(evidence: CaseEvidence) -> list[Chart]:
-    made = [throughput(evidence), by_quota(evidence), *rounds(evidence), mapping(evidence)]
-    return [chart for chart in made if chart]
+    candidates = [throughput(evidence), by_quota(evidence), *rounds(evidence), mapping(evidence)]
+    return [chart for chart in candidates if chart]
 
 
 def throughput(evidence: CaseEvidence) -> Chart | None:
-    """How fast pods were while they ran, by their own clocks, and when their quotas were changed: a change stands where the last probe
-    before it does."""
+    """Return the throughput of each pod over its own time, with a moment for each quota change (at the last probe before the change)."""
     curves, moments = [], {}
     for pod in evidence.pods:
-        seen = lines.probes(pod.log or [])
-        few = _few(seen)
+        probes = lines.probes(pod.log or [])
+        few = _few(probes)
         rates = lines.rates(few)
         if len(rates) < 2:
             continue
         curves.append(_curve(pod.name, rates))
         for name, change in evidence.changes.items():
             if change.group == pod.group and pod.name in change.marks and name not in moments:
-                before = [probe.elapsed_s for probe in seen if probe.stamp <= change.marks[pod.name]]
-                moments[name] = [before[-1] if before else 0.0, _said(change)]
+                elapsed = [probe.elapsed_s for probe in probes if probe.stamp <= change.marks[pod.name]]
+                moments[name] = [elapsed[-1] if elapsed else 0.0, _said(change)]
     if not curves:
         return None
     return _chart("Throughput over time", "seconds since the pod began", "iterations/s", curves, list(moments.values()))
@@ -54,7 +53,8 @@ def _said(change: QuotaChange) -> str:
 
 
 def by_quota(evidence: CaseEvidence) -> Chart | None:
-    """How long pods took whose quotas differ, and how long they would have taken by their quotas, where one had the whole GPU."""
+    """Return the run time of pods against their compute quota. If a pod had the whole GPU, a second curve has the times that the quotas
+    predict."""
     took: dict[float, list[float]] = collections.defaultdict(list)
     for pod in evidence.pods:
         seconds = lines.runtime(pod.log or [])
@@ -64,9 +64,9 @@ def by_quota(evidence: CaseEvidence) -> Chart | None:
         return None
     points = [(core, seconds) for core in sorted(took) for seconds in took[core]]
     curves = [{**_curve("measured", points), "dots": True}]
-    whole = took.get(100.0)
-    if whole:
-        mean = sum(whole) / len(whole)
+    full_quota = took.get(100.0)
+    if full_quota:
+        mean = sum(full_quota) / len(full_quota)
         curves.append({**_curve("by the quota", [(core, mean * 100 / core) for core in sorted(took)]), "expected": True})
     return _chart("Duration against quota", "compute quota (%)", "s", curves)
 
@@ -86,11 +86,15 @@ def rounds(evidence: CaseEvidence) -> t.Iterator[Chart]:
                 rss[process.scheduler].append((number, None if process.rss_kb is None else process.rss_kb / 1024))
                 fds[process.scheduler].append((number, process.fds))
             for scrape in look.scrapes:
-                known = scrape.exposition
-                count = sum(metric.startswith("client_") for metric, _labels in known.form.series) if known and not known.wrong else None
+                exposition = scrape.exposition
+                count = (
+                    sum(metric.startswith("client_") for metric, _labels in exposition.form.series)
+                    if exposition and not exposition.wrong
+                    else None
+                )
                 series[scrape.scheduler].append((number, count))
-        for title, unit, of in (("Memory", "MiB", rss), ("Open files", "files", fds), ("Series of clients", "series", series)):
-            if chart := _of_schedulers(f"{title} of schedulers over the looks {name}", unit, of):
+        for title, unit, points in (("Memory", "MiB", rss), ("Open files", "files", fds), ("Series of clients", "series", series)):
+            if chart := _of_schedulers(f"{title} of schedulers over the looks {name}", unit, points):
                 yield chart
 
 
@@ -98,25 +102,25 @@ _Curves = t.Dict[str, t.List[t.Tuple[float, float | None]]]
 
 
 def _of_schedulers(title: str, unit: str, of: _Curves) -> Chart | None:
-    known = {name: [(x, y) for x, y in points if y is not None] for name, points in of.items()}
-    long = {name: points for name, points in known.items() if len(points) >= ROUNDS}
-    # Where there are many, those that have grown most.
+    measured = {name: [(x, y) for x, y in points if y is not None] for name, points in of.items()}
+    long = {name: points for name, points in measured.items() if len(points) >= ROUNDS}
+    # Of many schedulers, draw those that have grown most.
     grown = sorted(long, key=lambda name: long[name][0][1] - long[name][-1][1])[:CURVES]
     curves = [_curve(name, _few(long[name])) for name in sorted(grown)]
     return _chart(title, "look", unit, curves) if curves else None
 
 
 def mapping(evidence: CaseEvidence) -> Chart | None:
-    """How many pods of which group were on which GPU, in the look that knew most of them."""
+    """Return the number of pods of each group on each GPU, from the sample that knew most of the pods."""
     label = evidence.system.labels
-    mine: dict[str, CasePod] = {pod.known: pod for pod in evidence.pods}
+    pods: dict[str, CasePod] = {pod.current_name: pod for pod in evidence.pods}
     best: dict[str, str] = {}
     for looks in evidence.samples.values():
         placed = {}
         for scrape in looks.last.scrapes:
-            for one in scrape.exposition.of("client_info") if scrape.exposition else ():
-                pod, gpu = one.labels.get(label.get("pod", "")), one.labels.get(label.get("gpu", ""))
-                if pod in mine and gpu:
+            for series in scrape.exposition.of("client_info") if scrape.exposition else ():
+                pod, gpu = series.labels.get(label.get("pod", "")), series.labels.get(label.get("gpu", ""))
+                if pod in pods and gpu:
                     placed[str(pod)] = f"{scrape.node} {gpu}"
         best = placed if len(placed) > len(best) else best
     if len(best) < 2:
@@ -124,16 +128,16 @@ def mapping(evidence: CaseEvidence) -> Chart | None:
     where = sorted(set(best.values()))
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for pod, gpu in best.items():
-        counts[mine[pod].group][gpu] += 1
+        counts[pods[pod].group][gpu] += 1
     curves = [{"name": group, "x": where, "y": [of[gpu] for gpu in where], "bars": True} for group, of in sorted(counts.items())]
     return _chart("Pods on GPUs", "GPU", "pods", curves[:CURVES])
 
 
 def _few(points: t.Sequence[t.Any]) -> list[t.Any]:
-    """Every so many of them, and the last: the rate between two probes that are far apart is what it was on the whole."""
+    """Return about POINTS of the points, evenly chosen, with the last one."""
     step = max(1, -(-len(points) // POINTS))
-    found = list(points[::step])
-    return found if not points or found[-1] is points[-1] else [*found, points[-1]]
+    thinned = list(points[::step])
+    return thinned if not points or thinned[-1] is points[-1] else [*thinned, points[-1]]
 
 
 def _curve(name: str, points: t.Sequence[tuple[float, float]]) -> Chart:

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Observations of a running case: pods with their logs, samples of every scheduler, the changes that were made. They hold no opinion.
+"""The evidence of a case: pods with their logs, samples of every scheduler, the changes that were made. No rule is applied here.
 
-Seconds count from the start of the case, by the controller's clock.
+Times are seconds since the start of the case, by the controller's clock.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -18,14 +18,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.lines 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import SystemExposition
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
-# Phases of a pod; a Job's pod that another replaces counts as that one.
+# Phases of a pod. A pod of a Job has the phase of its current replacement.
 SUCCEEDED, FAILED, RUNNING, PENDING = "Succeeded", "Failed", "Running", "Pending"
 
 
 @dataclasses.dataclass
 class CasePod:
-    """A pod that a case made. `log` is None where it could not be read; `replaced`: how many pods of its Job came before `pod`, which is
-    the one that stands for it now; `gone`: it was removed by a step, and is what it was then."""
+    """A pod of a case. `log` is None if it could not be read. `pod` is the current pod of its Job, and `replaced` counts the pods before
+    it. `removed`: a step has removed it; its other fields then keep their last values."""
 
     name: str
     group: str
@@ -41,17 +41,17 @@ class CasePod:
     replaced: int = 0
     log: list[LogLine] | None = None
     pod: str = ""
-    gone: bool = False
+    removed: bool = False
 
     @property
-    def known(self) -> str:
-        """By what name the system knows it."""
+    def current_name(self) -> str:
+        """Return the name of the current pod in the cluster, under which the sharing system knows it."""
         return self.pod or self.name
 
 
 @dataclasses.dataclass
 class Scrape:
-    """One answer of one scheduler. `health` and `status` are HTTP statuses, 0 where nothing answered."""
+    """One answer of one scheduler. `health` and `status` are HTTP statuses, 0 without an answer."""
 
     scheduler: str
     node: str
@@ -61,13 +61,13 @@ class Scrape:
     health: int = 0
     exposition: SystemExposition | None = None
     problem: str = ""
-    # By how much its clock is ahead of the API server's.
+    # Seconds that the node's clock is ahead of the API server's.
     ahead_s: float | None = None
 
 
 @dataclasses.dataclass
 class Process:
-    """The scheduler's own process on a node; None for what could not be read."""
+    """The process of a scheduler on a node. A field is None if it could not be read."""
 
     scheduler: str
     node: str
@@ -79,8 +79,8 @@ class Process:
 
 @dataclasses.dataclass
 class SystemSample:
-    """One look at the whole system. `schedulers`: {pod: how often its containers were restarted}, of those that run; `expected` how many
-    there should be, one for each node with shared GPUs. `processes` is empty where they were not asked for."""
+    """One sample of the whole system. `schedulers` is {running scheduler: restarts of its containers}; `expected` is the number that should
+    run, one for each node with shared GPUs. `processes` is empty if they were not sampled."""
 
     name: str
     at: float
@@ -93,14 +93,14 @@ class SystemSample:
 
 @dataclasses.dataclass
 class QuotaChange:
-    """A quota that was changed while pods ran. `marks` has, of each log that could tell of it, the time of the last line before it;
-    `seen_s` how long it took until the metrics of every pod said it, None where they never did; `settled` has, of each pod's log, the
-    time of the last line before they said it; `written` are the pods of which a scheduler had written it before the next change."""
+    """A quota that was changed while pods ran. `marks` is {pod or scheduler: time of the last line of its log before the change}. `seen_s`
+    is the time in seconds until the metrics of every pod showed the change, None if they never did. `settled` is {pod: time of the last
+    line of its log at that moment}. `written` has the pods for which a scheduler had logged the change before the next one."""
 
     name: str
     group: str
     kind: str
-    before: float | None
+    old_value: float | None
     value: float
     at: float
     marks: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -109,14 +109,14 @@ class QuotaChange:
     written: set[str] = dataclasses.field(default_factory=set)
 
     def since(self, pod: str) -> str | None:
-        """From when on what this pod does is what the change came to; None where nobody knows."""
+        """Return the time in the pod's log from which on the change was in effect, None if it is not known."""
         return self.settled.get(pod, self.marks.get(pod))
 
 
 @dataclasses.dataclass
 class CaseEvidence:
-    """All of one case. `done`: {name of an action: whether it ended well, or why nobody knows}. `logs`: {scheduler's pod: its lines since
-    the case began}, None where one could not be read."""
+    """The evidence of one case. `actions` is {name of an action: True if it succeeded, False if not, or a text that says why that is not
+    known}. `logs` is {scheduler: its lines since the case began}, None for a log that could not be read."""
 
     system: System
     parameters: t.Mapping[str, float]
@@ -125,16 +125,16 @@ class CaseEvidence:
     changes: dict[str, QuotaChange] = dataclasses.field(default_factory=dict)
     logs: dict[str, list[LogLine] | None] = dataclasses.field(default_factory=dict)
     plugin_logs: dict[str, list[LogLine] | None] = dataclasses.field(default_factory=dict)
-    done: dict[str, bool | str] = dataclasses.field(default_factory=dict)
-    # {watch: {node: {index of a GPU: percent of each second in which it computed}}}, as the driver says.
+    actions: dict[str, bool | str] = dataclasses.field(default_factory=dict)
+    # {watch: {node: {index of a GPU: its utilisation in percent, one number per second}}}, as the driver reports it.
     busy: dict[str, dict[str, dict[str, list[float]]]] = dataclasses.field(default_factory=dict)
-    # Why the steps did not go on to their end.
+    # Why the steps ended early; empty if all ran.
     stopped: str = ""
-    # What answers and looks have in common, one of each.
+    # One object for each value that samples have in common, so that equal values take memory once.
     _once: dict[t.Any, t.Any] = dataclasses.field(default_factory=dict)
 
     def sampled(self, sample: SystemSample) -> None:
-        """Keep a look, which does not change any more."""
+        """Add a finished sample."""
         once, numbers = self._once.setdefault, 0
         for scrape in sample.scrapes:
             scrape.scheduler, scrape.node = once(scrape.scheduler, scrape.scheduler), once(scrape.node, scrape.node)

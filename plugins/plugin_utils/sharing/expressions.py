@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The expressions of cases: `runtime(q25) > runtime(q50) > runtime(q75)`, held to what was seen.
+"""The expressions of cases, such as `runtime(q25) > runtime(q50) > runtime(q75)`, and their evaluation on evidence.
 
-An expression is a comparison, arithmetic, `and`, `or`, `not` and calls of the vocabulary; names stand for groups of pods, samples and
-changes inside of a call, and for parameters elsewhere. It holds, does not hold, or nobody knows: what was not measured makes it unknown,
-unless the rest settles it alone.
+An expression has comparisons, arithmetic, `and`, `or`, `not` and calls of the vocabulary. Names inside of a call stand for groups of pods,
+samples and changes; other names stand for parameters. The result is true, false or unknown. A value that was not measured makes the result
+unknown, unless the other values settle it.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -19,7 +19,7 @@ import operator
 import typing as t
 
 Value = float | bool
-# A word of the vocabulary, ready to be asked: values of its arguments in, its value out. Absent where it was not measured.
+# Returns the value of a word of the vocabulary for its arguments. Raises Absent if it was not measured.
 Ask = t.Callable[[str, t.Sequence[str | float]], Value]
 
 _COMPARE: dict[type[ast.cmpop], tuple[str, t.Callable[[t.Any, t.Any], bool]]] = {
@@ -36,36 +36,37 @@ class Absent(Exception):
 
 
 class ExpressionError(ValueError):
-    """A text is no expression; says where."""
+    """A text is no expression. The message says where."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """`holds` is None where nobody knows. `said` is the expression with its numbers, `lacking` why they are not all there."""
+    """The result of an expression: `holds` is None if unknown, `words` is the expression with its numbers, `lacking` has the reason for
+    each number that is missing."""
 
     holds: bool | None
-    said: str
+    words: str
     lacking: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A word of the vocabulary as an expression uses it; names among `args` are texts."""
+    """A call of a word of the vocabulary. Names among `args` are texts."""
 
     word: str
     args: tuple[str | float, ...]
 
 
 def parse(text: str) -> ast.expr:
-    """ExpressionError for anything but an expression of this language."""
+    """Return the syntax tree of an expression. Raise ExpressionError for anything else."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
         raise ExpressionError(f"found {text!r}, which is no expression: {error}") from error
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
-            what = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
-            raise ExpressionError(f"found {text!r}: {what} is not known")
+            part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+            raise ExpressionError(f"found {text!r}: {part} is not known")
         if isinstance(node, ast.Constant) and (isinstance(node.value, bool) or not isinstance(node.value, (int, float, str))):
             raise ExpressionError(f"found {text!r}: {node.value!r} is neither a number nor a text")
     _calls(tree, text)
@@ -79,18 +80,18 @@ _ALLOWED = (
 
 
 def calls(tree: ast.expr) -> list[Call]:
-    """The words that an expression asks for."""
+    """Return the calls in an expression."""
     return _calls(tree, "")
 
 
 def names(tree: ast.expr) -> list[str]:
-    """The parameters that it names outside of calls."""
+    """Return the parameters that an expression names outside of calls."""
     inside = {id(node) for call in ast.walk(tree) if isinstance(call, ast.Call) for node in (call.func, *call.args)}
     return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inside]
 
 
 def _calls(tree: ast.expr, text: str) -> list[Call]:
-    found = []
+    result = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             if not isinstance(node.func, ast.Name) or node.keywords:
@@ -103,19 +104,19 @@ def _calls(tree: ast.expr, text: str) -> list[Call]:
                     args.append(arg.value if isinstance(arg.value, str) else float(t.cast(float, arg.value)))
                 else:
                     raise ExpressionError(f"found {text!r}: arguments of {node.func.id} are names, numbers and texts")
-            found.append(Call(node.func.id, tuple(args)))
-    return found
+            result.append(Call(node.func.id, tuple(args)))
+    return result
 
 
 def evaluate(text: str, ask: Ask, parameters: t.Mapping[str, float]) -> Outcome:
-    """Hold an expression to what was seen."""
+    """Return the outcome of an expression."""
     return _Evaluation(ask, parameters).truth(parse(text))
 
 
 def value(text: str, ask: Ask, parameters: t.Mapping[str, float]) -> float:
-    """The number of an expression. Absent where it was not measured."""
-    found, _said = _Evaluation(ask, parameters).number(parse(text))
-    return float(found)
+    """Return the number of an expression. Raise Absent if it was not measured."""
+    number, _said = _Evaluation(ask, parameters).number(parse(text))
+    return float(number)
 
 
 class _Evaluation:
@@ -130,44 +131,44 @@ class _Evaluation:
             return self._joined(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.truth(node.operand)
-            return dataclasses.replace(inner, holds=None if inner.holds is None else not inner.holds, said=f"not ({inner.said})")
+            return dataclasses.replace(inner, holds=None if inner.holds is None else not inner.holds, words=f"not ({inner.words})")
         if isinstance(node, ast.Compare):
             return self._compared(node)
         try:
-            found, said = self.number(node)
+            number, words = self.number(node)
         except Absent as error:
             return Outcome(None, f"{ast.unparse(node)}=?", (str(error),))
-        return Outcome(bool(found), said)
+        return Outcome(bool(number), words)
 
     def _joined(self, node: ast.BoolOp) -> Outcome:
-        parts = [self.truth(one) for one in node.values]
-        settles = isinstance(node.op, ast.Or)  # one that holds settles an `or`, one that does not an `and`
+        parts = [self.truth(operand) for operand in node.values]
+        settles = isinstance(node.op, ast.Or)  # one true part settles an `or`, one false part an `and`
         word = " or " if settles else " and "
         both = zip(parts, node.values, strict=True)
-        said = word.join(f"({part.said})" if isinstance(one, ast.BoolOp) else part.said for part, one in both)
+        words = word.join(f"({part.words})" if isinstance(operand, ast.BoolOp) else part.words for part, operand in both)
         if any(part.holds is settles for part in parts):
-            return Outcome(settles, said)
+            return Outcome(settles, words)
         lacking = tuple(dict.fromkeys(reason for part in parts if part.holds is None for reason in part.lacking))
-        return Outcome(None if lacking else not settles, said, lacking)
+        return Outcome(None if lacking else not settles, words, lacking)
 
     def _compared(self, node: ast.Compare) -> Outcome:
-        found: list[tuple[Value | None, str]] = []
+        sides: list[tuple[Value | None, str]] = []
         lacking: list[str] = []
-        for one in (node.left, *node.comparators):
+        for operand in (node.left, *node.comparators):
             try:
-                found.append(self.number(one))
+                sides.append(self.number(operand))
             except Absent as error:
-                found.append((None, f"{ast.unparse(one)}=?"))
+                sides.append((None, f"{ast.unparse(operand)}=?"))
                 lacking.append(str(error))
-        said, holds = found[0][1], True
-        for how, (left, _said), (right, words) in zip(node.ops, found, found[1:], strict=False):
+        words, holds = sides[0][1], True
+        for how, (left, _said), (right, right_words) in zip(node.ops, sides, sides[1:], strict=False):
             sign, compare = _COMPARE[type(how)]
-            said += f" {sign} {words}"
+            words += f" {sign} {right_words}"
             if left is not None and right is not None:
                 holds = holds and compare(left, right)
         if not holds:
-            return Outcome(False, said)
-        return Outcome(None if lacking else True, said, tuple(dict.fromkeys(lacking)))
+            return Outcome(False, words)
+        return Outcome(None if lacking else True, words, tuple(dict.fromkeys(lacking)))
 
     # Numbers -------------------------------------------------------------------------------------------------------
 
@@ -183,33 +184,35 @@ class _Evaluation:
         if isinstance(node, ast.Call):
             call = _calls(node, "")[0]
             try:
-                found = self.ask(call.word, [self._argument(one) for one in call.args])
+                result = self.ask(call.word, [self._argument(argument) for argument in call.args])
             except ArithmeticError as error:  # a pod may say that it took no time at all
                 raise Absent(f"{ast.unparse(node)} cannot be computed: {error}") from error
-            if isinstance(found, float) and not math.isfinite(found):
-                raise Absent(f"{ast.unparse(node)} is {found}")
-            return found, f"{ast.unparse(node)}={shown(found)}"
+            if isinstance(result, float) and not math.isfinite(result):
+                raise Absent(f"{ast.unparse(node)} is {result}")
+            return result, f"{ast.unparse(node)}={shown(result)}"
         if isinstance(node, ast.BinOp):
-            (left, one), (right, other) = self.number(node.left), self.number(node.right)
+            (left, left_words), (right, right_words) = self.number(node.left), self.number(node.right)
             sign, of = _BINARY[type(node.op)]
             if sign == "/" and not right:
                 raise Absent(f"{ast.unparse(node.right)} is 0")
-            inner = other if not isinstance(node.right, ast.BinOp) else f"({other})"
-            return of(left, right), f"{one if not isinstance(node.left, ast.BinOp) or sign in '+-' else f'({one})'} {sign} {inner}"
+            inner = right_words if not isinstance(node.right, ast.BinOp) else f"({right_words})"
+            return of(
+                left, right
+            ), f"{left_words if not isinstance(node.left, ast.BinOp) or sign in '+-' else f'({left_words})'} {sign} {inner}"
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner_value, inner = self.number(node.operand)
             return -inner_value, f"-{inner}"
         truth = self.truth(node)
         if truth.holds is None:
             raise Absent("; ".join(truth.lacking))
-        return truth.holds, truth.said
+        return truth.holds, truth.words
 
-    def _argument(self, given: str | float) -> str | float:
-        return self.parameters.get(given, given) if isinstance(given, str) else given
+    def _argument(self, argument: str | float) -> str | float:
+        return self.parameters.get(argument, argument) if isinstance(argument, str) else argument
 
 
 def shown(number: Value) -> str:
-    """A number as people read it; amounts of memory stay whole."""
+    """Return a number as text: 4 significant digits, whole numbers in full."""
     if isinstance(number, bool):
         return "true" if number else "false"
     if float(number).is_integer() and abs(number) < 1e15:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A list of what is looked at again and again for a day: packed in memory, and read back as it was, to the last bit.
+"""A list for the samples of a day, compressed in memory. Items are read back unchanged.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -13,28 +13,28 @@ import typing as t
 import zlib
 
 T = t.TypeVar("T")
-# How much stands unpacked, in the numbers that it holds.
+# The weight (count of numbers) of items that may stay uncompressed.
 LOOSE = 20000
 
 
 class Folded(t.Generic[T]):
-    """Grows at its end, and is read from its beginning or at its end. What is equal is packed once where it is one object."""
+    """A list that grows at its end and is read from its beginning or at its end. An object that several items share is packed once."""
 
     def __init__(self) -> None:
         self._packed: list[tuple[int, bytes]] = []
         self._loose: list[T] = []
         self._weight = 0
 
-    def append(self, one: T, weight: int = 1) -> bool:
-        """`weight`: how many numbers it holds. Whether everything is packed now."""
-        self._loose.append(one)
+    def append(self, item: T, weight: int = 1) -> bool:
+        """Add an item with its weight (count of numbers). Return True if all items are packed now."""
+        self._loose.append(item)
         self._weight += weight
         if self._weight >= LOOSE:
             self.fold()
         return not self._loose
 
     def fold(self) -> None:
-        """Pack what is not packed yet."""
+        """Pack the items that are not packed yet."""
         if self._loose:
             self._packed.append((len(self._loose), zlib.compress(pickle.dumps(self._loose, pickle.HIGHEST_PROTOCOL), 1)))
             self._loose, self._weight = [], 0
@@ -53,5 +53,5 @@ class Folded(t.Generic[T]):
 
     @staticmethod
     def _unpacked(part: bytes) -> list[T]:
-        found: list[T] = pickle.loads(zlib.decompress(part))
-        return found
+        items: list[T] = pickle.loads(zlib.decompress(part))
+        return items

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The gates P0, P1 and P2 of a matrix: proven, failed or not proven, each with its cases.
 
-A skipped case proves nothing, nor does one that is not in the run; a shortened soak proves nothing of P2.
+A case that was skipped or not run proves nothing. A shortened soak proves nothing for P2.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,8 +21,8 @@ ELSEWHERE = "sharing_cluster"
 
 @dataclasses.dataclass(frozen=True)
 class CaseResult:
-    """The result of a case on one cluster: its verdict, the rule of a skip, its assertions as conclusion.py writes them, and how much it
-    was shortened."""
+    """The result of a case on one cluster. `code` is the rule of a skip, `expressions` are the assertions as conclusion.py writes them, and
+    `scale` is 1 unless the case was shortened."""
 
     id: str
     host: str
@@ -36,7 +36,7 @@ class CaseResult:
 
 @dataclasses.dataclass
 class Gate:
-    """`failed` and `lacking` are {case: why}; `proven` the cases that are."""
+    """The state of one gate: its proven cases, and {case: why} for those that failed or prove nothing."""
 
     name: str
     proven: list[str] = dataclasses.field(default_factory=list)
@@ -49,27 +49,27 @@ class Gate:
 
 
 def gates(cases: t.Sequence[Case], results: t.Sequence[CaseResult]) -> list[Gate]:
-    """`cases` are all of the matrix, whether they were run or not."""
-    found = []
+    """Return the state of every gate. `cases` are all cases of the matrix, including those that were not run."""
+    all_gates = []
     for name in GATES:
         gate = Gate(name)
         for case in cases:
-            mine = [one for one in results if one.id == case.id and one.code != ELSEWHERE]
+            case_results = [result for result in results if result.id == case.id and result.code != ELSEWHERE]
             if name in case.gates:
-                _put(gate, case, mine)
-            else:  # it proves nothing of this gate, but what holds for every case may fail it
-                _put(gate, case, [one for one in mine if _alone(name, one)[0] == FAILED and one.expressions])
-        found.append(gate)
-    return found
+                _put(gate, case, case_results)
+            else:  # the case proves nothing for this gate, but an assertion of every case may fail the gate
+                _put(gate, case, [result for result in case_results if _alone(name, result)[0] == FAILED and result.expressions])
+        all_gates.append(gate)
+    return all_gates
 
 
 def _put(gate: Gate, case: Case, results: t.Sequence[CaseResult]) -> None:
     if not results and gate.name in case.gates:
         gate.lacking[case.id] = "it was not run on a cluster that it is for"
         return
-    verdicts = [(one, *_alone(gate.name, one)) for one in results]
-    failed = [f"{one.host}: {why}" for one, state, why in verdicts if state == FAILED]
-    lacking = [f"{one.host}: {why}" for one, state, why in verdicts if state == NOT_PROVEN]
+    verdicts = [(result, *_alone(gate.name, result)) for result in results]
+    failed = [f"{result.host}: {why}" for result, state, why in verdicts if state == FAILED]
+    lacking = [f"{result.host}: {why}" for result, state, why in verdicts if state == NOT_PROVEN]
     if failed:
         gate.failed[case.id] = "; ".join(failed)
     elif lacking:
@@ -79,15 +79,15 @@ def _put(gate: Gate, case: Case, results: t.Sequence[CaseResult]) -> None:
 
 
 def _alone(gate: str, result: CaseResult) -> tuple[str, str]:
-    """Return the state of a gate by one result: a failed assertion of another gate fails that other gate."""
-    mine = [one for one in result.expressions if gate in one["gates"]]
-    wrong = next((one for one in mine if one["holds"] is False), None)
+    """Return the state of a gate by one result, with the reason. A failed assertion of another gate does not count."""
+    expressions = [expression for expression in result.expressions if gate in expression["gates"]]
+    wrong = next((expression for expression in expressions if expression["holds"] is False), None)
     if wrong is not None:
         return FAILED, f"{wrong['cause'] or 'an assertion does not hold'}: {wrong['said']}"
-    if result.verdict == "FAIL" and not any(one["holds"] is False for one in result.expressions):
+    if result.verdict == "FAIL" and not any(expression["holds"] is False for expression in result.expressions):
         return FAILED, result.reason
     if gate == "P2" and result.soak and result.scale != 1:
         return NOT_PROVEN, f"its soak was shortened to {result.scale:g} of its time"
-    if result.verdict in ("SKIPPED", "UNKNOWN") or not mine or any(one["holds"] is not True for one in mine):
+    if result.verdict in ("SKIPPED", "UNKNOWN") or not expressions or any(expression["holds"] is not True for expression in expressions):
         return NOT_PROVEN, f"{result.verdict}: {result.reason}"
     return PROVEN, ""

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Log lines of pods and schedulers, with the time of their own node and the numbers in them.
 
-Times of two nodes are never compared: what came after a change is what stands behind the last line that was there before it, in the
-same log.
+Times of two nodes are never compared. Lines after a change are the lines behind the last line that the same log had before the change.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -23,14 +22,14 @@ _PROBE = re.compile(r"\[QUOTA_PROBE\] elapsed=([0-9.]+)s it=([0-9]+) it_per_sec=
 
 
 class LogLine(t.NamedTuple):
-    """A line of a log; `stamp` sorts as text among lines of the same log, and is empty where the API gave none."""
+    """A line of a log. `stamp` sorts as text among lines of the same log, and is empty if the API gave no time."""
 
     stamp: str
     text: str
 
 
 class Probe(t.NamedTuple):
-    """A line in which a workload says how far it is."""
+    """The progress that a workload prints: seconds since its start, and its iterations."""
 
     stamp: str
     elapsed_s: float
@@ -38,20 +37,20 @@ class Probe(t.NamedTuple):
 
 
 def lines_of(texts: t.Iterable[str]) -> list[LogLine]:
-    """A log as the API gives it with timestamps."""
-    found = []
+    """Return the lines of a log that the API gave with timestamps."""
+    result = []
     for text in texts:
         stamped = _STAMPED.match(text)
         if stamped:
-            whole, part, _zone, rest = stamped.groups()
-            found.append(LogLine(f"{whole}.{(part or '.')[1:]:0<9}", rest))
+            second, fraction, _zone, message = stamped.groups()
+            result.append(LogLine(f"{second}.{(fraction or '.')[1:]:0<9}", message))
         elif text:
-            found.append(LogLine("", text))
-    return found
+            result.append(LogLine("", text))
+    return result
 
 
 def after(lines: t.Iterable[LogLine], stamp: str) -> list[LogLine]:
-    """Return the lines after a moment of the same log; lines without a time are left out."""
+    """Return the lines after a time of the same log. Lines without a time are left out."""
     return [line for line in lines if line.stamp > stamp]
 
 
@@ -65,36 +64,36 @@ def matching(lines: t.Iterable[LogLine], pattern: str) -> list[LogLine]:
 
 
 def runtime(lines: t.Iterable[LogLine]) -> float | None:
-    """Seconds that a workload says it took: its last word counts."""
-    found = [said.group(1) for line in lines for said in _RUNTIME.finditer(line.text)]
-    return float(found[-1]) if found else None
+    """Return the run time in seconds that a workload printed last, None if it printed none."""
+    seconds = [match.group(1) for line in lines for match in _RUNTIME.finditer(line.text)]
+    return float(seconds[-1]) if seconds else None
 
 
 def gpu(lines: t.Iterable[LogLine]) -> str | None:
-    """The GPU that a workload says it had; None where it does not."""
-    return next((said.group(1) for line in lines for said in [_GPU.match(line.text)] if said), None)
+    """Return the UUID of the GPU that a workload printed, None if it printed none."""
+    return next((match.group(1) for line in lines for match in [_GPU.match(line.text)] if match), None)
 
 
 def probes(lines: t.Iterable[LogLine]) -> list[Probe]:
-    found = []
+    result = []
     for line in lines:
-        said = _PROBE.search(line.text)
-        if said:
-            found.append(Probe(line.stamp, float(said.group(1)), int(said.group(2))))
-    return found
+        match = _PROBE.search(line.text)
+        if match:
+            result.append(Probe(line.stamp, float(match.group(1)), int(match.group(2))))
+    return result
 
 
-def rates(found: t.Sequence[Probe]) -> list[tuple[float, float]]:
-    """(elapsed, iterations per second) of each interval between two probes: the rate that a probe itself prints is a mean since the start,
-    which hides what a change has done."""
+def rates(readings: t.Sequence[Probe]) -> list[tuple[float, float]]:
+    """Return (elapsed seconds, iterations per second) of each interval between two probes. The rate that a probe prints itself is a mean
+    since the start, which hides the effect of a change."""
     return [
         (b.elapsed_s, (b.iterations - a.iterations) / (b.elapsed_s - a.elapsed_s))
-        for a, b in itertools.pairwise(found)
+        for a, b in itertools.pairwise(readings)
         if b.elapsed_s > a.elapsed_s and b.iterations >= a.iterations
     ]
 
 
 def rate(lines: t.Iterable[LogLine], since: str = "", until: str | None = None) -> float | None:
-    """The median rate of the intervals that lie wholly within two moments; None where there is none."""
-    found = rates(probes(between(lines, since, until)))
-    return statistics.median(value for _elapsed, value in found) if found else None
+    """Return the median rate of the intervals between two times of a log, None if there is no interval."""
+    interval_rates = rates(probes(between(lines, since, until)))
+    return statistics.median(value for _elapsed, value in interval_rates) if interval_rates else None

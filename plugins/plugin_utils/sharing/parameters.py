@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The numbers that cases name, settled for one cluster: shipped, scaled, and what the inventory says.
+"""The parameters that cases name, for one cluster: shipped values, scaled in a shortened run, changed by the inventory.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -18,44 +18,44 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import FILES
 
 Object = t.Dict[str, t.Any]
-# What a scaled run does not go below: a wait, an interval, a soak, rounds, iterations, and a load that goes on for so long.
+# Lower limits of a scaled run: a wait, an interval, a soak, rounds, iterations, and the duration of a load.
 WAIT_S, INTERVAL_S, SOAK_S, ROUNDS, ITERATIONS, LOAD_S = 1.0, 0.2, 5.0, 3, 10, 5.0
-# A load that others must find running, where it is one that goes on for so long.
+# The lower limit for the duration of a load that must still run when other pods start.
 BESIDE_S = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """`given` as steps take them (`4Gi`, lists), `numbers` as expressions do."""
+    """The parameters of one cluster: `values` as steps use them (`4Gi`, lists), `numbers` as expressions use them."""
 
-    given: t.Mapping[str, t.Any]
+    values: t.Mapping[str, t.Any]
     numbers: t.Mapping[str, float]
     workloads: t.Mapping[str, t.Mapping[str, float]]
     scale: float
     smoke: tuple[str, ...]
 
     def seconds(self, seconds: float) -> float:
-        """A wait, shorter in a scaled run."""
+        """Return the seconds of a wait, fewer in a scaled run."""
         return seconds if self.scale == 1 else min(seconds, max(WAIT_S, seconds * self.scale))
 
     def interval(self, seconds: float) -> float:
         return seconds if self.scale == 1 else min(seconds, max(INTERVAL_S, seconds * self.scale))
 
-    def load(self, known: t.Mapping[str, float], beside: bool) -> dict[str, float]:
-        """How often and how long a workload does what it does, less in a scaled run; `beside`: what must still be there when it is looked
-        at is shortened less, for a load that is over when the next one begins was never beside it."""
+    def load(self, workload: t.Mapping[str, float], concurrent: bool) -> dict[str, float]:
+        """Return the iterations and durations of a workload, less in a scaled run. `concurrent`: a load that must still run when the next
+        one starts is shortened less."""
         if self.scale == 1:
-            return dict(known)
-        small = max(self.scale, min(1.0, self.numbers["beside_scale"])) if beside else self.scale
-        found = dict(known)
-        if "iterations" in known:
-            found["iterations"] = max(ITERATIONS, math.ceil(known["iterations"] * small))
-        if "duration_s" in known:
-            found["duration_s"] = min(known["duration_s"], max(BESIDE_S if beside else LOAD_S, known["duration_s"] * small))
-        return found
+            return dict(workload)
+        small = max(self.scale, min(1.0, self.numbers["beside_scale"])) if concurrent else self.scale
+        shortened = dict(workload)
+        if "iterations" in workload:
+            shortened["iterations"] = max(ITERATIONS, math.ceil(workload["iterations"] * small))
+        if "duration_s" in workload:
+            shortened["duration_s"] = min(workload["duration_s"], max(BESIDE_S if concurrent else LOAD_S, workload["duration_s"] * small))
+        return shortened
 
     def watch(self, seconds: float, every: float) -> float:
-        """How long a watch goes on: long enough for ten looks."""
+        """Return the seconds of a watch, fewer in a scaled run, but enough for ten samples."""
         return seconds if self.scale == 1 else min(seconds, max(10 * self.interval(every), seconds * self.scale))
 
 
@@ -64,27 +64,27 @@ def load() -> Object:
 
 
 def settle(cluster: str, scale: float, changes: t.Mapping[str, t.Any]) -> Parameters:
-    """RunError names a parameter that nobody knows, or that is no number."""
+    """Return the parameters of a cluster. Raise RunError for a parameter that is unknown or no number."""
     if not 0 < scale <= 1:
         raise RunError(f"gpu_sharing_scale: found {scale}, expected a number above 0 and not above 1")
     shipped = load()
     scaled = {name: _scaled(name, value, scale) for name, value in shipped["scaled"].items()}
-    given = {**shipped["values"], **scaled, **shipped["by_cluster"][cluster]}
-    unknown = sorted(set(changes) - set(given))
+    values = {**shipped["values"], **scaled, **shipped["by_cluster"][cluster]}
+    unknown = sorted(set(changes) - set(values))
     if unknown:
-        raise RunError(f"gpu_sharing_parameters: found {unknown[0]!r}, expected some of {', '.join(sorted(given))}")
-    given.update(changes)
+        raise RunError(f"gpu_sharing_parameters: found {unknown[0]!r}, expected some of {', '.join(sorted(values))}")
+    values.update(changes)
     numbers = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if isinstance(value, list):
-            if not value or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in value):
+            if not value or not all(isinstance(item, int) and not isinstance(item, bool) and item > 0 for item in value):
                 raise RunError(f"gpu_sharing_parameters: {name}: found {value!r}, expected a list of whole numbers")
             continue
         try:
             numbers[name] = quantities.number_of(value)
         except ValueError as error:
             raise RunError(f"gpu_sharing_parameters: {name}: {error}") from None
-    return Parameters(given, numbers, shipped["workloads"], scale, tuple(shipped["smoke"]))
+    return Parameters(values, numbers, shipped["workloads"], scale, tuple(shipped["smoke"]))
 
 
 def _scaled(name: str, value: float, scale: float) -> float:

@@ -16,12 +16,12 @@ _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?|B)")
 
 
 def number_of(value: t.Any) -> float:
-    """A number, or an amount with a unit of bytes. ValueError for anything else: a quota that is misread would be asserted."""
+    """Return the number of a value that is a number or an amount with a unit, in bytes. Raise ValueError for anything else."""
     if isinstance(value, bool):
         raise ValueError(f"found {value!r}, expected a number or an amount like 4Gi")
     if isinstance(value, (int, float)):
         return float(value)
-    found = _AMOUNT.fullmatch(str(value).strip())
-    if not found or found.group(2) not in _BYTES:
+    match = _AMOUNT.fullmatch(str(value).strip())
+    if not match or match.group(2) not in _BYTES:
         raise ValueError(f"found {value!r}, expected a number or an amount like 4Gi")
-    return float(found.group(1)) * _BYTES[found.group(2)]
+    return float(match.group(1)) * _BYTES[match.group(2)]

@@ -23,7 +23,7 @@ SIMULATED = observation.SIMULATED_MARK
 
 
 class ExpositionSeries(t.NamedTuple):
-    """One line of an exposition, its name without the prefix of the system."""
+    """One line of an exposition. Its name has no system prefix."""
 
     name: str
     labels: dict[str, str]
@@ -31,7 +31,7 @@ class ExpositionSeries(t.NamedTuple):
 
 
 class ExpositionForm:
-    """Which series an answer has, without their values: most answers of a scheduler have the same."""
+    """The series of an answer without their values. Most answers of a scheduler share one form."""
 
     __slots__ = ("_hash", "_places", "series")
 
@@ -52,18 +52,17 @@ class ExpositionForm:
         return ExpositionForm, (self.series,)
 
     def places(self, name: str) -> t.Sequence[int]:
-        """Return the places of a metric's series among the values."""
+        """Return the indexes of a metric's series among the values."""
         if self._places is None:
             self._places = {}
-            for place, (known, _labels) in enumerate(self.series):
-                self._places.setdefault(known, []).append(place)
+            for place, (metric_name, _labels) in enumerate(self.series):
+                self._places.setdefault(metric_name, []).append(place)
         return self._places.get(name, ())
 
 
 @dataclasses.dataclass
 class SystemExposition:
-    """The series of one system in one answer, in as little room as a day of answers has. `wrong`: why the text is no exposition; it has
-    no series then."""
+    """The series of one system in one answer, stored compactly. `wrong` says why the text is no exposition; it then has no series."""
 
     form: ExpositionForm
     values: array.array[float]
@@ -83,8 +82,8 @@ def _nothing(simulated: bool, wrong: str) -> SystemExposition:
 
 
 def parse(text: str, prefix: str, only: t.Collection[str] | None = None) -> SystemExposition:
-    """The series whose names begin with `prefix`; of them `only` these, where a long watch needs no others. Never raises: what cannot be
-    read was not measured."""
+    """Return the series whose names begin with `prefix`, without the prefix. `only`: keep these names alone. Never raises: `wrong` says why
+    a text could not be read."""
     simulated = SIMULATED in text
     if text_string_to_metric_families is None:
         return _nothing(simulated, "the controller lacks the Python package prometheus_client")

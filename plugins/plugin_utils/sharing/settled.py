@@ -19,8 +19,8 @@ PREFIX = "gpu_sharing_"
 
 @dataclasses.dataclass(frozen=True)
 class Settled:
-    """`nodes`: {drain_node, stress_node: a node's name}. `deadline_s`: by when all that was made must be over. `baseline`: as baseline.py
-    takes it. `guardian`: as whom a pod gives a cordon back."""
+    """The settings of one cluster. `nodes` is {"drain_node" or "stress_node": node}. `deadline_s` limits the life of everything that is
+    created. `baseline` is the source for baseline.load(). `guardian` is the service account of the pod that removes a cordon."""
 
     cases: t.Sequence[cases.Case]
     system: system.System
@@ -35,8 +35,8 @@ class Settled:
     guardian: str = ""
 
 
-def of(variables: t.Mapping[str, t.Any]) -> Settled:
-    """RunError names the variable, what was found and what is expected."""
+def settings_of(variables: t.Mapping[str, t.Any]) -> Settled:
+    """Return the settings. Raise RunError that names the variable, what was found and what is expected."""
 
     def given(name: str) -> t.Any:
         return variables.get(PREFIX + name)
@@ -53,15 +53,15 @@ def of(variables: t.Mapping[str, t.Any]) -> Settled:
     if prometheus and alerts.conditions(sharing):
         sharing = dataclasses.replace(sharing, has=sharing.has | {alerts.PROMETHEUS})
     numbers = parameters.settle(cluster, float(given("scale")), given("parameters") or {})
-    known = cases.shipped(profile)
+    all_cases = cases.shipped(profile)
     for path in given("suites") or ():
-        known += cases.load(str(path), profile)
-    twice = sorted({case.id for case in known if [one.id for one in known].count(case.id) > 1})
+        all_cases += cases.load(str(path), profile)
+    twice = sorted({duplicate.id for duplicate in all_cases if [case.id for case in all_cases].count(duplicate.id) > 1})
     if twice:
         raise RunError(f"gpu_sharing_suites: case {twice[0]} is there twice")
-    chosen = cases.chosen(known, given("cases") or (), given("suite") or (), numbers.smoke if given("smoke") else None)
+    chosen = cases.chosen(all_cases, given("cases") or (), given("suite") or (), numbers.smoke if given("smoke") else None)
     for case in chosen:
-        wrong = cases.unknown_words(case, sharing, numbers.given) if not cases.lacking(case.needs, sharing) else None
+        wrong = cases.unknown_words(case, sharing, numbers.values) if not cases.lacking(case.needs, sharing) else None
         if wrong:
             raise RunError(wrong)
     chosen = [cases.fitted(case, sharing) for case in chosen]

@@ -23,12 +23,12 @@ def _validator(name: str) -> t.Any:
     return jsonschema.Draft202012Validator(measurement.schema(name))
 
 
-def check(name: str, given: t.Any, where: str) -> None:
-    """RunError names the place in `where`, what was found and what is expected."""
-    wrong = min(_validator(name).iter_errors(given), key=lambda error: list(map(str, error.absolute_path)), default=None)
+def check(name: str, document: t.Any, where: str) -> None:
+    """Raise RunError if a document does not fit a schema. The message names the place in `where`, what was found and what is expected."""
+    wrong = min(_validator(name).iter_errors(document), key=lambda error: list(map(str, error.absolute_path)), default=None)
     if wrong is None:
         return
-    while wrong.context:  # of alternatives the one that came furthest says most
+    while wrong.context:  # of several alternatives, report the one that matched furthest
         wrong = max(wrong.context, key=lambda error: len(error.absolute_path))
     place = ".".join(map(str, wrong.absolute_path))
     raise RunError(f"{where}: {f'{place}: ' if place else ''}{wrong.message[:300]}")

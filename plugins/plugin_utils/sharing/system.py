@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The description of a system that shares GPUs: its names, labels, annotations, metrics and words, as data.
+"""The description of a system that shares GPUs: its names, labels, annotations, metrics and log patterns, as data.
 
-`{prefix}` and `{PREFIX}` in a text stand for its prefix, so that one file describes a system under two names.
+`{prefix}` and `{PREFIX}` in a text stand for the system's prefix, so that one file describes a system under two names.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -24,15 +24,15 @@ FOLDER = collection.ROOT / "roles" / "gpu_sharing" / "files" / "systems"
 _PREFIX = re.compile(r"[a-z][a-z0-9]*")
 
 Object = t.Dict[str, t.Any]
-# What a system with schedulers has, besides what its description says.
+# The ability that a system with schedulers has in addition to those of its description.
 SCHEDULERS = "schedulers"
 
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """`has` names what it can do, and SCHEDULERS where it has any; `scheduler` and `plugin` are {daemonset, selector ...}, empty where it
-    has none; `labels` are those of its metrics by what they say (pod, namespace, gpu); `metrics` the prefix of their names; `patterns` its
-    words by what they mean."""
+    """A system that shares GPUs. `has` names its abilities, with SCHEDULERS if it has any. `scheduler` and `plugin` are {"daemonset",
+    "selector" ...}, empty if there is none. `labels` maps a meaning (pod, namespace, gpu) to the label of the metrics, `metrics` is the
+    prefix of their names, and `patterns` maps a meaning to a regular expression for log lines."""
 
     name: str
     prefix: str
@@ -58,41 +58,42 @@ class System:
 
 
 def filled(text: str, values: t.Mapping[str, t.Any]) -> str:
-    """`{name}` replaced where the name is known: a regular expression has braces of its own."""
-    return re.sub(r"\{(\w+)\}", lambda found: str(values.get(found.group(1), found.group(0))), text)
+    """Return a text with each known `{name}` replaced. Other braces stay: they belong to regular expressions."""
+    return re.sub(r"\{(\w+)\}", lambda match: str(values.get(match.group(1), match.group(0))), text)
 
 
 def shipped() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yml"))
 
 
-def load(wanted: str, changes: t.Mapping[str, t.Any] | None = None) -> System:
-    """A description by its name, or by the path of a file; `changes` replace keys of it. RunError names what is wrong."""
-    path = FOLDER / f"{wanted}.yml" if wanted in shipped() else pathlib.Path(wanted).expanduser()
-    where = f"gpu_sharing_system {wanted}"
+def load(source: str, changes: t.Mapping[str, t.Any] | None = None) -> System:
+    """Return a system by the name of a shipped description or the path of a file. `changes` replace keys of it. Raise RunError for a
+    description that cannot be used."""
+    path = FOLDER / f"{source}.yml" if source in shipped() else pathlib.Path(source).expanduser()
+    where = f"gpu_sharing_system {source}"
     try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise RunError(f"{where}: {said}; expected one of {', '.join(shipped())}, or the path of a description") from error
-    if isinstance(given, dict):
-        given = merged(given, dict(changes or {}))
-    shapes.check("gpu-sharing-system-v1", given, where)
-    prefix = given["prefix"]
+        message = " ".join(str(error).split())
+        raise RunError(f"{where}: {message}; expected one of {', '.join(shipped())}, or the path of a description") from error
+    if isinstance(document, dict):
+        document = merged(document, dict(changes or {}))
+    shapes.check("gpu-sharing-system-v1", document, where)
+    prefix = document["prefix"]
     if not _PREFIX.fullmatch(prefix):
         raise RunError(f"{where}: prefix: found {prefix!r}, expected lower-case letters and digits")
-    found = t.cast("Object", _spelt(given, {"prefix": prefix, "PREFIX": prefix.upper()}))
-    for name, pattern in found["patterns"].items():
+    description = t.cast("Object", _spelt(document, {"prefix": prefix, "PREFIX": prefix.upper()}))
+    for name, pattern in description["patterns"].items():
         try:
             re.compile(filled(pattern, dict.fromkeys(("namespace", "pod", "before", "value", "client"), "x")))
         except re.error as error:
             raise RunError(f"{where}: patterns.{name}: found {pattern!r}, which is no regular expression: {error}") from error
-    has = frozenset(found["has"]) | ({SCHEDULERS} if found["scheduler"] else set())
-    return System(**{**found, "has": has, "required_metrics": tuple(found["required_metrics"])})
+    has = frozenset(description["has"]) | ({SCHEDULERS} if description["scheduler"] else set())
+    return System(**{**description, "has": has, "required_metrics": tuple(description["required_metrics"])})
 
 
 def merged(into: Object, changes: Object) -> Object:
-    """Mappings by key, anything else replaced."""
+    """Return a mapping with changes: nested mappings are merged by key, any other value is replaced."""
     return {
         **into,
         **{k: merged(into[k], v) if isinstance(v, dict) and isinstance(into.get(k), dict) else v for k, v in changes.items()},

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The words of assertions: each a number, or a yes or no, of what was seen while a case ran.
+"""The words of assertions: each returns a number or a truth value from the evidence of a case.
 
-A word never guesses: where what it needs was not measured, or only in part, it is absent, and the assertion is not known to hold.
+A word never guesses: it raises Absent if the evidence that it needs is missing or incomplete, and the assertion is then unknown.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -34,18 +34,18 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.expres
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.folded import Folded
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import ExpositionSeries
 
-# What an argument names.
+# Kinds of arguments: what an argument names.
 GROUP, SAMPLE, CHANGE, PATTERN, METRIC, NUMBER, ACTION = "group", "sample", "change", "pattern", "metric", "number", "action"
-# The samples that every case has: before anything is made, and when all is over.
+# The samples of every case: before its first step, and after its last.
 BASELINE, END = "baseline", "end"
 PERCENTILE = 95
-# What names of metrics of clients and of GPUs begin with.
+# Prefixes of the metrics of clients and of GPUs.
 CLIENT, GPU = "client_", "gpu_"
 
 
 @dataclasses.dataclass(frozen=True)
 class Word:
-    """`kinds`: what each argument names; those from `optional` on may be left out."""
+    """A word: its function, and the kind of each argument. The arguments from index `optional` on may be left out."""
 
     of: t.Callable[..., Value]
     kinds: tuple[str, ...]
@@ -65,24 +65,24 @@ def word(*kinds: str, optional: int = 0) -> t.Callable[[_F], _F]:
 
 
 def ask(evidence: CaseEvidence) -> t.Callable[[str, t.Sequence[str | float]], Value]:
-    """Return the value of a name for expressions.evaluate()."""
+    """Return a function that evaluates words on the evidence, for expressions.evaluate()."""
 
     def asked(name: str, args: t.Sequence[str | float]) -> Value:
         try:
             return WORDS[name].of(evidence, *args)
-        except KeyError as error:  # a case that does not say what it needs, of a system that lacks it
+        except KeyError as error:  # the case has no `needs` for an ability that the system lacks
             raise Absent(f"the description of {evidence.system.name} does not say {error}") from error
 
     return asked
 
 
 def problem(call: Call) -> str | None:
-    """Why a call cannot be asked, whatever was seen."""
-    known = WORDS.get(call.word)
-    if known is None:
+    """Return why a call is invalid with any evidence, None if it is valid."""
+    entry = WORDS.get(call.word)
+    if entry is None:
         return f"{call.word} is not known; expected one of {', '.join(sorted(WORDS))}"
-    if not known.optional <= len(call.args) <= len(known.kinds):
-        return f"{call.word}: found {len(call.args)} arguments, expected {', '.join(known.kinds) or 'none'}"
+    if not entry.optional <= len(call.args) <= len(entry.kinds):
+        return f"{call.word}: found {len(call.args)} arguments, expected {', '.join(entry.kinds) or 'none'}"
     return None
 
 
@@ -90,13 +90,13 @@ def problem(call: Call) -> str | None:
 
 
 def _pods(evidence: CaseEvidence, group: str) -> list[CasePod]:
-    found = evidence.of(group)
-    if not found:
+    pods = evidence.of(group)
+    if not pods:
         raise Absent(f"no pod of {group} was made")
-    return found
+    return pods
 
 
-def _in(evidence: CaseEvidence, group: str, phase: str) -> float:
+def _count_in_phase(evidence: CaseEvidence, group: str, phase: str) -> float:
     return float(sum(pod.phase == phase for pod in _pods(evidence, group)))
 
 
@@ -107,43 +107,43 @@ def count(evidence: CaseEvidence, group: str) -> Value:
 
 @word(GROUP)
 def succeeded(evidence: CaseEvidence, group: str) -> Value:
-    return _in(evidence, group, SUCCEEDED)
+    return _count_in_phase(evidence, group, SUCCEEDED)
 
 
 @word(GROUP)
 def failed(evidence: CaseEvidence, group: str) -> Value:
-    return _in(evidence, group, FAILED)
+    return _count_in_phase(evidence, group, FAILED)
 
 
 @word(GROUP)
 def pending(evidence: CaseEvidence, group: str) -> Value:
-    """Those that never started: they are asked when the case is over."""
+    """Return the number of pods of a group that never started."""
     return float(sum(pod.phase == PENDING for pod in evidence.of(group)))
 
 
 @word(GROUP)
 def running(evidence: CaseEvidence, group: str) -> Value:
-    return _in(evidence, group, RUNNING)
+    return _count_in_phase(evidence, group, RUNNING)
 
 
 @word(GROUP)
 def replaced(evidence: CaseEvidence, group: str) -> Value:
-    """How many pods of Jobs ended before those that are there now."""
+    """Return how many pods of the group's Jobs were replaced by later ones."""
     return float(sum(pod.replaced for pod in _pods(evidence, group)))
 
 
 def _logs(evidence: CaseEvidence, group: str) -> list[tuple[CasePod, list[lines.LogLine]]]:
-    found = []
+    pod_logs = []
     for pod in _pods(evidence, group):
         if pod.log is None:
             raise Absent(f"the log of {pod.name} could not be read")
-        found.append((pod, pod.log))
-    return found
+        pod_logs.append((pod, pod.log))
+    return pod_logs
 
 
 @word(GROUP)
 def runtime(evidence: CaseEvidence, group: str) -> Value:
-    """Seconds that the workload says it took; of several pods the median."""
+    """Return the run time in seconds reported by the workload (median over pods)."""
     return float(statistics.median(_runtimes(evidence, group)))
 
 
@@ -158,20 +158,20 @@ def fastest(evidence: CaseEvidence, group: str) -> Value:
 
 
 def _runtimes(evidence: CaseEvidence, group: str) -> list[float]:
-    found = []
+    runtimes = []
     for pod, log in _logs(evidence, group):
         seconds = lines.runtime(log)
         if seconds is None or pod.phase != SUCCEEDED:
             raise Absent(f"{pod.name} is {pod.phase} and says {'no runtime' if seconds is None else f'{seconds} s'}")
         if seconds <= 0:
             raise Absent(f"{pod.name} says that it took {seconds} s")
-        found.append(seconds)
-    return found
+        runtimes.append(seconds)
+    return runtimes
 
 
 @word(GROUP)
 def elapsed(evidence: CaseEvidence, group: str) -> Value:
-    """Seconds from when the first pod was made until the last was over."""
+    """Return the seconds from the creation of the first pod to the end of the last."""
     pods = _pods(evidence, group)
     ends = [pod.ended_at for pod in pods if pod.ended_at is not None]
     if len(ends) < len(pods):
@@ -181,78 +181,78 @@ def elapsed(evidence: CaseEvidence, group: str) -> Value:
 
 @word(GROUP, PATTERN)
 def logged(evidence: CaseEvidence, group: str, pattern: str) -> Value:
-    """How many lines of the pods' logs match."""
-    wanted = evidence.system.pattern(pattern)
-    return float(sum(len(lines.matching(log, wanted)) for _pod, log in _logs(evidence, group)))
+    """Return how many lines of the pods' logs match a pattern."""
+    regex = evidence.system.pattern(pattern)
+    return float(sum(len(lines.matching(log, regex)) for _pod, log in _logs(evidence, group)))
 
 
 @word(GROUP, PATTERN)
 def each_logged(evidence: CaseEvidence, group: str, pattern: str) -> Value:
-    """How many of the pods have such a line."""
-    wanted = evidence.system.pattern(pattern)
-    return float(sum(bool(lines.matching(log, wanted)) for _pod, log in _logs(evidence, group)))
+    """Return how many pods have a line that matches a pattern."""
+    regex = evidence.system.pattern(pattern)
+    return float(sum(bool(lines.matching(log, regex)) for _pod, log in _logs(evidence, group)))
 
 
 @word(GROUP, CHANGE, CHANGE, optional=2)
 def rate(evidence: CaseEvidence, group: str, since: str = "", until: str = "") -> Value:
-    """Iterations per second between two changes, by the intervals of the probes from when the metrics showed the first of them; of
-    several pods the median."""
-    found = []
+    """Return the iterations per second between two changes (median over pods), from the intervals between probes. The first interval begins
+    when the metrics showed the first change."""
+    rates = []
     for pod, log in _logs(evidence, group):
         begin = _settled(evidence, since, pod) if since else ""
         end = _mark(evidence, until, pod) if until else None
-        seen = lines.rate(log, begin, end)
-        if seen is None:
+        pod_rate = lines.rate(log, begin, end)
+        if pod_rate is None:
             where = f" after {since}" if since else ""
             raise Absent(f"{pod.name} printed no two probes{where}{f' before {until}' if until else ''}")
-        found.append(seen)
-    return float(statistics.median(found))
+        rates.append(pod_rate)
+    return float(statistics.median(rates))
 
 
 @word(GROUP, NUMBER)
 def stalls(evidence: CaseEvidence, group: str, seconds: float) -> Value:
-    """How many pods made no progress for longer than this between two probes."""
+    """Return how many pods made no progress between two probes or had probes more than `seconds` apart."""
     stalled = 0
     for pod, log in _logs(evidence, group):
-        seen = lines.probes(log)
-        if len(seen) < 2:
+        readings = lines.probes(log)
+        if len(readings) < 2:
             raise Absent(f"{pod.name} printed fewer than two probes")
-        stalled += any(b.elapsed_s - a.elapsed_s > seconds or b.iterations <= a.iterations for a, b in itertools.pairwise(seen))
+        stalled += any(b.elapsed_s - a.elapsed_s > seconds or b.iterations <= a.iterations for a, b in itertools.pairwise(readings))
     return float(stalled)
 
 
 @word(GROUP, CHANGE)
 def refused_after(evidence: CaseEvidence, group: str, change: str) -> Value:
-    """How many new allocations pods were refused after a change."""
-    wanted = evidence.system.pattern("allocation_refused")
-    return float(sum(len(lines.matching(lines.after(log, _mark(evidence, change, pod)), wanted)) for pod, log in _logs(evidence, group)))
+    """Return how many new allocations of pods were refused after a change."""
+    regex = evidence.system.pattern("allocation_refused")
+    return float(sum(len(lines.matching(lines.after(log, _mark(evidence, change, pod)), regex)) for pod, log in _logs(evidence, group)))
 
 
 @word(GROUP, CHANGE)
 def granted_after(evidence: CaseEvidence, group: str, change: str) -> Value:
-    wanted = evidence.system.pattern("allocation_granted")
-    return float(sum(len(lines.matching(lines.after(log, _mark(evidence, change, pod)), wanted)) for pod, log in _logs(evidence, group)))
+    regex = evidence.system.pattern("allocation_granted")
+    return float(sum(len(lines.matching(lines.after(log, _mark(evidence, change, pod)), regex)) for pod, log in _logs(evidence, group)))
 
 
 # Logs of the system ----------------------------------------------------------------------------------------------------
 
 
 def _schedulers_logs(evidence: CaseEvidence) -> dict[str, list[lines.LogLine]]:
-    found = {}
+    logs = {}
     for scheduler, log in evidence.logs.items():
         if log is None:
             raise Absent(f"the log of {scheduler} could not be read")
-        found[scheduler] = log
-    if not found:
+        logs[scheduler] = log
+    if not logs:
         raise Absent("no log of a scheduler was read")
-    return found
+    return logs
 
 
 @word(PATTERN)
 def scheduler_logged(evidence: CaseEvidence, pattern: str) -> Value:
-    """How many lines of all schedulers' logs match, whenever they were written."""
-    wanted = evidence.system.pattern(pattern)
-    return float(sum(len(lines.matching(log, wanted)) for log in _schedulers_logs(evidence).values()))
+    """Return how many lines of all schedulers' logs match a pattern, whenever they were written."""
+    regex = evidence.system.pattern(pattern)
+    return float(sum(len(lines.matching(log, regex)) for log in _schedulers_logs(evidence).values()))
 
 
 def _change(evidence: CaseEvidence, name: str) -> QuotaChange:
@@ -269,8 +269,8 @@ def _mark(evidence: CaseEvidence, change: str, pod: CasePod) -> str:
 
 
 def _settled(evidence: CaseEvidence, change: str, pod: CasePod) -> str:
-    found = _change(evidence, change).since(pod.name)
-    return _mark(evidence, change, pod) if found is None else found
+    settled_at = _change(evidence, change).since(pod.name)
+    return _mark(evidence, change, pod) if settled_at is None else settled_at
 
 
 def _plain(number: float | None) -> str:
@@ -279,49 +279,53 @@ def _plain(number: float | None) -> str:
 
 @word(CHANGE)
 def transitions(evidence: CaseEvidence, change: str) -> Value:
-    """For how many pods a scheduler wrote, after the change, that their quota went from the old value to the new one."""
-    made = _change(evidence, change)
-    mine = {pod.name for pod in _pods(evidence, made.group)}
-    found = mine & made.written
-    if found != mine:
-        found = found.union(*(written(evidence, made, name, log) for name, log in _schedulers_logs(evidence).items()))
-    return float(len(found))
+    """Return for how many pods a scheduler logged, after the change, that the quota went from the old value to the new one."""
+    quota_change = _change(evidence, change)
+    pod_names = {pod.name for pod in _pods(evidence, quota_change.group)}
+    changed = pod_names & quota_change.written
+    if changed != pod_names:
+        changed = changed.union(*(written(evidence, quota_change, name, log) for name, log in _schedulers_logs(evidence).items()))
+    return float(len(changed))
 
 
-def written(evidence: CaseEvidence, made: QuotaChange, scheduler: str, log: t.Sequence[lines.LogLine]) -> set[str]:
-    """The pods of a change of which this scheduler's log says so behind what stood there before it."""
-    if scheduler not in made.marks:
+def written(evidence: CaseEvidence, quota_change: QuotaChange, scheduler: str, log: t.Sequence[lines.LogLine]) -> set[str]:
+    """Return the pods for which a scheduler's log shows the change, in lines behind those from before the change."""
+    if scheduler not in quota_change.marks:
         return set()
-    behind = lines.after(log, made.marks[scheduler])
-    found = set()
-    for pod in _pods(evidence, made.group):
-        pattern = evidence.system.pattern(f"{made.kind}_changed", namespace=pod.namespace, pod=pod.known, value=_plain(made.value))
-        if lines.matching(behind, pattern.replace("{before}", _plain(made.before))):
-            found.add(pod.name)
-    return found
+    behind = lines.after(log, quota_change.marks[scheduler])
+    pods = set()
+    for pod in _pods(evidence, quota_change.group):
+        pattern = evidence.system.pattern(
+            f"{quota_change.kind}_changed", namespace=pod.namespace, pod=pod.current_name, value=_plain(quota_change.value)
+        )
+        if lines.matching(behind, pattern.replace("{before}", _plain(quota_change.old_value))):
+            pods.add(pod.name)
+    return pods
 
 
 @word(CHANGE)
 def told(evidence: CaseEvidence, change: str) -> Value:
-    """How many pods wrote, after the change, that their own limit is the new one."""
-    made = _change(evidence, change)
-    pattern = evidence.system.pattern(f"{made.kind}_told", value=_plain(made.value)).replace("{before}", _plain(made.before))
-    logs = [lines.after(log, _mark(evidence, change, pod)) for pod, log in _logs(evidence, made.group)]
+    """Return how many pods logged, after the change, that their own limit is the new value."""
+    quota_change = _change(evidence, change)
+    pattern = evidence.system.pattern(f"{quota_change.kind}_told", value=_plain(quota_change.value)).replace(
+        "{before}", _plain(quota_change.old_value)
+    )
+    logs = [lines.after(log, _mark(evidence, change, pod)) for pod, log in _logs(evidence, quota_change.group)]
     return float(sum(bool(lines.matching(log, pattern)) for log in logs))
 
 
 @word(CHANGE)
 def latency(evidence: CaseEvidence, change: str) -> Value:
-    """Seconds until the metrics said so for every pod."""
-    seen = _change(evidence, change).seen_s
-    if seen is None:
+    """Return the seconds until the metrics showed a change for every pod."""
+    seconds = _change(evidence, change).seen_s
+    if seconds is None:
         raise Absent(f"no metric showed {change} while it was waited for")
-    return seen
+    return seconds
 
 
 @word(CHANGE)
 def observed(evidence: CaseEvidence, change: str) -> Value:
-    """Return True if the metrics showed it at any time during the wait."""
+    """Return True if the metrics showed a change during the wait for it."""
     return _change(evidence, change).seen_s is not None
 
 
@@ -329,26 +333,26 @@ def observed(evidence: CaseEvidence, change: str) -> Value:
 
 
 def _samples(evidence: CaseEvidence, name: str) -> Folded[SystemSample]:
-    found = evidence.samples.get(name)
-    if not found:
+    samples = evidence.samples.get(name)
+    if not samples:
         raise Absent(f"sample {name} was not taken")
-    return found
+    return samples
 
 
-def _read(scrape: Scrape) -> bool:
+def _readable(scrape: Scrape) -> bool:
     return scrape.status == 200 and scrape.exposition is not None and not scrape.exposition.wrong
 
 
-def _some(evidence: CaseEvidence, sample: SystemSample, metric: str) -> list[ExpositionSeries]:
-    found = [one for scrape in sample.scrapes if _read(scrape) and scrape.exposition for one in scrape.exposition.of(metric)]
-    if any(math.isnan(one.value) for one in found):  # it is neither more nor less than another, so that it would pass for none
+def _series(evidence: CaseEvidence, sample: SystemSample, metric: str) -> list[ExpositionSeries]:
+    series = [entry for scrape in sample.scrapes if _readable(scrape) and scrape.exposition for entry in scrape.exposition.of(metric)]
+    if any(math.isnan(entry.value) for entry in series):  # NaN compares as neither more nor less, so a comparison would be wrong
         raise Absent(f"sample {sample.name}: {evidence.system.metrics}{metric} is no number")
-    return found
+    return series
 
 
-def _whole(evidence: CaseEvidence, sample: SystemSample) -> list[Scrape]:
-    """The answers of all schedulers: a sum over some of them is no sum."""
-    silent = [f"{scrape.scheduler} ({scrape.problem or scrape.status})" for scrape in sample.scrapes if not _read(scrape)]
+def _all_answers(evidence: CaseEvidence, sample: SystemSample) -> list[Scrape]:
+    """Return the answers of all schedulers. Raise Absent if one is missing: a sum over the others would be wrong."""
+    silent = [f"{scrape.scheduler} ({scrape.problem or scrape.status})" for scrape in sample.scrapes if not _readable(scrape)]
     if silent or len(sample.scrapes) < max(1, sample.expected):
         lacking = ", ".join(silent) or f"{len(sample.scrapes)} of {sample.expected} schedulers are there"
         raise Absent(f"sample {sample.name}: not every scheduler answered: {lacking}")
@@ -360,24 +364,24 @@ def _last(evidence: CaseEvidence, name: str) -> SystemSample:
 
 
 def _values(evidence: CaseEvidence, sample: SystemSample, metric: str, group: str) -> list[float]:
-    """The value of each pod of a group, one for each."""
+    """Return one value of a metric for each pod of a group. Raise Absent if a pod has none or several."""
     label = evidence.system.labels
-    found: dict[str, set[float]] = {pod.known: set() for pod in _pods(evidence, group)}
-    spaces = {pod.known: pod.namespace for pod in _pods(evidence, group)}
-    for one in _some(evidence, sample, metric):
-        pod = one.labels.get(label["pod"], "")
-        if pod in found and one.labels.get(label["namespace"], spaces[pod]) == spaces[pod]:
-            found[pod].add(one.value)
-    for pod, values in found.items():
+    by_pod: dict[str, set[float]] = {pod.current_name: set() for pod in _pods(evidence, group)}
+    spaces = {pod.current_name: pod.namespace for pod in _pods(evidence, group)}
+    for entry in _series(evidence, sample, metric):
+        pod = entry.labels.get(label["pod"], "")
+        if pod in by_pod and entry.labels.get(label["namespace"], spaces[pod]) == spaces[pod]:
+            by_pod[pod].add(entry.value)
+    for pod, values in by_pod.items():
         if len(values) != 1:
-            what = f"{len(values)} values" if values else "no series"
-            raise Absent(f"sample {sample.name}: {evidence.system.metrics}{metric} has {what} of {pod}")
-    return [value for values in found.values() for value in values]
+            amount = f"{len(values)} values" if values else "no series"
+            raise Absent(f"sample {sample.name}: {evidence.system.metrics}{metric} has {amount} of {pod}")
+    return [value for values in by_pod.values() for value in values]
 
 
 @word(SAMPLE, METRIC, GROUP)
 def lowest(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
-    """A metric of pods, of the pod that has least."""
+    """Return the lowest value of a metric among the pods of a group."""
     return min(_values(evidence, _last(evidence, sample), name, group))
 
 
@@ -388,193 +392,214 @@ def highest(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value
 
 @word(SAMPLE, METRIC, GROUP)
 def metric(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
-    """A metric of pods that all have the same value."""
-    found = set(_values(evidence, _last(evidence, sample), name, group))
-    if len(found) > 1:
-        raise Absent(f"sample {sample}: pods of {group} have {len(found)} values of {name}")
-    return found.pop()
+    """Return the value of a metric that all pods of a group share."""
+    distinct = set(_values(evidence, _last(evidence, sample), name, group))
+    if len(distinct) > 1:
+        raise Absent(f"sample {sample}: pods of {group} have {len(distinct)} values of {name}")
+    return distinct.pop()
 
 
 @word(SAMPLE, METRIC)
 def total(evidence: CaseEvidence, sample: str, name: str) -> Value:
-    """The sum over all schedulers."""
-    seen = _whole(evidence, _last(evidence, sample))
-    found = [one.value for scrape in seen if scrape.exposition for one in scrape.exposition.of(name)]
-    if not found:
+    """Return the sum of a metric over all schedulers."""
+    answers = _all_answers(evidence, _last(evidence, sample))
+    values = [entry.value for scrape in answers if scrape.exposition for entry in scrape.exposition.of(name)]
+    if not values:
         raise Absent(f"sample {sample}: no scheduler has {evidence.system.metrics}{name}")
-    return sum(found)
+    return sum(values)
 
 
 @word(SAMPLE, METRIC)
 def present(evidence: CaseEvidence, sample: str, name: str) -> Value:
-    """How many series there are of a metric, over all schedulers that answered."""
-    found = _last(evidence, sample)
-    if not any(_read(scrape) for scrape in found.scrapes):
+    """Return the number of series of a metric, over all schedulers that answered."""
+    last = _last(evidence, sample)
+    if not any(_readable(scrape) for scrape in last.scrapes):
         raise Absent(f"sample {sample}: no scheduler answered")
-    return float(len(_some(evidence, found, name)))
+    return float(len(_series(evidence, last, name)))
 
 
 @word(SAMPLE)
 def missing(evidence: CaseEvidence, sample: str) -> Value:
-    """How many of the metrics that the system must have are in no answer of a scheduler. What one that is silent has is not known."""
-    found = _last(evidence, sample)
-    if not any(_read(scrape) for scrape in found.scrapes):
+    """Return how many required metrics no scheduler has. Raise Absent if one is missing and a scheduler did not answer."""
+    last = _last(evidence, sample)
+    if not any(_readable(scrape) for scrape in last.scrapes):
         raise Absent(f"sample {sample}: no scheduler answered")
-    lacking = sum(not _some(evidence, found, name) for name in evidence.system.required_metrics)
+    lacking = sum(not _series(evidence, last, name) for name in evidence.system.required_metrics)
     if lacking:
-        _whole(evidence, found)
+        _all_answers(evidence, last)
     return float(lacking)
 
 
 @word(SAMPLE)
 def missing_somewhere(evidence: CaseEvidence, sample: str) -> Value:
-    """How many of them are missing in the answer of a scheduler, without those of clients: each has GPUs, and need not have clients. What
-    it says of itself it may say of GPUs that had a client since it began, and there only."""
-    answers = [{one.name for one in scrape.exposition.series} for scrape in _whole(evidence, _last(evidence, sample)) if scrape.exposition]
-    wanted = [name for name in evidence.system.required_metrics if not name.startswith(CLIENT)]
+    """Return how many required metrics at least one scheduler lacks. Metrics of clients do not count. Metrics of GPUs are required of every
+    scheduler, other metrics only of those that have clients."""
+    answers = [
+        {entry.name for entry in scrape.exposition.series}
+        for scrape in _all_answers(evidence, _last(evidence, sample))
+        if scrape.exposition
+    ]
+    required = [name for name in evidence.system.required_metrics if not name.startswith(CLIENT)]
     served = [names for names in answers if "client_info" in names]
-    return float(sum(any(name not in names for names in (answers if name.startswith(GPU) else served)) for name in wanted))
+    return float(sum(any(name not in names for names in (answers if name.startswith(GPU) else served)) for name in required))
 
 
 @word(SAMPLE, METRIC)
 def peak(evidence: CaseEvidence, sample: str, name: str) -> Value:
-    """The highest value of any series in a watch."""
-    found = max((one.value for look in _samples(evidence, sample) for one in _some(evidence, look, name)), default=None)
-    if found is None:
+    """Return the highest value of any series of a metric in a watch."""
+    maximum = max((entry.value for look in _samples(evidence, sample) for entry in _series(evidence, look, name)), default=None)
+    if maximum is None:
         raise Absent(f"watch {sample}: no scheduler had {evidence.system.metrics}{name}")
-    return found
+    return maximum
 
 
 @word(SAMPLE, METRIC, GROUP)
 def peak_of_gpus(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
-    """The highest value in a watch among the GPUs that pods of a group have."""
-    gpus = {gpu for look in _samples(evidence, sample) for seen in _gpus_of(evidence, look, group).values() for gpu in seen}
+    """Return the highest value of a metric in a watch among the GPUs of a group's pods."""
+    gpus = {gpu for look in _samples(evidence, sample) for pod_gpus in _gpus_of(evidence, look, group).values() for gpu in pod_gpus}
     label = evidence.system.labels["gpu"]
-    series = (one for look in _samples(evidence, sample) for one in _some(evidence, look, name))
-    found = max((one.value for one in series if one.labels.get(label) in gpus), default=None)
-    if found is None:
+    series = (entry for look in _samples(evidence, sample) for entry in _series(evidence, look, name))
+    maximum = max((entry.value for entry in series if entry.labels.get(label) in gpus), default=None)
+    if maximum is None:
         raise Absent(f"watch {sample}: no {evidence.system.metrics}{name} of the GPUs of {group}")
-    return found
+    return maximum
 
 
 @word(SAMPLE, METRIC, GROUP)
 def driver_gap(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
-    """Percentage points between what a metric and nvidia-smi dmon say in a watch of how busy GPUs of pods of a group are, by their medians:
-    of the GPU of which they differ most."""
+    """Return the greatest difference, in percentage points, between the medians of a utilisation metric and of nvidia-smi dmon in a watch,
+    over the GPUs of a group's pods."""
     label, busy = evidence.system.labels, evidence.busy.get(sample, {})
-    gpus = {gpu for look in _samples(evidence, sample) for seen in _gpus_of(evidence, look, group).values() for gpu in seen}
-    found: dict[tuple[str, str], array.array[float]] = {}
+    gpus = {gpu for look in _samples(evidence, sample) for pod_gpus in _gpus_of(evidence, look, group).values() for gpu in pod_gpus}
+    by_gpu: dict[tuple[str, str], array.array[float]] = {}
     for look in _samples(evidence, sample):
-        _some(evidence, look, name)  # all of them are numbers
+        _series(evidence, look, name)  # all of them are numbers
         for scrape in look.scrapes:
-            for one in scrape.exposition.of(name) if _read(scrape) and scrape.exposition else ():
-                if one.labels.get(label["gpu"]) in gpus:
-                    found.setdefault((scrape.node, one.labels.get(label["index"], "")), array.array("d")).append(one.value)
-    if not found:
+            for entry in scrape.exposition.of(name) if _readable(scrape) and scrape.exposition else ():
+                if entry.labels.get(label["gpu"]) in gpus:
+                    by_gpu.setdefault((scrape.node, entry.labels.get(label["index"], "")), array.array("d")).append(entry.value)
+    if not by_gpu:
         raise Absent(f"watch {sample}: no {evidence.system.metrics}{name} of the GPUs of {group}")
-    for node, index in found:
+    for node, index in by_gpu:
         if not busy.get(node, {}).get(index):
             raise Absent(f"watch {sample}: nvidia-smi dmon beside the scheduler on {node} has no values of GPU {index}")
-    return max(abs(100 * statistics.median(seen) - statistics.median(busy[node][index])) for (node, index), seen in found.items())
+    return max(abs(100 * statistics.median(values) - statistics.median(busy[node][index])) for (node, index), values in by_gpu.items())
 
 
 @word(SAMPLE, METRIC, METRIC, GROUP, optional=1)
-def peak_ratio(evidence: CaseEvidence, sample: str, name: str, whole: str, group: str = "") -> Value:
-    """The highest ratio of two metrics on one GPU in a watch; where a group is named, among the GPUs that its pods have."""
+def peak_ratio(evidence: CaseEvidence, sample: str, name: str, denominator: str, group: str = "") -> Value:
+    """Return the highest ratio of two metrics of one GPU in a watch, among the GPUs of a group's pods if a group is given."""
     label = evidence.system.labels["gpu"]
-    found = array.array("d")
+    ratios = array.array("d")
     looks = _samples(evidence, sample)
-    mine = {gpu for look in looks for seen in (_gpus_of(evidence, look, group).values() if group else ()) for gpu in seen}
+    group_gpus = {gpu for look in looks for pod_gpus in (_gpus_of(evidence, look, group).values() if group else ()) for gpu in pod_gpus}
     for look in looks:
-        of = {one.labels.get(label): one.value for one in _some(evidence, look, whole) if not group or one.labels.get(label) in mine}
-        found.extend(one.value / of[one.labels.get(label)] for one in _some(evidence, look, name) if of.get(one.labels.get(label)))
-    if not found:
-        raise Absent(f"watch {sample}: {name} and {whole} are not there together for any GPU")
-    return max(found)
+        denominators = {
+            entry.labels.get(label): entry.value
+            for entry in _series(evidence, look, denominator)
+            if not group or entry.labels.get(label) in group_gpus
+        }
+        ratios.extend(
+            entry.value / denominators[entry.labels.get(label)]
+            for entry in _series(evidence, look, name)
+            if denominators.get(entry.labels.get(label))
+        )
+    if not ratios:
+        raise Absent(f"watch {sample}: {name} and {denominator} are not there together for any GPU")
+    return max(ratios)
 
 
 @word(SAMPLE, METRIC, METRIC)
-def peak_of_sums(evidence: CaseEvidence, sample: str, name: str, whole: str) -> Value:
-    """The highest ratio of two sums over all GPUs in a watch."""
-    found = []
+def peak_of_sums(evidence: CaseEvidence, sample: str, name: str, denominator: str) -> Value:
+    """Return the highest ratio of the sums of two metrics over all GPUs in a watch."""
+    ratios = []
     for look in _samples(evidence, sample):
-        of = sum(one.value for one in _some(evidence, look, whole))
-        found += [sum(one.value for one in _some(evidence, look, name)) / of] if of else []
-    if not found:
-        raise Absent(f"watch {sample}: no scheduler had {evidence.system.metrics}{whole}")
-    return max(found)
+        denominator_sum = sum(entry.value for entry in _series(evidence, look, denominator))
+        ratios += [sum(entry.value for entry in _series(evidence, look, name)) / denominator_sum] if denominator_sum else []
+    if not ratios:
+        raise Absent(f"watch {sample}: no scheduler had {evidence.system.metrics}{denominator}")
+    return max(ratios)
 
 
 @word(SAMPLE, SAMPLE)
-def memory_left(evidence: CaseEvidence, before: str, after: str) -> Value:
-    """Bytes that the GPU with most of them still holds of what it did not hold before."""
+def memory_left(evidence: CaseEvidence, first_sample: str, last_sample: str) -> Value:
+    """Return the greatest increase of a GPU's used memory between two samples, in bytes."""
     label = evidence.system.labels["gpu"]
 
     def used(name: str) -> dict[str, float]:
-        found = _whole(evidence, _last(evidence, name))
-        series = (one for scrape in found if scrape.exposition for one in scrape.exposition.of("gpu_memory_used_bytes"))
-        return {one.labels.get(label, ""): one.value for one in series}
+        answers = _all_answers(evidence, _last(evidence, name))
+        series = (entry for scrape in answers if scrape.exposition for entry in scrape.exposition.of("gpu_memory_used_bytes"))
+        return {entry.labels.get(label, ""): entry.value for entry in series}
 
-    first, last = used(before), used(after)
+    first, last = used(first_sample), used(last_sample)
     if not first or set(first) != set(last):
-        raise Absent(f"samples {before} and {after} are not of the same GPUs: {len(first)} and {len(last)}")
+        raise Absent(f"samples {first_sample} and {last_sample} are not of the same GPUs: {len(first)} and {len(last)}")
     return max(last[gpu] - first[gpu] for gpu in first)
 
 
 @word(SAMPLE, GROUP)
 def clients(evidence: CaseEvidence, sample: str, group: str) -> Value:
-    """How many clients the schedulers still know of pods of a group, those included whose pods are gone."""
+    """Return how many clients the schedulers know of pods of a group, including removed pods."""
     label = evidence.system.labels["pod"]
-    mine = {pod.known for pod in _pods(evidence, group)}
-    seen = _whole(evidence, _last(evidence, sample))
-    return float(sum(one.labels.get(label) in mine for scrape in seen if scrape.exposition for one in scrape.exposition.of("client_info")))
+    pod_names = {pod.current_name for pod in _pods(evidence, group)}
+    answers = _all_answers(evidence, _last(evidence, sample))
+    return float(
+        sum(
+            entry.labels.get(label) in pod_names for scrape in answers if scrape.exposition for entry in scrape.exposition.of("client_info")
+        )
+    )
 
 
 @word(SAMPLE)
 def client_series(evidence: CaseEvidence, sample: str) -> Value:
-    """How many series of clients there are, over all schedulers."""
-    seen = _whole(evidence, _last(evidence, sample))
-    found = {
-        (scrape.scheduler, one.name, tuple(sorted(one.labels.items())))
-        for scrape in seen
+    """Return the number of series of clients, over all schedulers."""
+    answers = _all_answers(evidence, _last(evidence, sample))
+    client_keys = {
+        (scrape.scheduler, entry.name, tuple(sorted(entry.labels.items())))
+        for scrape in answers
         if scrape.exposition
-        for one in scrape.exposition.series
-        if one.name.startswith(CLIENT)
+        for entry in scrape.exposition.series
+        if entry.name.startswith(CLIENT)
     }
-    return float(len(found))
+    return float(len(client_keys))
 
 
 def _gpus_of(evidence: CaseEvidence, sample: SystemSample, group: str) -> dict[str, set[str]]:
-    """{pod: its GPUs}, of those that a scheduler knows. One that is not among the GPUs that this scheduler has is no GPU at all."""
+    """Return {pod: its GPUs} for the pods that a scheduler knows. A GPU for which the scheduler has no metrics of its own is left out."""
     label = evidence.system.labels
-    mine = {pod.known for pod in _pods(evidence, group)}
-    found: dict[str, set[str]] = {}
-    for series in (scrape.exposition.series for scrape in sample.scrapes if _read(scrape) and scrape.exposition):
-        there = {one.labels.get(label["gpu"]) for one in series if one.name.startswith(GPU)}
-        for one in series:
-            gpu = one.labels.get(label["gpu"], "")
-            if one.name == "client_info" and one.labels.get(label["pod"]) in mine and gpu and (gpu in there or not there):
-                found.setdefault(one.labels[label["pod"]], set()).add(gpu)
-    return found
+    pod_names = {pod.current_name for pod in _pods(evidence, group)}
+    by_pod: dict[str, set[str]] = {}
+    for series in (scrape.exposition.series for scrape in sample.scrapes if _readable(scrape) and scrape.exposition):
+        scheduler_gpus = {entry.labels.get(label["gpu"]) for entry in series if entry.name.startswith(GPU)}
+        for entry in series:
+            gpu = entry.labels.get(label["gpu"], "")
+            if (
+                entry.name == "client_info"
+                and entry.labels.get(label["pod"]) in pod_names
+                and gpu
+                and (gpu in scheduler_gpus or not scheduler_gpus)
+            ):
+                by_pod.setdefault(entry.labels[label["pod"]], set()).add(gpu)
+    return by_pod
 
 
 @word(SAMPLE, GROUP)
 def gpus(evidence: CaseEvidence, sample: str, group: str) -> Value:
-    """On how many GPUs the pods of a group are. Each of them must be known to a scheduler."""
-    found = _gpus_of(evidence, _last(evidence, sample), group)
-    unknown = {pod.known for pod in _pods(evidence, group)} - set(found)
+    """Return the number of GPUs on which the pods of a group are. Raise Absent unless a scheduler knows each pod."""
+    by_pod = _gpus_of(evidence, _last(evidence, sample), group)
+    unknown = {pod.current_name for pod in _pods(evidence, group)} - set(by_pod)
     if unknown:
         raise Absent(f"sample {sample}: no scheduler says on which GPU {', '.join(sorted(unknown)[:4])} is")
-    return float(len(set().union(*found.values())))
+    return float(len(set().union(*by_pod.values())))
 
 
 @word(SAMPLE, GROUP)
 def gpus_known(evidence: CaseEvidence, sample: str, group: str) -> Value:
-    """On how many GPUs those pods of a group are that a scheduler knows."""
-    found = _gpus_of(evidence, _last(evidence, sample), group)
-    if not found:
+    """Return the number of GPUs on which those pods of a group are that a scheduler knows."""
+    by_pod = _gpus_of(evidence, _last(evidence, sample), group)
+    if not by_pod:
         raise Absent(f"sample {sample}: no scheduler knows a pod of {group}")
-    return float(len(set().union(*found.values())))
+    return float(len(set().union(*by_pod.values())))
 
 
 # Schedulers ------------------------------------------------------------------------------------------------------------
@@ -582,53 +607,55 @@ def gpus_known(evidence: CaseEvidence, sample: str, group: str) -> Value:
 
 @word(SAMPLE)
 def schedulers(evidence: CaseEvidence, sample: str) -> Value:
-    """How many schedulers run."""
+    """Return the number of running schedulers."""
     return float(len(_last(evidence, sample).schedulers))
 
 
 @word(SAMPLE)
 def fewest_schedulers(evidence: CaseEvidence, sample: str) -> Value:
-    """How many ran at the worst moment of several."""
+    """Return the lowest number of running schedulers in a watch."""
     return float(min(len(look.schedulers) for look in _samples(evidence, sample)))
 
 
 @word(SAMPLE)
 def expected_schedulers(evidence: CaseEvidence, sample: str) -> Value:
-    """How many there should be: one for each node that shares GPUs."""
-    found = _last(evidence, sample).expected
-    if not found:
+    """Return the number of schedulers that should run: one for each node that shares GPUs."""
+    expected = _last(evidence, sample).expected
+    if not expected:
         raise Absent("no node of the cluster offers shared GPUs")
-    return float(found)
+    return float(expected)
 
 
 @word(SAMPLE)
 def healthy(evidence: CaseEvidence, sample: str) -> Value:
-    """How many schedulers answer 200 when asked for their health."""
+    """Return how many schedulers answer a health request with 200."""
     return float(sum(scrape.health == 200 for scrape in _last(evidence, sample).scrapes))
 
 
 @word(SAMPLE)
 def answering(evidence: CaseEvidence, sample: str) -> Value:
-    """How many schedulers' metrics can be read and have series of the system."""
-    return float(sum(_read(scrape) and bool(scrape.exposition and scrape.exposition.series) for scrape in _last(evidence, sample).scrapes))
+    """Return how many schedulers have readable metrics with series of the system."""
+    return float(
+        sum(_readable(scrape) and bool(scrape.exposition and scrape.exposition.series) for scrape in _last(evidence, sample).scrapes)
+    )
 
 
 @word(SAMPLE)
 def scrapes(evidence: CaseEvidence, sample: str) -> Value:
-    """How many answers of schedulers there should have been in a watch."""
+    """Return how many answers of schedulers a watch should have."""
     return float(sum(max(len(look.scrapes), look.expected) for look in _samples(evidence, sample)))
 
 
 @word(SAMPLE)
 def scraped(evidence: CaseEvidence, sample: str) -> Value:
-    """How many there were."""
-    return float(sum(_read(scrape) for look in _samples(evidence, sample) for scrape in look.scrapes))
+    """Return how many readable answers of schedulers a watch has."""
+    return float(sum(_readable(scrape) for look in _samples(evidence, sample) for scrape in look.scrapes))
 
 
 @word(SAMPLE)
 def scrape_p95(evidence: CaseEvidence, sample: str) -> Value:
-    """Seconds within which 95 of 100 answers came."""
-    took = sorted(scrape.took_s for look in _samples(evidence, sample) for scrape in look.scrapes if _read(scrape))
+    """Return the 95th percentile of the seconds that answers took."""
+    took = sorted(scrape.took_s for look in _samples(evidence, sample) for scrape in look.scrapes if _readable(scrape))
     if not took:
         raise Absent(f"watch {sample}: no scheduler answered")
     return took[min(len(took) - 1, len(took) * PERCENTILE // 100)]
@@ -636,52 +663,52 @@ def scrape_p95(evidence: CaseEvidence, sample: str) -> Value:
 
 @word()
 def restarts(evidence: CaseEvidence) -> Value:
-    """How many schedulers were restarted or replaced since the baseline."""
+    """Return how many schedulers were restarted or replaced since the baseline sample."""
     first, last = _last(evidence, BASELINE).schedulers, _last(evidence, END).schedulers
     if not first:
         raise Absent("no scheduler ran before the case")
-    return float(sum(last.get(pod, -1) != before for pod, before in first.items()))
+    return float(sum(last.get(pod, -1) != restart_count for pod, restart_count in first.items()))
 
 
 @word(ACTION)
 def done(evidence: CaseEvidence, name: str) -> Value:
     """Return True if an action on the system succeeded in time."""
-    if name not in evidence.done:
+    if name not in evidence.actions:
         raise Absent(f"{name} was not done")
-    found = evidence.done[name]
-    if isinstance(found, str):
-        raise Absent(found)
-    return found
+    result = evidence.actions[name]
+    if isinstance(result, str):
+        raise Absent(result)
+    return result
 
 
 # Processes -------------------------------------------------------------------------------------------------------------
 
 
 def _process(evidence: CaseEvidence, sample: str, of: str) -> dict[str, list[float]]:
-    """{scheduler: its numbers in the order of the samples}."""
-    found: dict[str, list[float]] = {}
+    """Return {scheduler: one number of its process per sample}. Raise Absent if a sample lacks one."""
+    by_scheduler: dict[str, list[float]] = {}
     for look in _samples(evidence, sample):
         if len(look.processes) < max(1, len(look.schedulers)):
             raise Absent(f"sample {sample}: the processes of {len(look.processes)} of {len(look.schedulers)} schedulers were looked at")
-        for one in look.processes:
-            value = getattr(one, of)
+        for process in look.processes:
+            value = getattr(process, of)
             if value is None:
-                raise Absent(f"sample {sample}: the process of {one.scheduler} could not be read: {one.problem}")
-            found.setdefault(one.scheduler, []).append(float(value))
-    return found
+                raise Absent(f"sample {sample}: the process of {process.scheduler} could not be read: {process.problem}")
+            by_scheduler.setdefault(process.scheduler, []).append(float(value))
+    return by_scheduler
 
 
 def _growth(evidence: CaseEvidence, sample: str, of: str) -> float:
-    found = _process(evidence, sample, of)
-    short = [scheduler for scheduler, values in found.items() if len(values) < 2]
+    by_scheduler = _process(evidence, sample, of)
+    short = [scheduler for scheduler, values in by_scheduler.items() if len(values) < 2]
     if short:
         raise Absent(f"sample {sample}: {short[0]} was looked at once only")
-    return max(values[-1] - values[0] for values in found.values())
+    return max(values[-1] - values[0] for values in by_scheduler.values())
 
 
 @word(SAMPLE)
 def rss_growth(evidence: CaseEvidence, sample: str) -> Value:
-    """Kilobytes by which the scheduler has grown most from the first look to the last."""
+    """Return the greatest growth of a scheduler's memory from the first sample to the last, in kilobytes."""
     return _growth(evidence, sample, "rss_kb")
 
 
@@ -692,7 +719,7 @@ def fd_growth(evidence: CaseEvidence, sample: str) -> Value:
 
 @word(SAMPLE)
 def rss_slope(evidence: CaseEvidence, sample: str) -> Value:
-    """Kilobytes by which it grows from one look to the next, by a line through all."""
+    """Return the greatest slope of a scheduler's memory in kilobytes per sample, by linear regression."""
     return max(_slope(values, sample) for values in _process(evidence, sample, "rss_kb").values())
 
 
@@ -712,69 +739,69 @@ def _slope(values: list[float], sample: str) -> float:
 
 @word(GROUP, GROUP)
 def share(evidence: CaseEvidence, full: str, limited: str) -> Value:
-    """The part of a GPU that pods had, in percent, by how long they took against those that had all of it in the same run."""
+    """Return the part of a GPU, in percent, that limited pods had: the run time of pods with a whole GPU divided by theirs."""
     return 100.0 * t.cast(float, runtime(evidence, full)) / t.cast(float, runtime(evidence, limited))
 
 
 @word(GROUP, GROUP, NUMBER)
 def inaccuracy(evidence: CaseEvidence, full: str, limited: str, target: float) -> Value:
-    """By how much that part misses its quota: in percentage points, or in percent of the quota where the parameter accuracy_relative is
+    """Return by how much the share misses its quota: in percentage points, or in percent of the quota if the parameter accuracy_relative is
     set."""
     return _missed(evidence, t.cast(float, share(evidence, full, limited)), target)
 
 
-def _missed(evidence: CaseEvidence, had: float, target: float) -> float:
-    missed = abs(had - target)
+def _missed(evidence: CaseEvidence, actual: float, target: float) -> float:
+    missed = abs(actual - target)
     return 100.0 * missed / target if evidence.parameters.get("accuracy_relative") else missed
 
 
 @word(GROUP, NUMBER, CHANGE, CHANGE, CHANGE, optional=1)
 def rate_inaccuracy(evidence: CaseEvidence, group: str, target: float, full: str, since: str, until: str = "") -> Value:
-    """The same by the throughput of pods whose quota changed: what they had between two changes, against what they had since the change
-    to the whole GPU."""
-    whole = t.cast(float, rate(evidence, group, full))
-    return _missed(evidence, 100.0 * t.cast(float, rate(evidence, group, since, until)) / whole, target)
+    """Return by how much the share of pods misses a changed quota, like inaccuracy(). The share is their throughput between two changes,
+    relative to that since the change `full` to the whole GPU."""
+    full_rate = t.cast(float, rate(evidence, group, full))
+    return _missed(evidence, 100.0 * t.cast(float, rate(evidence, group, since, until)) / full_rate, target)
 
 
 # Several pods, several changes -----------------------------------------------------------------------------------------
 
 
 @word(SAMPLE, GROUP, GROUP)
-def colocated(evidence: CaseEvidence, sample: str, one: str, other: str) -> Value:
+def colocated(evidence: CaseEvidence, sample: str, first: str, second: str) -> Value:
     """Return True if all pods of two groups are on one GPU."""
     look = _last(evidence, sample)
-    found = {**_gpus_of(evidence, look, one), **_gpus_of(evidence, look, other)}
-    unknown = {pod.known for group in (one, other) for pod in _pods(evidence, group)} - set(found)
+    by_pod = {**_gpus_of(evidence, look, first), **_gpus_of(evidence, look, second)}
+    unknown = {pod.current_name for group in (first, second) for pod in _pods(evidence, group)} - set(by_pod)
     if unknown:
         raise Absent(f"sample {sample}: no scheduler says on which GPU {', '.join(sorted(unknown)[:4])} is")
-    return len(set().union(*found.values())) == 1
+    return len(set().union(*by_pod.values())) == 1
 
 
 @word(SAMPLE, GROUP)
 def series_of(evidence: CaseEvidence, sample: str, group: str) -> Value:
-    """How many series the schedulers still have of pods of a group."""
+    """Return how many series of pods of a group the schedulers have."""
     label = evidence.system.labels["pod"]
-    mine = {pod.known for pod in _pods(evidence, group)}
-    seen = _whole(evidence, _last(evidence, sample))
-    return float(sum(one.labels.get(label) in mine for scrape in seen if scrape.exposition for one in scrape.exposition.series))
+    pod_names = {pod.current_name for pod in _pods(evidence, group)}
+    answers = _all_answers(evidence, _last(evidence, sample))
+    return float(sum(entry.labels.get(label) in pod_names for scrape in answers if scrape.exposition for entry in scrape.exposition.series))
 
 
 @word(SAMPLE, METRIC, GROUP)
 def mean_of(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
-    """The mean over a watch of a metric of pods: of the pod with the highest."""
+    """Return the highest mean of a metric over a watch, among the pods of a group."""
     looks = _samples(evidence, sample)
     label = evidence.system.labels["pod"]
-    found: dict[str, array.array[float]] = {pod.known: array.array("d") for pod in _pods(evidence, group)}
+    by_pod: dict[str, array.array[float]] = {pod.current_name: array.array("d") for pod in _pods(evidence, group)}
     for look in looks:
-        for one in _some(evidence, look, name):
-            if one.labels.get(label) in found:
-                found[one.labels[label]].append(one.value)
-    if not all(found.values()):
+        for entry in _series(evidence, look, name):
+            if entry.labels.get(label) in by_pod:
+                by_pod[entry.labels[label]].append(entry.value)
+    if not all(by_pod.values()):
         raise Absent(f"watch {sample}: {evidence.system.metrics}{name} has no series of every pod of {group}")
-    return max(statistics.fmean(values) for values in found.values())
+    return max(statistics.fmean(values) for values in by_pod.values())
 
 
-def _made(evidence: CaseEvidence) -> list[QuotaChange]:
+def _all_changes(evidence: CaseEvidence) -> list[QuotaChange]:
     if not evidence.changes:
         raise Absent("no quota was changed")
     return list(evidence.changes.values())
@@ -782,37 +809,37 @@ def _made(evidence: CaseEvidence) -> list[QuotaChange]:
 
 @word()
 def changes(evidence: CaseEvidence) -> Value:
-    """How many times a quota was changed."""
-    return float(len(_made(evidence)))
+    """Return how many times a quota was changed."""
+    return float(len(_all_changes(evidence)))
 
 
 @word()
 def changes_observed(evidence: CaseEvidence) -> Value:
-    """How many of these the metrics showed while it was waited for."""
-    return float(sum(change.seen_s is not None for change in _made(evidence)))
+    """Return how many quota changes the metrics showed during the wait."""
+    return float(sum(change.seen_s is not None for change in _all_changes(evidence)))
 
 
 @word()
 def changes_logged(evidence: CaseEvidence) -> Value:
-    """How many of these the schedulers wrote for every pod that they are about."""
-    return float(sum(transitions(evidence, change.name) == len(_pods(evidence, change.group)) for change in _made(evidence)))
+    """Return how many quota changes the schedulers logged for each of their pods."""
+    return float(sum(transitions(evidence, change.name) == len(_pods(evidence, change.group)) for change in _all_changes(evidence)))
 
 
 @word()
 def slowest_change(evidence: CaseEvidence) -> Value:
-    """Seconds until the metrics showed a change, of the one that took longest."""
-    return max(t.cast(float, latency(evidence, change.name)) for change in _made(evidence))
+    """Return the longest time in seconds until the metrics showed a change."""
+    return max(t.cast(float, latency(evidence, change.name)) for change in _all_changes(evidence))
 
 
 # A ladder of more and more pods ----------------------------------------------------------------------------------------
 
 
 def _rungs(evidence: CaseEvidence) -> list[str]:
-    """The groups in the order in which they were made, each a rung."""
-    found = list(dict.fromkeys(pod.group for pod in evidence.pods))
-    if not found:
+    """Return the groups in the order of their creation; each is a rung of a ladder."""
+    groups = list(dict.fromkeys(pod.group for pod in evidence.pods))
+    if not groups:
         raise Absent("no pod was made")
-    return found
+    return groups
 
 
 @word()
@@ -822,30 +849,30 @@ def rungs(evidence: CaseEvidence) -> Value:
 
 @word()
 def rungs_succeeded(evidence: CaseEvidence) -> Value:
-    """How many groups have at least one pod that ended well."""
+    """Return how many groups have at least one pod that succeeded."""
     return float(sum(any(pod.phase == SUCCEEDED for pod in evidence.of(group)) for group in _rungs(evidence)))
 
 
 def _crowd(evidence: CaseEvidence, group: str) -> float:
-    """How many times what one pod alone takes with the whole GPU the fullest GPU needs for its pods of a group: as many as there are, and
-    for few of them as long as their quota makes one; 0 where a pod does not say which GPU it has."""
-    found: collections.Counter[tuple[str, str]] = collections.Counter()
+    """Return the time that the fullest GPU needs for its pods of a group, as a multiple of one pod with a whole GPU: the number of pods on
+    the GPU, and at least what the smallest quota implies. Return 0 if a pod did not print its GPU."""
+    pods_on_gpu: collections.Counter[tuple[str, str]] = collections.Counter()
     for pod in _pods(evidence, group):
         gpu = lines.gpu(pod.log or ())
         if gpu is None:
             return 0.0
-        found[pod.node, gpu] += 1
-    return max(*found.values(), *(100.0 / (pod.core or 100.0) for pod in _pods(evidence, group)))
+        pods_on_gpu[pod.node, gpu] += 1
+    return max(*pods_on_gpu.values(), *(100.0 / (pod.core or 100.0) for pod in _pods(evidence, group)))
 
 
 @word()
 def worst_drop(evidence: CaseEvidence) -> Value:
-    """By how much percent the throughput fell most from one group to the next; 0 where it never did. It is that of the GPU that has most
-    pods of a group, where all pods say which they have: how the kubelet spreads them is no doing of the system. Else pods per second."""
+    """Return the greatest fall of throughput from one group to the next in percent, 0 if it never fell. Throughput is that of the GPU with
+    most pods of a group if all pods printed their GPU, since the kubelet and not the system spreads the pods; else pods per second."""
     groups = _rungs(evidence)
     if len(groups) < 2:
         raise Absent("there is one group of pods only")
     crowds = [_crowd(evidence, group) for group in groups]
     loads = crowds if all(crowds) else [t.cast(float, count(evidence, group)) for group in groups]
     rates = [load / t.cast(float, elapsed(evidence, group)) for load, group in zip(loads, groups, strict=True)]
-    return max(0.0, *(100.0 * (before - now) / before for before, now in itertools.pairwise(rates)))
+    return max(0.0, *(100.0 * (earlier - later) / earlier for earlier, later in itertools.pairwise(rates)))

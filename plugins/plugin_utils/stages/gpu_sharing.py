@@ -46,7 +46,7 @@ class GpuSharing(base.Stage):
             clusters.setdefault(target, []).append(node)
         found, notes = [], []
         for target, members in clusters.items():
-            asked = settled.of(settings[target])
+            asked = settled.settings_of(settings[target])
             variant = variant_of(settings[target])
             subject = Subject("group", f"{self.name}/{target}", members)
             found += [PlanItem(self.name, case.check, variant, subject, target) for case in asked.cases]
@@ -58,7 +58,7 @@ class GpuSharing(base.Stage):
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import settled
 
         try:
-            settled.of(settings)
+            settled.settings_of(settings)
         except RunError as error:
             return str(error)
         return None

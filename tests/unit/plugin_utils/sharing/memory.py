@@ -170,7 +170,7 @@ class Memory:
             found["memory"] = amount(wanted.environment[str(limit)])
         return found
 
-    def seen(self) -> list[WorkloadState]:
+    def workloads(self) -> list[WorkloadState]:
         return [WorkloadState(name, name, pod.phase, "", pod.node) for name, pod in self.pods.items()]
 
     def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:

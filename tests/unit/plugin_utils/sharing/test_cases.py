@@ -114,7 +114,7 @@ def loads(steps: t.Iterable[t.Any]) -> set[str]:
 def test_a_faithful_case_is_that_of_the_public_code(case: cases.Case) -> None:
     clusters, workloads, expression = REFERENCE[case.id]
     assert (case.clusters, loads(case.steps)) == (clusters, workloads)
-    assert [one.that for one in case.assertions] == [expression]
+    assert [one.expression for one in case.assertions] == [expression]
     assert bool(case.skips) is (case.id in COLOCATED[cases.FAITHFUL])
 
 
@@ -135,12 +135,12 @@ def test_all_49_are_there_in_their_order_and_know_what_they_name(profile: str) -
     assert [case.id for case in found] == list(REFERENCE)
     assert len({case.check for case in found}) == 49
     for case in found:
-        operation, sampling = actions.said(case.steps)
+        operation, sampling = actions.describe(case.steps)
         assert operation or sampling
         assert all(text for text in (*operation, *sampling))
         for cluster in case.clusters:
             settled = parameters.settle(cluster, 1, {})
-            assert cases.unknown_words(case, SYSTEM, settled.given) is None
+            assert cases.unknown_words(case, SYSTEM, settled.values) is None
 
 
 def test_every_assertion_can_be_unknown_and_none_passes_on_nothing() -> None:
@@ -151,7 +151,7 @@ def test_every_assertion_can_be_unknown_and_none_passes_on_nothing() -> None:
     for case in cases.shipped(cases.STRICT):
         settled = parameters.settle(case.clusters[0], 1, {})
         for one in case.assertions:
-            assert expressions.evaluate(one.that, nothing, settled.numbers).holds is None
+            assert expressions.evaluate(one.expression, nothing, settled.numbers).holds is None
 
 
 OF_METRICS = {
@@ -164,8 +164,8 @@ OF_METRICS = {
 @pytest.mark.parametrize("case", cases.shipped(cases.STRICT), ids=lambda case: case.id)
 def test_what_is_asserted_of_metrics_is_not_asked_of_a_system_without(case: cases.Case) -> None:
     for one in case.assertions:
-        if OF_METRICS & {call.word for call in expressions.calls(expressions.parse(one.that))}:
-            assert "metrics" in (*case.needs, *one.needs), one.that
+        if OF_METRICS & {call.word for call in expressions.calls(expressions.parse(one.expression))}:
+            assert "metrics" in (*case.needs, *one.needs), one.expression
 
 
 def test_the_page_says_what_each_case_asserts_as_its_file_does() -> None:
@@ -174,7 +174,7 @@ def test_the_page_says_what_each_case_asserts_as_its_file_does() -> None:
     section = page.partition(sharing_cases.TITLE)[2].partition(sharing_cases.NEXT)[0]
     for case in cases.shipped(cases.STRICT):
         assert f"| {case.id} | {case.title}" in section
-        assert all(f"`{one.that}`" in section for one in case.assertions)
+        assert all(f"`{one.expression}`" in section for one in case.assertions)
 
 
 @pytest.mark.parametrize("case", cases.shipped(cases.STRICT), ids=lambda case: case.id)
@@ -199,7 +199,7 @@ def test_a_quota_changes_only_when_its_pod_holds_its_memory_and_is_known(case: c
 
 def test_operation_and_sampling_are_said() -> None:
     case = next(case for case in cases.shipped(cases.STRICT) if case.id == "FUNC-011")
-    operation, sampling = actions.said(case.steps)
+    operation, sampling = actions.describe(case.steps)
     assert operation[0] == "make 1 pod main of w5 with memory quota 8Gi, a new allocation of 1Gi at each probe"
     assert "set the memory quota of main to 2Gi" in operation
     assert "metrics of every scheduler until they show down" in sampling
@@ -278,8 +278,8 @@ def test_cases_are_chosen_by_name_suite_and_smoke() -> None:
 
 def test_a_scaled_run_shortens_soaks_and_waits_and_nothing_else() -> None:
     whole, small = parameters.settle("c1", 1, {}), parameters.settle("c1", 0.002, {})
-    assert (whole.given["stab_short_s"], small.given["stab_short_s"]) == (21600, pytest.approx(43.2))
-    assert (whole.given["leak_rounds"], small.given["leak_rounds"]) == (20, 3)
+    assert (whole.values["stab_short_s"], small.values["stab_short_s"]) == (21600, pytest.approx(43.2))
+    assert (whole.values["leak_rounds"], small.values["leak_rounds"]) == (20, 3)
     assert small.numbers["dynamic_update_expect_s"] == 15 and small.numbers["memory"] == 4 << 30
     assert (whole.seconds(12), small.seconds(12), small.interval(2), small.watch(120, 2)) == (12, 1, 0.2, 2)
     assert parameters.settle("c2", 1, {}).numbers["memory"] == 8 << 30

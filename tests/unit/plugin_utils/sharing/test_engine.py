@@ -223,7 +223,7 @@ def test_a_prometheus_is_asked_whether_alerts_would_be_raised_of_these_pods() ->
     held: list[str] = []
     of = [{"pod": "xpm-met-008-slow-2"}, *({"gpu_uuid": f"GPU-node-{node}-{gpu}"} for node in (0, 1) for gpu in (0, 1))]
 
-    def ask(expression: str) -> alerts.Held:
+    def ask(expression: str) -> alerts.Labels:
         held.append(expression)
         return of[:1] if "throttled" in expression else of[1:]
 
@@ -239,7 +239,7 @@ def test_a_prometheus_is_asked_whether_alerts_would_be_raised_of_these_pods() ->
 
 
 def test_a_prometheus_that_does_not_answer_leaves_it_unknown_and_without_one_the_samples_are_judged() -> None:
-    def ask(_expression: str) -> alerts.Held:
+    def ask(_expression: str) -> alerts.Labels:
         raise alerts.NoAnswer("http://p: refused")
 
     found, _of = asked(ask)
@@ -278,10 +278,10 @@ def test_everything_that_was_collected_is_kept() -> None:
 
 def test_what_is_made_goes_whatever_happens() -> None:
     class Lost(Memory):
-        def seen(self) -> list[WorkloadState]:
+        def workloads(self) -> list[WorkloadState]:
             if self.clock > 5:
                 raise ReasonedError("cluster_unreachable", "gone")
-            return super().seen()
+            return super().workloads()
 
     of = Lost(SYSTEM)
     run = engine.CaseRun(case_of("FUNC-001"), SYSTEM, parameters.settle("c1", 1, {}), of, lambda _name, _text: None)

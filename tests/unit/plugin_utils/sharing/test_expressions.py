@@ -54,8 +54,8 @@ def test_what_is_not_known_stays_unknown_unless_the_rest_settles_it(text: str, h
 
 
 def test_an_expression_is_said_with_its_numbers() -> None:
-    assert held("runtime(slow) > runtime(fast) and limit < 6").said == "runtime(slow)=400 > runtime(fast)=100 and limit=5 < 6"
-    assert held("runtime(gone) > 1").said == "runtime(gone)=? > 1"
+    assert held("runtime(slow) > runtime(fast) and limit < 6").words == "runtime(slow)=400 > runtime(fast)=100 and limit=5 < 6"
+    assert held("runtime(gone) > 1").words == "runtime(gone)=? > 1"
     assert held("runtime(gone) > 1").lacking == ("gone says no runtime",)
 
 

@@ -28,7 +28,7 @@ def result(
     held = []
     for one in case.assertions:
         word = next((wrong[gate] for gate in one.gates if gate in wrong), True)
-        held.append({"said": one.that, "holds": word, "gates": list(one.gates), "cause": one.cause})
+        held.append({"said": one.expression, "holds": word, "gates": list(one.gates), "cause": one.cause})
     return gates.CaseResult(name, host, verdict, code, "why", scale, case.soak, held if verdict != "SKIPPED" else [])
 
 
@@ -131,7 +131,7 @@ def judged(*rows: tuple[str, str, str]) -> verdict.Judgement:
     measured, items = [], []
     for name, word, code in rows:
         expressions = [
-            {"that": one.that, "said": one.that, "holds": True, "gates": list(one.gates), "cause": "", "lacking": []}
+            {"that": one.expression, "said": one.expression, "holds": True, "gates": list(one.gates), "cause": "", "lacking": []}
             for one in STRICT[name].assertions
         ]  # fmt: skip
         _verdict, record = row(name, word, expressions if word == "PASS" else [])

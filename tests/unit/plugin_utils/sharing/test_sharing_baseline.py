@@ -33,7 +33,7 @@ def ran(name: str, results: pathlib.Path, run_id: str, speed: float = 1.0, wante
     entry = baseline.load(wanted, results, run_id).get(f"lab {name}")
 
     def against(measured: t.Any, simulated: bool) -> t.Any:
-        mine = baseline.about(context, VARIANT, simulated)
+        mine = baseline.comparison_key(context, VARIANT, simulated)
         return baseline.expressions(case, measured, entry, mine, numbers.scale, numbers.numbers)
 
     of = Memory(SYSTEM)

@@ -28,7 +28,7 @@ def facts(**changes: t.Any) -> ClusterFacts:
 
 
 def means(of: ClusterFacts, wanted: system.System = NVSHARE) -> dict[str, str]:
-    return {row.what.partition(" (")[0]: row.means for row in preflight.rows(wanted, of)}
+    return {row.topic.partition(" (")[0]: row.means for row in preflight.rows(wanted, of)}
 
 
 def test_what_is_installed_as_expected_refuses_nothing() -> None:
@@ -63,7 +63,7 @@ WRONG: list[tuple[str, dict[str, t.Any], str]] = [
         "found service account x/keeper: it may not patch nodes, expected one that may get and patch a: make it as files/rbac/README.md "
         "says, or set gpu_sharing_guardian to '' and do without",
     ),
-    ("gpu_sharing_drain_node", {"asked": {"gpu_sharing_drain_node": "c"}}, "found c, expected a node of the plan"),
+    ("gpu_sharing_drain_node", {"named_nodes": {"gpu_sharing_drain_node": "c"}}, "found c, expected a node of the plan"),
 ]  # fmt: skip
 
 

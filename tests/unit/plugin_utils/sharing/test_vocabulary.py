@@ -363,7 +363,7 @@ def test_what_is_no_number_is_neither_the_least_nor_the_most(order: tuple[str, s
 
 
 def test_what_was_done() -> None:
-    of = evidence(done={"restarted": True, "drained": False, "idle": "nothing had to move"})
+    of = evidence(actions={"restarted": True, "drained": False, "idle": "nothing had to move"})
     assert (said(of, "done", "restarted"), said(of, "done", "drained")) == (True, False)
     assert "was not done" in absent(of, "done", "other")
     assert "nothing had to move" in absent(of, "done", "idle")

@@ -200,7 +200,7 @@ class SharingCluster:
         return [item for page in pages for item in page["items"]]
 
     @_told
-    def seen(self) -> list[WorkloadState]:
+    def workloads(self) -> list[WorkloadState]:
         of: dict[str, list[Object]] = {}
         for item in self._listed("pods"):
             if name := item["metadata"]["labels"].get(f"{marks.DOMAIN}/case-pod"):

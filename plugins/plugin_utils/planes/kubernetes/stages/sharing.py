@@ -42,7 +42,7 @@ class SharingOnCluster(StageOnCluster):
     """Every case that the plan names, on the cluster itself."""
 
     def measure(self) -> None:
-        asked = settled.of(self.settings)
+        asked = settled.settings_of(self.settings)
         wanted = {item["check"]: item for item in self.planned.values()}
         todo = [case for case in asked.cases if case.check in wanted]
         client = connect(of_variables.connection(self.host, self.settings))
@@ -99,14 +99,14 @@ class SharingOnCluster(StageOnCluster):
         """What holds the metrics of a case to the baseline."""
         entry, numbers = self.baseline.get(f"{self.host} {case.id}"), asked.parameters
         return lambda measured, simulated: baseline.expressions(
-            case, measured, entry, baseline.about(context, variant, simulated), numbers.scale, numbers.numbers
+            case, measured, entry, baseline.comparison_key(context, variant, simulated), numbers.scale, numbers.numbers
         )
 
 
 def foreseen(host: str, settings: dict[str, t.Any]) -> list[str]:
     """What the preflight of a run would say, in lines; nothing is made."""
     try:
-        asked = settled.of(settings)
+        asked = settled.settings_of(settings)
         client = connect(of_variables.connection(host, settings))
         pods = of_variables.pods({**settings, f"{of_variables.PREFIX}image": asked.image})
         options = Options(asked.image, pods, asked.deadline_s, asked.guardian)
