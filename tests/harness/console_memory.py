@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import app, auth, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.audit import Audit
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Sessions
 from cryptography.fernet import Fernet
 
 HOST = "console.test"
@@ -103,6 +104,7 @@ class Opened(t.NamedTuple):
     auth: t.Any
     audit: io.StringIO
     links: list[str]
+    cookie: str
 
     def client(self, address: str = "192.0.2.1") -> starlette.testclient.TestClient:
         return starlette.testclient.TestClient(
@@ -127,5 +129,7 @@ def opened(results: pathlib.Path, auth_: auth.Auth | None = None, memory: Memory
     def limits() -> requests.Limits:
         return requests.Limits(plane="ssh", nodes={one.name: one.labels for one in memory.infos})
 
-    made = app.create_app(memory, Past(str(results)), options, auth_, Fernet.generate_key(), limits, Audit(audit))
-    return Opened(made, memory, auth_, audit, links)
+    key = Fernet.generate_key()
+    made = app.create_app(memory, Past(str(results)), options, auth_, key, limits, Audit(audit))
+    cookie = Sessions(key, options.session_s, options.session_whole_s, options.secure).cookie
+    return Opened(made, memory, auth_, audit, links, cookie)

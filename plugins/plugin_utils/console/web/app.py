@@ -169,14 +169,15 @@ def _words(request: starlette.requests.Request) -> Words:
 
 def _fields(request: starlette.requests.Request, body: bytes) -> list[tuple[str, str]]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    found = list(request.query_params.multi_items())
+    fields = list(request.query_params.multi_items())
     if body and kind == FORM:
         try:
             text = body.decode("utf-8")
-            found = urllib.parse.parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS, encoding="utf-8", errors="strict")
+            fields = urllib.parse.parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS, encoding="utf-8", errors="strict")
         except ValueError:
             raise RequestRefused(400, "error_form") from None
-    return found
+    # Browsers send the lines of a text field with CRLF, which a page would show as a control character.
+    return [(name, value.replace("\r\n", "\n")) for name, value in fields]
 
 
 def _ours(ask: RequestContext, endpoint: Endpoint) -> None:

@@ -46,6 +46,12 @@ def words(text: str) -> list[str]:
     return [word for word in re.split(r"[\s,]+", text) if word]
 
 
+def nodes_of(fields: Fields) -> list[str]:
+    """Return the names of the list and of the ticked nodes, each once."""
+    ticked = [value for name, value in fields if name == "found"]
+    return list(dict.fromkeys([*words(_one(fields, "nodes")), *ticked]))
+
+
 def _number(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text
 
@@ -57,7 +63,7 @@ def spec_of(fields: Fields) -> Record:
         pairs = [word.partition("=")[::2] for word in words(_one(fields, "labels"))]
         asked["pool"] = {"matchLabels": dict(pairs)}
     else:
-        asked["nodes"] = words(_one(fields, "nodes"))
+        asked["nodes"] = nodes_of(fields)
     if kind == "rdma":
         for name in ("operation", "measure", "scope"):
             asked[name] = _one(fields, RDMA[name])

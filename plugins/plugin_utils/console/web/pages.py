@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import secrets
@@ -60,8 +61,8 @@ def _start(ask: RequestContext) -> Response:
     fields = [(name, value) for name, value in ask.fields if name not in ("lang", "csrf")]
     do = ask.one("do")
     if do == "add":
-        names = dict.fromkeys([*forms.words(ask.one("nodes")), *ask.all("found")])
-        fields = [(name, value) for name, value in fields if name not in ("nodes", "found", "do")] + [("nodes", "\n".join(names))]
+        fields = [(name, value) for name, value in fields if name != "do"]
+        fields = [field for field in fields if field[0] not in ("nodes", "found")] + [("nodes", "\n".join(forms.nodes_of(fields)))]
         return starlette.responses.RedirectResponse(url("/start", fields), 303)
     return _form(ask, fields, shown=do in ("show", "find") or bool(ask.one("nodes") or ask.one("labels")))
 
@@ -73,19 +74,34 @@ def _begin(ask: RequestContext) -> Response:
         spec = forms.spec_of(fields)
         name = api.name_of(ask.one("name"))
         requests.read(spec, ask.console.limits(), ask.namespace)
-        made = ask.console.actions.create(name, spec, who, ask.namespace)
+        made = _created(ask, name, spec, who)
     except requests.RequestError as error:
         return _form(ask, fields, 422, error.problems)
-    except actions.Conflict:
-        # The same form once more: what it asked for is there.
-        made = ask.console.actions.get(ask.one("name"), ask.namespace)
-        if made.who != who or made.spec != spec:
-            return _form(ask, fields, 409, [requests.Problem("metadata.name", ask.one("name"), "a name that is not taken")])
     except actions.ActionError as error:
         return _form(ask, fields, 503 if isinstance(error, actions.Unavailable) else 400, said=str(error))
     response = starlette.responses.RedirectResponse(f"/runs/{made.name}", 303)
     response.headers["x-about"] = made.name
     return response
+
+
+def _created(ask: RequestContext, name: str | None, spec: Record, who: str) -> actions.Action:
+    """Return the action of a form, made only once however often the form is sent.
+
+    A form that was changed and sent again, as after the browser's Back, still has the name of the first: its action gets a name that
+    follows from both.
+    """
+    try:
+        return ask.console.actions.create(name, spec, who, ask.namespace)
+    except actions.Conflict:
+        taken = ask.console.actions.get(str(name), ask.namespace)
+        if taken.who == who and taken.spec == spec:
+            return taken
+    content = json.dumps([name, who, spec], sort_keys=True).encode()
+    name = f"{str(name)[:50]}-{hashlib.sha256(content).hexdigest()[:8]}"
+    try:
+        return ask.console.actions.create(name, spec, who, ask.namespace)
+    except actions.Conflict:
+        return ask.console.actions.get(name, ask.namespace)
 
 
 def _form(
@@ -106,7 +122,8 @@ def _form(
     text = filled["q"].strip()
     nodes = sorted(ask.console.actions.nodes(), key=lambda one: one.name)
     found = [one for one in nodes if text in one.name] if text else nodes
-    chosen = set(forms.words(filled["nodes"]))
+    chosen = set(forms.nodes_of(fields))
+    filled["nodes"] = "\n".join(forms.nodes_of(fields)) if any(name == "found" for name, _value in fields) else filled["nodes"]
     labels = sorted({f"{name}={value}" for one in nodes for name, value in one.labels.items()})
     return draw(
         ask, "start", status, filled=filled, stages_chosen=[value for name, value in fields if name == "stage"], preview=preview,
@@ -358,7 +375,8 @@ def _sorted(rows: t.Sequence[t.Any], order: str, by: t.Mapping[str, t.Callable[[
 
 def _enter_page(ask: RequestContext) -> Response:
     code = ask.one("code")
-    if code and ask.console.auth.enters_by == "link":
+    # A HEAD request, as of a program that looks whether a link is alive, does not use it up.
+    if code and ask.console.auth.enters_by == "link" and ask.request.method == "GET":
         return _entered(ask, code)
     return draw(ask, "enter", by=ask.console.auth.enters_by, wrong=False, again=False)
 

@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import hmac
 import json
 import os
@@ -49,7 +50,8 @@ class Sessions:
     def __init__(self, key: bytes, lasts_s: float, whole_s: float, secure: bool) -> None:
         self._box = cryptography.fernet.Fernet(key)
         self._lasts, self._whole, self._secure = lasts_s, whole_s, secure
-        self.cookie = "__Host-console" if secure else "console"
+        # Browsers share cookies between the ports of a host: each console has a name of its own, the same on all its replicas.
+        self.cookie = f"{'__Host-' if secure else ''}console-{hashlib.sha256(key).hexdigest()[:8]}"
         self._ended: dict[str, float] = {}
 
     def begin(self, who: Caller, of: WebSession | None = None) -> WebSession:
@@ -85,9 +87,10 @@ class Sessions:
         self._ended[session.id] = session.begun + self._whole
 
     def header(self, value: str, lasts: float | None = None) -> str:
-        """Set-Cookie."""
+        """Return the value of Set-Cookie. Lax: a link in a ticket or chat opens the page; requests that change something have a token
+        of their own."""
         kept = f"; Max-Age={int(self._lasts if lasts is None else lasts)}"
-        return f"{self.cookie}={value}; Path=/; HttpOnly; SameSite=Strict{kept}{'; Secure' if self._secure else ''}"
+        return f"{self.cookie}={value}; Path=/; HttpOnly; SameSite=Lax{kept}{'; Secure' if self._secure else ''}"
 
 
 def same(given: str, expected: str) -> bool:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import html
+import itertools
 import json
 import pathlib
 import re
@@ -74,6 +76,42 @@ def test_an_action_goes_from_the_form_to_its_page(console: memory.Opened) -> Non
         ("tester", "create", "mine", "192.0.2.1", "done"), ("tester", "set", "mine", "192.0.2.1", "done"),
         ("tester", "delete", "mine", "192.0.2.1", "done"),
     ]  # fmt: skip
+
+
+def test_every_button_twice_in_every_order_keeps_the_form_as_it_was_typed(console: memory.Opened) -> None:
+    client = console.signed_in()
+    typed = {"kind": "stages", "where": "nodes", "nodes": "n0001\r\nn0002", "stage": "gemm", "variables": "gemm_seconds: 5\r\ngemm_types: bf16"}
+    for order in itertools.permutations(("show", "find", "add"), 2):
+        fields = dict(typed)
+        for do in [press for press in order for _twice in range(2)]:
+            page = client.get("/start", params={**fields, "do": do}, follow_redirects=True).text
+            areas = {name: html.unescape(text) for name, text in re.findall(r'<textarea id="(\w+)"[^>]*>([^<]*)</textarea>', page)}
+            assert areas["nodes"].split("\n") == ["n0001", "n0002"] and len(areas["variables"].split("\n")) == 2, (order, do)
+            # A browser sends the lines of a text field with CRLF.
+            fields = {**typed, **{name: text.replace("\n", "\r\n") for name, text in areas.items()}}
+        made = client.post("/start", data={**fields, "csrf": csrf(page), "name": "-".join(order)})
+        assert made.status_code == 303, made.text
+        spec = console.actions.get("-".join(order)).spec["stages"]
+        assert spec["nodes"] == ["n0001", "n0002"] and spec["variables"] == {"gemm_seconds": "5", "gemm_types": "bf16"}
+
+
+def test_a_ticked_node_counts_without_the_button_that_lists_it(console: memory.Opened) -> None:
+    client = console.signed_in()
+    form = {"kind": "rdma", "nodes": "n0001", "found": ["n0002", "n0001"], "name": "ticked"}
+    page = client.get("/start", params={**form, "do": "show"}).text
+    assert ">n0001\nn0002</textarea>" in page and 'value="n0002" checked disabled' in page
+    assert client.post("/start", data={**form, "csrf": csrf(page)}).status_code == 303
+    assert console.actions.get("ticked").spec["rdma"]["nodes"] == ["n0001", "n0002"]
+
+
+def test_back_a_change_and_start_makes_a_second_action_once(console: memory.Opened) -> None:
+    client = console.signed_in()
+    form = {"kind": "rdma", "nodes": "n0001 n0002", "name": "mine", "csrf": csrf(client.get("/start").text)}
+    assert client.post("/start", data=form).headers["location"] == "/runs/mine"
+    changed = {**form, "nodes": "n0003 n0004"}
+    second = client.post("/start", data=changed).headers["location"]
+    assert second.startswith("/runs/mine-") and client.post("/start", data=changed).headers["location"] == second
+    assert sorted(console.actions.of) == ["mine", second.removeprefix("/runs/")]
 
 
 def test_who_opens_the_console_sees_what_was_measured_from_a_terminal(console: memory.Opened) -> None:

@@ -98,7 +98,7 @@ def test_a_link_of_the_terminal_holds_once(console: memory.Opened) -> None:
     console.auth.new_link(every_s=0.0)
     first, second = console.client(), console.client()
     assert first.get(f"/enter?code={console.links[-1]}").status_code == 303
-    cookie = first.cookies.get("console")
+    cookie = first.cookies.get(console.cookie)
     assert cookie and first.get("/runs").status_code == 200
     assert second.get(f"/enter?code={console.links[-1]}").status_code == 401
     assert second.get("/enter?code=").status_code == 200
@@ -108,7 +108,15 @@ def test_a_link_of_the_terminal_holds_once(console: memory.Opened) -> None:
     assert second.post("/enter", headers={"origin": f"http://{memory.HOST}"}).status_code == 200
     assert console.links == [old]  # not at once again
     assert "set-cookie" not in second.get("/runs").headers
-    assert "HttpOnly; SameSite=Strict" in console.client().get("/enter").headers.get("set-cookie", "HttpOnly; SameSite=Strict")
+    assert "set-cookie" not in console.client().get("/enter").headers
+
+
+def test_a_program_that_looks_at_the_link_does_not_use_it_up(console: memory.Opened) -> None:
+    console.auth.new_link(every_s=0.0)
+    client = console.client()
+    assert client.head(f"/enter?code={console.links[-1]}").status_code == 200 and not client.cookies
+    answer = client.get(f"/enter?code={console.links[-1]}")
+    assert answer.status_code == 303 and "HttpOnly; SameSite=Lax" in answer.headers["set-cookie"]
 
 
 def test_sessions_are_ours_short_and_end() -> None:
@@ -116,7 +124,10 @@ def test_sessions_are_ours_short_and_end() -> None:
     mine = sessions.begin(Caller("a", ("g",), "token"))
     sealed = sessions.sealed(mine)
     assert sessions.opened(sealed) == mine
-    assert sessions.header("x").startswith("__Host-console=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=100; Secure")
+    head = f"{sessions.cookie}=x; Path=/; HttpOnly; SameSite=Lax; Max-Age=100; Secure"
+    assert sessions.header("x") == head and sessions.cookie.startswith("__Host-console-")
+    # Browsers send a cookie to every port of its host: consoles that share a host must not share its name.
+    assert Sessions(Fernet.generate_key(), 100.0, 1000.0, True).cookie != sessions.cookie
     assert "token" not in repr(mine) and mine.csrf not in repr(mine)
     forged = json.dumps(dataclasses.asdict(mine))
     for cookie in ("", "x", forged, sealed[:-4], Sessions(Fernet.generate_key(), 100.0, 1000.0, True).sealed(mine)):
@@ -155,10 +166,10 @@ def test_what_another_page_sends_changes_nothing(console: memory.Opened) -> None
     assert client.post("/start", data={**form, "csrf": mine}).status_code == 303
     assert client.post("/start", data={**form, "csrf": mine}).status_code == 303
     assert list(console.actions.of) == ["x"]
-    cookie = client.cookies["console"]
+    cookie = client.cookies[console.cookie]
     assert client.post("/leave", data={"csrf": mine}).status_code == 303
     replayed = console.client()
-    replayed.cookies.set("console", cookie)
+    replayed.cookies.set(console.cookie, cookie)
     assert replayed.post("/start", data={**form, "name": "y", "csrf": mine}).status_code == 401
     assert list(console.actions.of) == ["x"]
 
@@ -292,7 +303,7 @@ def test_streams_are_counted_and_what_a_page_is_told_is_one_line(tmp_path: pathl
     serve = _serving(console.app)
     with serve as port:
         console.auth.new_link(every_s=0.0)
-        cookie = re.search(rb"set-cookie: (console=[^;]+)", _asked(port, f"/enter?code={console.links[-1]}"), re.I)
+        cookie = re.search(rb"set-cookie: (console-[0-9a-f]+=[^;]+)", _asked(port, f"/enter?code={console.links[-1]}"), re.I)
         assert cookie
         head = f"Cookie: {cookie[1].decode()}\r\n"
         with socket.create_connection(("127.0.0.1", port), 10) as first:
@@ -321,7 +332,7 @@ def test_a_stream_ends_with_the_right_to_look_whatever_there_is_to_tell(tmp_path
     steady = threading.Thread(target=always)
     with _serving(console.app) as port:
         console.auth.new_link(every_s=0.0)
-        cookie = re.search(rb"set-cookie: (console=[^;]+)", _asked(port, f"/enter?code={console.links[-1]}"), re.I)
+        cookie = re.search(rb"set-cookie: (console-[0-9a-f]+=[^;]+)", _asked(port, f"/enter?code={console.links[-1]}"), re.I)
         assert cookie
         with socket.create_connection(("127.0.0.1", port), 60) as page:
             page.sendall(f"GET /api/v1/changes HTTP/1.1\r\nHost: {memory.HOST}\r\nCookie: {cookie[1].decode()}\r\n\r\n".encode())

@@ -40,19 +40,47 @@
       const text = on ? said.dataset.on : said.dataset.off;
       if (said.textContent !== text) said.textContent = text;
     };
-    let source = null;
-    const listen = () => {
-      source = new EventSource("/api/v1/changes");
-      source.addEventListener("begin", () => { tell(true); look(); });
-      source.addEventListener("change", look);
-      source.onerror = () => {
-        tell(false);
-        if (source.readyState === EventSource.CLOSED) { look(); setTimeout(listen, 3000); }
-      };
+    // A browser opens six connections to one host: of all pages one that is seen listens, and tells the others.
+    const channel = new BroadcastChannel("changes");
+    const heard = (kind) => {
+      if (kind === "off") { tell(false); return; }
+      if (kind === "on") tell(true);
+      look();
     };
-    listen();
-    addEventListener("pagehide", () => source.close());
-    addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
+    channel.onmessage = (event) => heard(event.data);
+    const both = (kind) => { channel.postMessage(kind); heard(kind); };
+    let stop = null;
+    // Listens until it is stopped, and resolves then.
+    const listen = () => new Promise((resolve) => {
+      let source = null, timer = 0;
+      const open = () => {
+        source = new EventSource("/api/v1/changes");
+        source.addEventListener("begin", () => both("on"));
+        source.addEventListener("change", () => both("change"));
+        source.onerror = () => {
+          both("off");
+          if (source.readyState === EventSource.CLOSED) { look(); timer = setTimeout(open, 3000); }
+        };
+      };
+      stop = () => { clearTimeout(timer); source.close(); stop = null; resolve(); };
+      open();
+    });
+    let waiting = null;
+    const begin = () => {
+      if (document.hidden || stop || waiting) return;
+      look();
+      // Locks are there on HTTPS and on this machine's own address; elsewhere each page that is seen listens for itself.
+      if (!navigator.locks) { listen(); return; }
+      waiting = new AbortController();
+      const done = () => { waiting = null; };
+      navigator.locks.request("changes", { signal: waiting.signal }, () => { done(); return document.hidden ? null : listen(); }).catch(done);
+      tell(true);
+    };
+    const end = () => { if (waiting) waiting.abort(); if (stop) stop(); };
+    begin();
+    addEventListener("visibilitychange", () => (document.hidden ? end() : begin()));
+    addEventListener("pagehide", end);
+    addEventListener("pageshow", (event) => { if (event.persisted) begin(); });
   }
 
   // What a request comes to, while it is typed.
@@ -61,9 +89,25 @@
     const show = settled(() => {
       const asked = new URLSearchParams(new FormData(form));
       asked.delete("csrf");
+      // The address has the whole form, so a reload or Back loses nothing. One that no server would take stays as it is.
+      const address = "/start?" + asked;
+      if (address.length < 16000) history.replaceState(null, "", address);
       asked.set("do", "show");
       return again("/start?" + asked);
     }, 400);
+    // A node that stands in the list is ticked and cannot be chosen twice.
+    const boxes = form.querySelectorAll("input[name=found]"), list = form.elements.nodes;
+    const mark = () => {
+      const listed = new Set(list.value.split(/[\s,]+/));
+      for (const box of boxes) {
+        const is = listed.has(box.value);
+        if (is || box.disabled) box.checked = is;
+        box.disabled = is;
+      }
+    };
+    list.addEventListener("input", mark);
     form.addEventListener("input", show);
+    // Firefox keeps what was typed over a reload and says nothing of it.
+    mark();
   }
 })();
