@@ -127,7 +127,7 @@ def opened(results: pathlib.Path, auth_: auth.Auth | None = None, memory: Memory
     options = settings.Settings(str(results), hosts=frozenset({HOST}), **given)
 
     def limits() -> requests.Limits:
-        return requests.Limits(plane="ssh", nodes={one.name: one.labels for one in memory.infos})
+        return requests.Limits(plane="ssh", nodes={one.name: one.labels for one in memory.infos}, gpus=kept.known_gpus(memory.infos))
 
     key = Fernet.generate_key()
     made = app.create_app(memory, Past(str(results)), options, auth_, key, limits, Audit(audit))

@@ -8,6 +8,7 @@ Pictures of the pages are kept in the folder that CONSOLE_PICTURES names."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -153,6 +154,38 @@ def test_cancelled_in_the_middle_and_open_while_the_console_begins_again(
     assert made == 201
     browser.wait(f"{TEXT}.includes('later') && {TEXT}.includes('suspended')", 60)
     assert browser.value("window.same") is True
+
+
+def test_nine_tabs_load_and_all_follow_the_changes(console: Console, browser: Browser) -> None:
+    browser.open(f"{console.url}/runs", "document.querySelector('.live').innerText === 'live'")
+    with contextlib.ExitStack() as tabs:
+        for _number in range(8):
+            tabs.enter_context(browser.tab(f"{console.url}/runs"))
+            browser.wait("document.querySelector('.live').innerText === 'live'", 20)
+        token = browser.value("""fetch('/start').then((r) => r.text()).then((x) =>
+          new DOMParser().parseFromString(x, 'text/html').querySelector('button.main').value)""")
+        browser.value(f"""fetch('/api/v1/actions', {{method: 'POST',
+          headers: {{'content-type': 'application/json', 'x-csrf-token': {token!r}}},
+          body: JSON.stringify({{name: 'ninth', spec: {{suspend: true, stages: {{names: ['gemm'], nodes: ['{NODES[1]}']}}}}}})
+          }}).then((r) => r.status)""")
+        browser.wait(f"{TEXT}.includes('ninth')", 20)
+    # The first tab follows too, whichever tab holds the stream.
+    browser.wait(f"{TEXT}.includes('ninth')", 20)
+
+
+def test_a_reload_keeps_what_was_typed(console: Console, browser: Browser) -> None:
+    browser.open(f"{console.url}/start")
+    fill(browser, kind="stages", nodes=" ".join(NODES), variables="gemm_seconds: 5")
+    browser.wait("location.search.includes('gemm_seconds')", 20)
+    browser.open(browser.value("location.href"))
+    typed = "[...document.querySelectorAll('textarea')].map((e) => e.value.trim())"
+    assert browser.value(typed) == [" ".join(NODES), "gemm_seconds: 5"]
+    assert browser.value("document.querySelector('[name=kind][value=stages]').checked")
+    # A node of the list is ticked, and can be ticked again once it is taken out of it.
+    box = f"document.querySelector('[name=found][value=\"{NODES[0]}\"]')"
+    assert browser.value(f"[{box}.checked, {box}.disabled]") == [True, True]
+    fill(browser, nodes=NODES[1])
+    assert browser.value(f"[{box}.checked, {box}.disabled]") == [False, False]
 
 
 @pytest.mark.skipif(not axe.here(), reason="no npm here, which fetches axe-core")

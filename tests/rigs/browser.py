@@ -90,6 +90,22 @@ class Browser:
         self._ask("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
         self.wait(wait_for, seconds, lambda: self._loaded)
 
+    @contextlib.contextmanager
+    def tab(self, address: str) -> t.Iterator[None]:
+        """Another tab, which everything inside of the block is asked of."""
+        before = self._session
+        target = self._ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._ask(f"{domain}.enable")
+        try:
+            self.open(address)
+            yield
+        finally:
+            self._session = before
+            self._ask("Target.closeTarget", targetId=target)
+            self._ask("Page.bringToFront")
+
     def wait(self, for_: str, seconds: float = 60, also: t.Callable[[], bool] = lambda: True) -> None:
         """Until an expression is true in the page that is open, whichever that is by then."""
         end = time.monotonic() + seconds

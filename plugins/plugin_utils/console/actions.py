@@ -169,6 +169,11 @@ class NodeInfo:
     problem: str = ""
 
 
+def known_gpus(nodes: t.Iterable[NodeInfo]) -> dict[str, int]:
+    """Return the number of GPUs of the nodes of which it is known."""
+    return {node.name: node.gpus for node in nodes if node.gpus is not None}
+
+
 class Actions(t.Protocol):
     """Everything raises ActionError, and `create` RequestError of `request` too."""
 

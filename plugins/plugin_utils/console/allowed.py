@@ -59,7 +59,7 @@ def value(variable: str, given: t.Any) -> t.Any:
     kind, choices = spec.get("type", "str"), spec.get("choices")
     if kind != "list":
         found = _one(kind, given, choices)
-        if variable.endswith("_timeout") and found > MOST_SECONDS:
+        if variable.endswith(("_timeout", "_seconds")) and found > MOST_SECONDS:
             raise ValueError(f"at most {MOST_SECONDS} seconds")
         return found
     items = [item.strip() for item in given.split(",")] if isinstance(given, str) else given

@@ -345,7 +345,9 @@ class ClusterActions:
         return found
 
     def limits(self, nodes: t.Sequence[NodeInfo]) -> request.Limits:
-        return request.Limits(nodes={node.name: node.labels for node in nodes}, images=self.images, namespaces=self.namespaces)
+        return request.Limits(
+            nodes={node.name: node.labels for node in nodes}, gpus=actions.known_gpus(nodes), images=self.images, namespaces=self.namespaces
+        )
 
     def swept(self, stored: StoredAction, run_id: str) -> bool:
         client = connect(self.connection._replace(namespace=stored.action.namespace))

@@ -256,7 +256,9 @@ class LocalActions:
             self._reading.release()
 
     def limits(self, nodes: t.Sequence[NodeInfo]) -> request.Limits:
-        return request.Limits(plane=planes.DEFAULT, nodes={node.name: node.labels for node in nodes if not node.problem})
+        return request.Limits(
+            plane=planes.DEFAULT, nodes={node.name: node.labels for node in nodes if not node.problem}, gpus=actions.known_gpus(nodes)
+        )
 
     def swept(self, stored: StoredAction, run_id: str) -> bool:
         """The guardians on the machines give everything back when nobody holds them any more."""

@@ -87,6 +87,8 @@ class Limits:
     plane: str = kubernetes.PLANE.name
     # The nodes that there are, with their labels; None where nobody knows yet.
     nodes: t.Mapping[str, t.Mapping[str, str]] | None = None
+    # GPUs of the nodes whose number is known.
+    gpus: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
     # Images that a request may name; without one it gets that of the settings.
     images: t.Sequence[str] = ()
     namespaces: t.Sequence[str] = ()
@@ -259,6 +261,8 @@ class _Reader:
             return None
         stages, settings = {"rdma": self.rdma, "collective": self.collective, "stages": self.stages}[kind](asked)
         nodes, pool = self.where(kind, asked, 1 if kind != "rdma" or asked.get("scope") == "loopback" else 2)
+        if kind == "collective":
+            self.enough_gpus(asked.get("gpusPerNode"), nodes if pool is None else matching(self.limits.nodes or {}, pool))
         return Request(
             kind=kind,
             plane=self.limits.plane,
@@ -378,6 +382,13 @@ class _Reader:
         if known is not None and not self.problems and not matching(known, labels):
             self.wrong(f"{field}.matchLabels", labels, "labels that some node has")
         return labels
+
+    def enough_gpus(self, gpus: t.Any, nodes: t.Iterable[t.Any]) -> None:
+        """Refuse more GPUs per node than a node has, as far as that is known."""
+        known = [(self.limits.gpus[node], node) for node in nodes if isinstance(node, str) and node in self.limits.gpus]
+        if isinstance(gpus, int) and known and gpus > min(known)[0]:
+            fewest, node = min(known)
+            self.wrong("collective.gpusPerNode", gpus, f"at most {fewest}, as many as {node} has")
 
     def image(self, image: t.Any) -> str:
         if image is None:

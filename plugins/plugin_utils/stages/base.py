@@ -219,8 +219,10 @@ class Stage:
             values = settings.get(f"{self.name}_{axis}")
             checks *= len(values) if isinstance(values, list) else 1
         each = settings.get(f"{self.name}_check_seconds")
+        measuring = settings.get(f"{self.name}_seconds")
         burn_in = 60.0 * float(settings.get(f"{self.name}_minutes") or 0)
-        return checks * float(each if isinstance(each, (int, float)) else launch_s) + burn_in
+        check_s = float(each if isinstance(each, (int, float)) else launch_s)
+        return checks * (check_s + (float(measuring) if isinstance(measuring, (int, float)) else 0.0)) + burn_in
 
     def floors(self, plan: Plan, target: str) -> list[Record]:
         """Return the expectations that the head of a group of `target` needs, for a stage over groups, as {"match", "value",

@@ -37,6 +37,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.re
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Sessions, WebSession, same
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.storage import Storage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import Words, chosen
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
@@ -64,7 +65,7 @@ def create_app(
     metrics = Metrics()
     sessions = Sessions(key, settings.session_s, settings.session_whole_s, settings.secure)
     hub = Hub(actions, settings.limits)
-    console = Console(actions, past, settings, auth, sessions, audit or Audit(), metrics, hub, limits)
+    console = Console(actions, past, settings, auth, sessions, audit or Audit(), metrics, hub, limits, Storage(settings.results_dir, past))
     metrics.streams.set_function(lambda: hub.open)
     endpoints = [*api.ENDPOINTS, *pages.ENDPOINTS]
     by_path: dict[str, list[Endpoint]] = {}

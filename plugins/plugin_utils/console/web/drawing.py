@@ -79,6 +79,6 @@ def draw(ask: RequestContext, template: str, code: int = 200, /, **values: t.Any
 
     text = _environment().get_template(f"{template}.html.j2").render(
         say=ask.words, ask=ask, with_=with_, csrf=ask.session.csrf if ask.session else "", path=ask.request.url.path,
-        here=query, **values,
+        here=query, storage=ask.console.storage.problems() if ask.who else (), **values,
     )  # fmt: skip
     return starlette.responses.HTMLResponse(text, code)

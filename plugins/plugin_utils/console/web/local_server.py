@@ -62,6 +62,7 @@ def run(of: ConsoleFiles, port: int, say: Say, address: str = "127.0.0.1", secon
         expected = "one of this machine's own, as 127.0.0.1: a console without a cluster is for one person"
         raise RunError(f"address: found {address!r}, expected {expected}")
     of.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.makedirs(of.results, exist_ok=True)
     kept = LocalActions(of.folder, of.inventory)
     kept.known()
     names = {f"{name}:{{port}}" for name in ("127.0.0.1", "localhost", "[::1]")}
@@ -165,7 +166,7 @@ def _end_with_parent() -> None:
 
 
 def main(arguments: t.Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="door", description="The console of a laptop.")
+    parser = argparse.ArgumentParser(prog="console", description="The console of a laptop.")
     parser.add_argument("--inventory", required=True, help="of the hosts that requests may name")
     parser.add_argument("--results-dir", required=True, help="where runs are, and their history")
     parser.add_argument("--folder", default="", help="folder of the console's requests; default: .console in the results folder")

@@ -437,16 +437,18 @@ def _healthz(_ask: RequestContext) -> Response:
 
 
 def _readyz(ask: RequestContext) -> Response:
-    """Ready: the actions can be listed. A history that is away is said, and keeps nobody from starting or cancelling."""
+    """Answer 503 if actions cannot be listed or the results of a run cannot be kept. Trouble with the history alone is only named: it
+    keeps nobody from starting or cancelling."""
     try:
         ask.console.actions.list(actions.Filters(namespace=ask.namespace, limit=1))
     except actions.ActionError:
         return starlette.responses.PlainTextResponse("actions: not answering\n", 503)
-    try:
-        ask.console.past.runs(most=1)
-    except RunError:
-        return starlette.responses.PlainTextResponse("ok; history: not answering\n")
-    return starlette.responses.PlainTextResponse("ok\n")
+    problems = ask.console.storage.problems()
+    words = {"storage_away": "results: not there", "storage_read_only": "results: cannot be written", "storage_full": "results: no room"}
+    said = sorted({words.get(problem.text, "history: not answering") for problem in problems})
+    if any(problem.fatal for problem in problems):
+        return starlette.responses.PlainTextResponse("; ".join(said) + "\n", 503)
+    return starlette.responses.PlainTextResponse("; ".join(["ok", *said]) + "\n")
 
 
 def _metrics(ask: RequestContext) -> Response:

@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.me
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Caller, Sessions, WebSession
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.storage import Storage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import Words
 
 if t.TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Console:
     metrics: Metrics
     hub: Hub
     limits: t.Callable[[], requests.Limits]
+    storage: Storage
 
 
 @dataclasses.dataclass

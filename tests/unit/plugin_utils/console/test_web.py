@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, local_server, openapi, words
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, local_server, openapi, storage, words
 from harness import console_memory as memory
 from harness import history_runs as runs
 
@@ -80,7 +80,8 @@ def test_an_action_goes_from_the_form_to_its_page(console: memory.Opened) -> Non
 
 def test_every_button_twice_in_every_order_keeps_the_form_as_it_was_typed(console: memory.Opened) -> None:
     client = console.signed_in()
-    typed = {"kind": "stages", "where": "nodes", "nodes": "n0001\r\nn0002", "stage": "gemm", "variables": "gemm_seconds: 5\r\ngemm_types: bf16"}
+    variables = "gemm_seconds: 5\r\ngemm_types: bf16"
+    typed = {"kind": "stages", "where": "nodes", "nodes": "n0001\r\nn0002", "stage": "gemm", "variables": variables}
     for order in itertools.permutations(("show", "find", "add"), 2):
         fields = dict(typed)
         for do in [press for press in order for _twice in range(2)]:
@@ -300,10 +301,54 @@ def test_history_nodes_and_compare_say_what_there_is(console: memory.Opened) -> 
 
 
 def test_a_console_without_any_run_says_so(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "results").mkdir()
     client = memory.opened(tmp_path / "results").signed_in()
     assert "Nothing was measured yet." in client.get("/history").text
     assert client.get("/readyz").text == "ok\n"
     assert client.get("/results/20260101T000000Z-0a1b2c").status_code == 404
+
+
+def test_trouble_with_the_storage_is_on_every_page_and_in_readyz(
+    results: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "HOLDS_S", -1.0)
+    folder = tmp_path / "results"
+    shutil.copytree(results, folder)
+    client = memory.opened(folder).signed_in()
+
+    def seen() -> tuple[int, str, list[str]]:
+        ready = client.get("/readyz")
+        banners = [re.findall(r'banner" role="alert">([^<]*)', client.get(path).text) for path in ("/runs", "/start")]
+        return ready.status_code, ready.text, banners
+
+    assert seen() == (200, "ok\n", [[], []])
+    folder.rename(tmp_path / "away")
+    status, text, banners = seen()
+    assert (status, text) == (503, "results: not there\n")
+    assert all(len(of) == 1 and "No such file" in of[0] for of in banners)
+    (tmp_path / "away").rename(folder)
+    assert seen()[0] == 200
+    monkeypatch.setattr(storage, "LEAST_FREE_BYTES", 1 << 62)
+    status, text, banners = seen()
+    assert (status, text) == (503, "results: no room\n") and "MiB left" in banners[0][0]
+    monkeypatch.setattr(storage, "LEAST_FREE_BYTES", 0)
+    for path in folder.glob("history.db*"):
+        path.unlink()
+    status, text, banners = seen()
+    assert (status, text) == (200, "ok; history: not answering\n") and "history is empty" in banners[0][0]
+
+
+def test_a_request_for_more_gpus_than_a_node_has_is_refused(console: memory.Opened) -> None:
+    client = console.signed_in()
+    spec = {"collective": {"nodes": ["n0001", "n0002"], "operation": "all_reduce", "gpusPerNode": 9}}
+    token = {"x-csrf-token": csrf(client.get("/start").text)}
+    told = client.post("/api/v1/preview", json={"spec": spec}, headers=token).json()
+    assert told["problems"] == [{"field": "collective.gpusPerNode", "found": "9", "expected": "at most 8, as many as n0001 has"}]
+    spec = {"stages": {"nodes": ["n0001"], "names": ["gemm"], "variables": {"gemm_seconds": "99999999"}}}
+    told = client.post("/api/v1/preview", json={"spec": spec}, headers=token).json()
+    assert "at most 86400 seconds" in told["problems"][0]["expected"]
+    spec["stages"]["variables"] = {"gemm_seconds": "3600"}
+    assert client.post("/api/v1/preview", json={"spec": spec}, headers=token).json()["seconds"] > 3600
 
 
 def test_every_page_is_there_in_every_language(console: memory.Opened) -> None:
