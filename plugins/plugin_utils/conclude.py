@@ -182,7 +182,7 @@ def _history(loader: t.Any, task_vars: dict[str, t.Any]) -> sinks.SinkRequest | 
 def _asked(loader: t.Any, task_vars: dict[str, t.Any]) -> list[sinks.SinkRequest]:
     """The sinks that were asked for."""
     given = {name: task_vars[name] for name in sinks.VARIABLES if task_vars.get(name)}
-    return sinks.asked(Templar(loader=loader, variables=task_vars).template(given)) if given else []
+    return sinks.requested(Templar(loader=loader, variables=task_vars).template(given)) if given else []
 
 
 def _noted(notes: t.Iterable[str]) -> list[terminal.Line]:

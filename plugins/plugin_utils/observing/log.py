@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`acceptance_log: json`: what happens in a run as lines of JSON among those for people, for whoever collects the controller's output.
+"""`acceptance_log: json`: the events of a run as lines of JSON in the controller's output, for log collectors.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -36,11 +36,11 @@ class LogSink(Sink):
     def kept(self, of: Kept, options: Options) -> None:
         outcomes: dict[str, collections.Counter[str]] = {}
         reasons: dict[str, str] = {}
-        for one in of.measurements:
-            subject = node_of(one["subject"]["id"])
-            outcomes.setdefault(subject, collections.Counter())[one["outcome"]] += 1
-            if logline.of_outcome(one["outcome"]) != logline.INFO:
-                reasons.setdefault(subject, str(one["reason"]))
+        for measurement in of.measurements:
+            subject = node_of(measurement["subject"]["id"])
+            outcomes.setdefault(subject, collections.Counter())[measurement["outcome"]] += 1
+            if logline.of_outcome(measurement["outcome"]) != logline.INFO:
+                reasons.setdefault(subject, str(measurement["reason"]))
         for subject, counts in outcomes.items():
             bad = [outcome for outcome in counts if logline.of_outcome(outcome) != logline.INFO]
             outcome = bad[0] if bad else "measured" if counts["measured"] else "not_applicable"

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`acceptance_pushgateway: URL`: the metrics of a judged run, its Prometheus text form, into a Pushgateway.
+"""`acceptance_pushgateway: URL`: push the metrics of a judged run, in Prometheus text format, to a Pushgateway.
 
-A push takes the place of what the same inventory pushed before: the gateway forgets nothing by itself.
+A push replaces the earlier metrics of the same inventory, because the gateway never expires metrics.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -26,7 +26,7 @@ TIMEOUT_S = 10.0
 
 
 class PushError(Exception):
-    """The gateway has not taken the metrics; why, without anything secret."""
+    """The gateway did not accept the metrics. The message says why and holds no secret."""
 
 
 class Pushgateway(Sink):
@@ -39,7 +39,7 @@ class Pushgateway(Sink):
             fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
         except ValueError:
             fine = False
-        # The value may hold a password.
+        # Do not show the value: it may hold a password.
         return None if fine else "expected the address of a Pushgateway, like http://pushgateway.example:9091"
 
     def judged(self, of: Judged, options: Options) -> None:
@@ -47,7 +47,7 @@ class Pushgateway(Sink):
 
 
 def push(url: str, group: str, text: str) -> None:
-    """Put metrics in the place of those of the same group. PushError where they are not taken."""
+    """Replace the metrics of a group on a Pushgateway. Raise PushError if they are not accepted."""
     parts = urllib.parse.urlsplit(url)
     place = f"{parts.hostname}{f':{parts.port}' if parts.port else ''}"
     path = f"{parts.path.rstrip('/')}/metrics/job/{JOB}/{_label('inventory', group)}"
@@ -61,8 +61,8 @@ def push(url: str, group: str, text: str) -> None:
         ):  # fmt: skip
             pass
     except urllib.error.HTTPError as error:
-        said = " ".join(error.read(2000).decode("utf-8", "replace").split())
-        raise PushError(f"the Pushgateway at {place} refuses the metrics: {error.code} {said}") from error
+        message = " ".join(error.read(2000).decode("utf-8", "replace").split())
+        raise PushError(f"the Pushgateway at {place} refuses the metrics: {error.code} {message}") from error
     except urllib.error.URLError as error:
         raise PushError(f"the Pushgateway at {place} cannot be reached: {error.reason}") from error
     except OSError as error:
@@ -70,7 +70,7 @@ def push(url: str, group: str, text: str) -> None:
 
 
 def _label(name: str, value: str) -> str:
-    """A label of a group as a part of a path: what a path cannot hold travels as base64."""
+    """Return a grouping label as a part of the path, in base64 if the value is empty or has a slash."""
     if value and "/" not in value:
         return f"{name}/{urllib.parse.quote(value, safe='')}"
     return f"{name}@base64/{base64.urlsafe_b64encode(value.encode()).decode() or '='}"

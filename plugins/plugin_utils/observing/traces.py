@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`acceptance_traces: true`: a judged run as a trace, by OTLP over HTTP.
 
-It is made of the times in the journal when all is said, so that it costs nothing while somebody measures. Ids follow from the run: the
-trace of a run is found without looking, and a run that is judged again is the same trace. OpenTelemetry is loaded when a trace is sent.
+Spans are derived from the times in the journal after the run, so tracing costs nothing while nodes are measured. Ids are derived from the
+run id, so a run that is judged again has the same trace. OpenTelemetry is imported only when a trace is sent.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -29,20 +29,20 @@ SERVICE = "gpufleet-acceptance"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 TIMEOUTS = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-# Where the environment says nothing else: a collector that is away holds nobody up for long.
+# The default timeout in seconds. It is short, so that an unreachable collector does not delay the run.
 TIMEOUT_S = 3.0
 BATCH = 512
-# Of a larger run only what is no PASS has a span of its tool.
+# In a run with more measurements than this, only checks without a PASS have a span for their tool.
 TOOLS = 50000
 BAD = ("FAIL", "UNKNOWN")
 
 
 class TraceError(Exception):
-    """The trace was not taken, or not all of it."""
+    """The collector did not accept the whole trace."""
 
 
 class Span(t.NamedTuple):
-    """The parts of a span; its id follows from `parent`, the name of another span. Times are seconds of the epoch."""
+    """A span. Its id is derived from `path`; `parent` is the path of its parent span. Times are seconds since the epoch."""
 
     path: str
     parent: str
@@ -75,32 +75,33 @@ SINK = Traces()
 
 
 def spans(of: Judged) -> t.Iterator[Span]:
-    """The run, its stages, in each its nodes, pairs and groups, and there the waiting for the pod and each tool."""
+    """Yield the spans of a run: for each stage its nodes, pairs and groups with the wait for the pod and each tool, then the stage; last the
+    run."""
     verdicts = {verdict.key: verdict for verdict in of.judgement.verdicts}
-    whole = len(of.judgement.deciding) <= TOOLS
+    complete = len(of.judgement.deciding) <= TOOLS
     of_stage = {(node["name"], stage): word for node in of.report["nodes"] for stage, word in node["stages"].items()}
     tools: dict[tuple[str, str], list[tuple[Key, Measurement]]] = {}
-    for key, one in of.judgement.deciding.items():
-        if one.started_at:
-            tools.setdefault((key.stage, node_of(key.subject)), []).append((key, one))
+    for key, measurement in of.judgement.deciding.items():
+        if measurement.started_at:
+            tools.setdefault((key.stage, node_of(key.subject)), []).append((key, measurement))
     stages: dict[str, list[Span]] = {}
     left_out = 0
     for (stage, node), measured in tools.items():
-        here = f"{stage}/{node}"
-        about = {"gpufleet.run": of.run_id, "gpufleet.stage": stage, "gpufleet.node": node}
-        own = [_tool(here, about, key, one, verdicts.get(key)) for key, one in measured]
-        began, ended = min(span.began for span in own), max(span.ended for span in own)
-        waited = max(float(one.context.get("pod_waited_s") or 0) for _key, one in measured)
-        if waited:
-            yield Span(f"{here}/wait", here, "waiting for the pod", began - waited, began, about)
+        node_path = f"{stage}/{node}"
+        common_attributes = {"gpufleet.run": of.run_id, "gpufleet.stage": stage, "gpufleet.node": node}
+        tool_spans = [_tool(node_path, common_attributes, key, measurement, verdicts.get(key)) for key, measurement in measured]
+        began, ended = min(span.began for span in tool_spans), max(span.ended for span in tool_spans)
+        waited_s = max(float(measurement.context.get("pod_waited_s") or 0) for _key, measurement in measured)
+        if waited_s:
+            yield Span(f"{node_path}/wait", node_path, "waiting for the pod", began - waited_s, began, common_attributes)
         word = str(of_stage.get((node, stage), ""))
         error = f"{word} in stage {stage}" if word in BAD else ""
         stages.setdefault(stage, []).append(
-            Span(here, stage, f"{stage} {node}", began - waited, ended, {**about, "gpufleet.verdict": word}, error)
+            Span(node_path, stage, f"{stage} {node}", began - waited_s, ended, {**common_attributes, "gpufleet.verdict": word}, error)
         )
-        told = own if whole else [span for span in own if span.attributes.get("gpufleet.verdict") != "PASS"]
-        left_out += len(own) - len(told)
-        yield from told
+        reported = tool_spans if complete else [span for span in tool_spans if span.attributes.get("gpufleet.verdict") != "PASS"]
+        left_out += len(tool_spans) - len(reported)
+        yield from reported
     for stage, parts in stages.items():
         yield from parts
         yield Span(
@@ -119,16 +120,16 @@ def spans(of: Judged) -> t.Iterator[Span]:
     )  # fmt: skip
 
 
-def _tool(here: str, about: t.Mapping[str, t.Any], key: Key, one: Measurement, verdict: Verdict | None) -> Span:
-    began = _epoch(one.started_at)
+def _tool(node_path: str, common_attributes: t.Mapping[str, t.Any], key: Key, measurement: Measurement, verdict: Verdict | None) -> Span:
+    began = _epoch(measurement.started_at)
     attributes = {
-        **about, "gpufleet.subject": key.subject, "gpufleet.check": key.check, "gpufleet.variant": key.variant,
-        "gpufleet.outcome": one.outcome, "gpufleet.attempt": one.attempt, "gpufleet.simulated": one.simulated,
+        **common_attributes, "gpufleet.subject": key.subject, "gpufleet.check": key.check, "gpufleet.variant": key.variant,
+        "gpufleet.outcome": measurement.outcome, "gpufleet.attempt": measurement.attempt, "gpufleet.simulated": measurement.simulated,
     }  # fmt: skip
-    if one.command:
-        attributes["process.executable.name"] = os.path.basename(str(one.command[0]))
-        attributes["process.command_args"] = [str(word)[:200] for word in one.command[:50]]
-    error = str(one.reason or one.outcome) if one.outcome not in ("measured", "not_applicable") else ""
+    if measurement.command:
+        attributes["process.executable.name"] = os.path.basename(str(measurement.command[0]))
+        attributes["process.command_args"] = [str(word)[:200] for word in measurement.command[:50]]
+    error = str(measurement.reason or measurement.outcome) if measurement.outcome not in ("measured", "not_applicable") else ""
     if verdict is not None:
         attributes["gpufleet.verdict"] = verdict.verdict
         if verdict.value is not None:
@@ -140,12 +141,12 @@ def _tool(here: str, about: t.Mapping[str, t.Any], key: Key, one: Measurement, v
         if verdict.verdict in BAD:
             error = str(verdict.reason)
     name = f"{key.check} {key.variant}".strip()
-    path = f"{here}/{key.check}/{key.variant}/{key.subject}"
-    return Span(path, here, name, began, began + float(one.duration_s), attributes, error[:1000])
+    path = f"{node_path}/{key.check}/{key.variant}/{key.subject}"
+    return Span(path, node_path, name, began, began + float(measurement.duration_s), attributes, error[:1000])
 
 
 def trace_id(run_id: str) -> int:
-    """By which the trace of a run is found."""
+    """Return the trace id of a run."""
     return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:16], "big")
 
 
@@ -154,15 +155,16 @@ def _span_id(run_id: str, path: str) -> int:
 
 
 def endpoint() -> str | None:
-    """Return the endpoint if the standard variables do not set it: Jaeger's agent is gone, today's collectors on its host speak OTLP."""
+    """Return the OTLP endpoint on the host of JAEGER_AGENT_HOST, None if that is not set or if a standard variable sets the endpoint.
+    Jaeger no longer has an agent; its collector accepts OTLP."""
     host = os.environ.get("JAEGER_AGENT_HOST")
     if not host or any(os.environ.get(name) for name in ENDPOINTS):
         return None
     return f"http://{f'[{host}]' if ':' in host else host}:4318/v1/traces"
 
 
-def send(run_id: str, found: t.Sequence[Span]) -> None:
-    """TraceError where the collector does not take everything."""
+def send(run_id: str, spans: t.Sequence[Span]) -> None:
+    """Send spans to the collector. Raise TraceError unless it accepts all of them."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import ReadableSpan
@@ -170,19 +172,19 @@ def send(run_id: str, found: t.Sequence[Span]) -> None:
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
-    to = endpoint()
-    if to:
-        Display().display(f"note: JAEGER_AGENT_HOST names an agent that Jaeger has no more; the trace goes to {to}, as OTLP")
+    address = endpoint()
+    if address:
+        Display().display(f"note: JAEGER_AGENT_HOST names an agent that Jaeger has no more; the trace goes to {address}, as OTLP")
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return
-    own = {SERVICE_NAME: SERVICE, SERVICE_VERSION: collection.version()}
-    resource = Resource.create(own).merge(OTELResourceDetector().detect())  # what the environment says of us wins
+    service = {SERVICE_NAME: SERVICE, SERVICE_VERSION: collection.version()}
+    resource = Resource.create(service).merge(OTELResourceDetector().detect())  # attributes of the environment take precedence
     scope = InstrumentationScope("gpufleet.acceptance", collection.version())
 
     def context(path: str) -> SpanContext:
         return SpanContext(trace_id(run_id), _span_id(run_id, path), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
-    def made(span: Span) -> ReadableSpan:
+    def readable(span: Span) -> ReadableSpan:
         return ReadableSpan(
             name=span.name, context=context(span.path), parent=context(span.parent) if span.parent else None, resource=resource,
             attributes=span.attributes, status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
@@ -190,38 +192,38 @@ def send(run_id: str, found: t.Sequence[Span]) -> None:
         )  # fmt: skip
 
     timeout = None if any(os.environ.get(name) for name in TIMEOUTS) else TIMEOUT_S
-    with _said() as said:
-        exporter = OTLPSpanExporter(endpoint=to, timeout=timeout)
+    with _captured_log() as messages:
+        exporter = OTLPSpanExporter(endpoint=address, timeout=timeout)
         sent = 0
-        while sent < len(found):
-            batch = found[sent : sent + BATCH]
-            # Asked of the export itself: a flush says that it went well when the export failed.
-            if exporter.export([made(span) for span in batch]) is not SpanExportResult.SUCCESS:
+        while sent < len(spans):
+            batch = spans[sent : sent + BATCH]
+            # Check the export itself: a flush reports success even if the export failed.
+            if exporter.export([readable(span) for span in batch]) is not SpanExportResult.SUCCESS:
                 break
             sent += len(batch)
         exporter.shutdown()  # type: ignore[no-untyped-call]
-    if sent < len(found):
-        raise TraceError(f"{sent} of {len(found)} spans were taken by the collector: {said[-1] if said else 'it gives no reason'}")
+    if sent < len(spans):
+        raise TraceError(f"{sent} of {len(spans)} spans were taken by the collector: {messages[-1] if messages else 'it gives no reason'}")
 
 
 @contextlib.contextmanager
-def _said() -> t.Iterator[list[str]]:
+def _captured_log() -> t.Iterator[list[str]]:
     """Collect the log messages of OpenTelemetry during a block."""
     texts: list[str] = []
 
-    class Kept(logging.Handler):
+    class ListHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             texts.append(record.getMessage())
 
-    logger, handler = logging.getLogger("opentelemetry"), Kept()
-    before = logger.propagate
+    logger, handler = logging.getLogger("opentelemetry"), ListHandler()
+    propagated = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
     try:
         yield texts
     finally:
         logger.removeHandler(handler)
-        logger.propagate = before
+        logger.propagate = propagated
 
 
 def _epoch(text: str) -> float:

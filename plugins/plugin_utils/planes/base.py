@@ -228,7 +228,7 @@ class StageOnTarget:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Kept
 
         try:
-            chosen = registry.chosen(registry.asked(self.settings), self.sinks)
+            chosen = registry.chosen(registry.requested(self.settings), self.sinks)
             notes = telling.kept(chosen, Kept(self.acting.id, self.acting.dir, self.stage, self.host, measurements))
         except Exception as error:  # what was measured is kept, whatever becomes of those who would hear of it
             notes = [f"no sink was called for {self.stage} on {self.host}: {type(error).__name__}: {error}"]

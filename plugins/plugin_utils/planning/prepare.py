@@ -71,7 +71,7 @@ def prepare(
     tasks = run.mailbox.write_tasks([todo.task_of(stage, run.mailbox.finished_everywhere(stage["name"])) for stage in phases])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,
-        "sinks": sinks.telling(sinks_of_run, "kept"),
+        "sinks": sinks.subscribed(sinks_of_run, "kept"),
     }  # fmt: skip
     return planned, lines
 
@@ -151,7 +151,7 @@ def _sinks(settings: dict[str, Settings]) -> list[sinks.SinkRequest]:
         values = [values.get(variable) for values in settings.values()]
         if any(one != values[0] for one in values):
             raise PlanError(f"{variable}: found different values among the hosts, expected one for the whole run")
-    wanted = sinks.asked(next(iter(settings.values()), {}))
+    wanted = sinks.requested(next(iter(settings.values()), {}))
     sinks.chosen(wanted)
     return wanted
 

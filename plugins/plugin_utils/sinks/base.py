@@ -22,7 +22,7 @@ Options = t.Mapping[str, t.Any]
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """A run of which nothing is measured yet, or one that goes on. `left` is how many checks of its plan it still has to measure."""
+    """A run that begins or is resumed. `left` is the number of checks that it still has to measure."""
 
     run_id: str
     folder: pathlib.Path
@@ -33,8 +33,7 @@ class Begun:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """Measurements (measurement/v1) that have just come into the journal of a run: of one stage, from one inventory host. `folder` is the
-    run's."""
+    """New measurements (measurement/v1) in the journal of a run, of one stage and one inventory host. `folder` is the run's."""
 
     run_id: str
     folder: pathlib.Path
@@ -45,8 +44,8 @@ class Kept:
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """A run that was judged: its plan, the judgement, and what the forms of the report show (report/v1). `folder` is where they are
-    written: the run's, and for a later judgement one in it."""
+    """A judged run: its plan, its judgement and its report (report/v1). `folder` is where the report is written: the run's folder, or for a
+    later judgement a folder in it."""
 
     run_id: str
     folder: pathlib.Path
@@ -56,8 +55,8 @@ class Judged:
 
 
 class Sink:
-    """Attributes and methods are what a sink may say of itself; what it does not say holds as here. It is told only of what it has a
-    method for. `options` are its own, as Ansible's argument specs have them; where `no_log` is true the value is shown nowhere."""
+    """The base class of sinks. A sink overrides the attributes and methods that it needs, and is called only for events whose method it
+    overrides. `options` is an argument spec of Ansible; the value of an option with `no_log` is never shown."""
 
     name: str = ""
     options: t.Mapping[str, t.Mapping[str, t.Any]] = {}
@@ -67,13 +66,13 @@ class Sink:
         return None
 
     def begun(self, of: Begun, options: Options) -> None:
-        """When the plan is written, before anything is measured."""
+        """Called when the plan is written, before anything is measured."""
 
     def kept(self, of: Kept, options: Options) -> None:
-        """In the worker that has measured, while others wait for it: see sinks/telling.py for how long it may take."""
+        """Called in the worker that has measured; the stage waits for it. sinks/telling.py has the time limits."""
 
     def judged(self, of: Judged, options: Options) -> None:
-        """When the run is judged and its report written."""
+        """Called when the run is judged and its report is written."""
 
     def wants(self, event: str) -> bool:
         """Return True if the sink has a method of its own for an event."""

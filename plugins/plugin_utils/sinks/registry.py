@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The registry of sinks: those of the collection by name, a team's own by the module that holds it.
+"""The registry of sinks. Shipped sinks have a name; a team's own sink is named by its module.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -19,13 +19,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base imp
 VARIABLE = "acceptance_sinks"
 _COLLECTIONS = "ansible_collections."
 _OURS = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils"
-# Sinks of the collection that somebody must ask for, by name: the module that holds each. The forms of the report are told of every run.
+# {name of an optional shipped sink: its module}. The report formats are always active and not listed here.
 SHIPPED: dict[str, str] = {
     "history": f"{_OURS}.history.sink",
     **{name: f"{_OURS}.observing.{name}" for name in ("log", "pushgateway", "traces")},
 }
 HISTORY_URL, PUSHGATEWAY = "acceptance_history_url", "acceptance_pushgateway"
-# Those that have a variable of their own: the sink's options of that and the other variables, None where it asks for nothing.
+# {variable that enables a sink: (sink, function that returns its options from all variables, None if the sink is not enabled)}.
 OWN: dict[str, tuple[str, t.Callable[[t.Mapping[str, t.Any]], dict[str, t.Any] | None]]] = {
     "acceptance_history": ("history", lambda of: {"url": of.get(HISTORY_URL) or ""} if _on(of.get("acceptance_history")) else None),
     "acceptance_log": ("log", lambda of: {} if of.get("acceptance_log") == "json" else None),
@@ -36,7 +36,7 @@ VARIABLES = (VARIABLE, *OWN, HISTORY_URL)
 
 
 class SinkRequest(t.NamedTuple):
-    """A sink that somebody asks for: its name, its options, and where that is said."""
+    """A requested sink: its name, its options, and the variable that requests it."""
 
     name: str
     options: dict[str, t.Any]
@@ -50,47 +50,46 @@ class ChosenSink(t.NamedTuple):
     options: dict[str, t.Any]
 
 
-def asked(values: t.Mapping[str, t.Any]) -> list[SinkRequest]:
-    """Return the sinks that the variables of a run name: names, or {sink, options}, and the variables of shipped sinks. RunError if they
-    are in no form that we know."""
-    wanted = values.get(VARIABLE) or []
-    if not isinstance(wanted, list):
-        raise RunError(f"{VARIABLE}: found {wanted!r}, expected a list of sinks")
-    found = []
-    for number, item in enumerate(wanted):
+def requested(values: t.Mapping[str, t.Any]) -> list[SinkRequest]:
+    """Return the sinks that the variables of a run request. Raise RunError if a variable has a wrong form."""
+    items = values.get(VARIABLE) or []
+    if not isinstance(items, list):
+        raise RunError(f"{VARIABLE}: found {items!r}, expected a list of sinks")
+    requests = []
+    for number, item in enumerate(items):
         where = f"{VARIABLE}[{number}]"
-        whole = {"sink": item} if isinstance(item, str) else item
-        if not isinstance(whole, dict) or not isinstance(whole.get("sink"), str) or not set(whole) <= {"sink", "options"}:
+        entry = {"sink": item} if isinstance(item, str) else item
+        if not isinstance(entry, dict) or not isinstance(entry.get("sink"), str) or not set(entry) <= {"sink", "options"}:
             raise RunError(f"{where}: found {type(item).__name__}, expected the name of a sink, or {{sink, options}}")
-        if not isinstance(whole.get("options") or {}, dict):
-            raise RunError(f"{where}: options: found {type(whole['options']).__name__}, expected a dictionary")
-        found.append(SinkRequest(str(whole["sink"]), dict(whole.get("options") or {}), where))
+        if not isinstance(entry.get("options") or {}, dict):
+            raise RunError(f"{where}: options: found {type(entry['options']).__name__}, expected a dictionary")
+        requests.append(SinkRequest(str(entry["sink"]), dict(entry.get("options") or {}), where))
     for variable, (name, options_of) in OWN.items():
         options = options_of(values)
         if options is not None:
-            found.append(SinkRequest(name, options, variable))
-    return found
+            requests.append(SinkRequest(name, options, variable))
+    return requests
 
 
 def _on(value: t.Any) -> bool:
     return bool(boolean(value or False, strict=False))
 
 
-def chosen(wanted: t.Sequence[SinkRequest], only: t.Container[str] | None = None) -> list[ChosenSink]:
-    """The sinks that are asked for. RunError for one that cannot be used. `only`: nothing else is loaded."""
-    found = [_one(*one) for one in wanted if only is None or one.name in only]
-    for number, one in enumerate(found):
-        if one.sink.name in [other.sink.name for other in found[:number]]:
-            raise RunError(f"{VARIABLE}: found two sinks named {one.sink.name!r}, expected each once")
-    return found
+def chosen(requests: t.Sequence[SinkRequest], only: t.Container[str] | None = None) -> list[ChosenSink]:
+    """Load the requested sinks, or those of them named in `only`. Raise RunError if a sink cannot be used."""
+    sinks = [_load(*request) for request in requests if only is None or request.name in only]
+    for number, chosen_sink in enumerate(sinks):
+        if chosen_sink.sink.name in [earlier.sink.name for earlier in sinks[:number]]:
+            raise RunError(f"{VARIABLE}: found two sinks named {chosen_sink.sink.name!r}, expected each once")
+    return sinks
 
 
-def telling(wanted: t.Sequence[SinkRequest], event: str) -> list[str]:
-    """Which of them want to be told of `event`, as they are named."""
-    return [one.name for one in wanted if _one(*one).sink.wants(event)]
+def subscribed(requests: t.Sequence[SinkRequest], event: str) -> list[str]:
+    """Return the names of the requested sinks that have a method for an event."""
+    return [request.name for request in requests if _load(*request).sink.wants(event)]
 
 
-def _one(name: str, options: dict[str, t.Any], where: str) -> ChosenSink:
+def _load(name: str, options: dict[str, t.Any], where: str) -> ChosenSink:
     if name in SHIPPED:
         module = SHIPPED[name]
     elif "." in name:
@@ -104,8 +103,8 @@ def _one(name: str, options: dict[str, t.Any], where: str) -> ChosenSink:
     if not isinstance(sink, Sink) or not sink.name.isidentifier():
         raise RunError(f"{where}: {name} holds no SINK that is a {Sink.__module__}.Sink with a name")
     validated = ArgumentSpecValidator(dict(sink.options)).validate(options)
-    given = dict(validated.validated_parameters)
-    problem = "; ".join(validated.error_messages) or sink.problem(given)
+    parameters = dict(validated.validated_parameters)
+    problem = "; ".join(validated.error_messages) or sink.problem(parameters)
     if problem:
         raise RunError(f"{where}: sink {sink.name}: {problem}")
-    return ChosenSink(sink, given)
+    return ChosenSink(sink, parameters)

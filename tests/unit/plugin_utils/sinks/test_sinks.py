@@ -53,7 +53,7 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def chosen(wanted: t.Any, only: t.Container[str] | None = None) -> list[ChosenSink]:
-    return registry.chosen(registry.asked({registry.VARIABLE: wanted}), only)
+    return registry.chosen(registry.requested({registry.VARIABLE: wanted}), only)
 
 
 def kept(run: pathlib.Path, check: str = "facts") -> Kept:
@@ -69,7 +69,7 @@ def test_a_sink_is_the_module_that_holds_it_with_options_of_its_own(sink: Ledger
         (one,) = chosen([{"sink": name, "options": {"where": "x"}}])
         assert one.sink is sink and one.options["where"] == "x"
     wanted = [{"sink": MODULE, "options": {"where": "x"}}]
-    assert registry.telling(registry.asked({registry.VARIABLE: wanted}), "kept") == [MODULE] and chosen(wanted, ()) == []
+    assert registry.subscribed(registry.requested({registry.VARIABLE: wanted}), "kept") == [MODULE] and chosen(wanted, ()) == []
 
 
 @pytest.mark.parametrize(
