@@ -37,12 +37,12 @@ class ActionModule(ActionBase):
                 before = names[0] if len(names) == 2 else comparing.last_accepted(history, new)
                 if before is None:
                     return {"failed": True, "msg": f"no run before {new.run} with any of its nodes was accepted; name two: -e runs=A,B"}
-                found = comparing.compare(history, comparing.of_run(history, before), new)
+                comparison = comparing.compare(history, comparing.of_run(history, before), new)
             if args.get("json") and not self._task.check_mode:
-                write_atomically(pathlib.Path(str(args["json"])), json.dumps(found, indent=1) + "\n")
+                write_atomically(pathlib.Path(str(args["json"])), json.dumps(comparison, indent=1) + "\n")
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         Display().display(f"run {new.run} against {before}:")
-        for line in comparing.told(found):
+        for line in comparing.sentences(comparison):
             Display().display("  " + " ".join(plain(line).split()))
-        return {"changed": False, **found}
+        return {"changed": False, **comparison}

@@ -40,6 +40,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import ComparisonRows, Report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
@@ -91,9 +92,9 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     with Beside(lambda: [_write_verdicts(judgement, None if check else out)], len(judgement.verdicts) > beside.THINGS) as verdicts:
-        made = model.build(written, judgement)
+        made: Report = model.build(written, judgement)
         evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": next(verdicts.parts())})
-    made.update(model.evidence(evidence.files))
+    made = {**made, **model.evidence(evidence.files)}
     paths: list[pathlib.Path] = []
     done = Judged(run.id, out, written, judgement, made)
     made["since"], notes = (None, before.notes) if before.notes else _since(done, loader, task_vars)
@@ -101,7 +102,8 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         paths, wrong = files.write(done, run.dir)
         notes += wrong
         if not evidence.changed:
-            run.journal.mark_end(len(records), next(file["bytes"] for file in evidence.files if file["path"] == run.journal.path.name))
+            journal = next(file for file in evidence.files if file["path"] == run.journal.path.name)
+            run.journal.mark_end(len(records), journal["bytes"] or 0)
     if planned and not check:
         run.mailbox.clear()
         run.release()
@@ -165,8 +167,8 @@ class _Before:
             return None
 
 
-def _since(done: Judged, loader: t.Any, task_vars: dict[str, t.Any]) -> tuple[dict[str, t.Any] | None, list[str]]:
-    """What is different since the last accepted run, for the report; and what went wrong when the history was asked, in words."""
+def _since(done: Judged, loader: t.Any, task_vars: dict[str, t.Any]) -> tuple[ComparisonRows | None, list[str]]:
+    """Return the differences since the last accepted run, for the report; and what went wrong when the history was asked, in words."""
     try:
         asked = _history(loader, task_vars)
         return (comparison.with_last_accepted(done, asked.options) if asked else None), []

@@ -20,13 +20,20 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, chunks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import (
+    CheckOfSubject,
+    Comparison,
+    FactChange,
+    PlaceChange,
+    ValueChange,
+    VerdictChange,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import spoken
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import number
 
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-Record = dict[str, t.Any]
 # Who, whether simulated.
 Whom = tuple[str, bool]
 # Whom, stage, check, variant.
@@ -213,14 +220,15 @@ def _runs_of(connection: sqlalchemy.Connection, nodes: t.Collection[Whom]) -> se
 # Comparing ------------------------------------------------------------------------------------------------------------------------------
 
 
-def compare(store: Store, old: Side, new: Side) -> Record:
+def compare(store: Store, old: Side, new: Side) -> Comparison:
     """Return the differences of `new`. `values` are ordered by how far out they are, each with both values, the change in percent and,
     where enough runs were before, in units of the subject's own scatter."""
-    values, verdicts = [], []
+    values: list[ValueChange] = []
+    verdicts: list[VerdictChange] = []
     for about, now in sorted(new.verdicts.items()):  # no database says in which order they come
         before = old.verdicts.get(about)
         whom, stage, check, variant = about
-        head: Record = {
+        head: CheckOfSubject = {
             "subject": now.name, "identity": whom[0], "simulated": whom[1], "stage": stage, "check": check, "variant": variant,
         }  # fmt: skip
         if before and before.verdict != now.verdict:
@@ -228,14 +236,14 @@ def compare(store: Store, old: Side, new: Side) -> Record:
         if before and before.value is not None and now.value is not None and (before.metric, before.unit) == (now.metric, now.unit):
             change = 100 * (now.value - before.value) / abs(before.value) if before.value else None
             values.append(
-                {**head, "metric": now.metric, "unit": now.unit, "before": before.value, "after": now.value, "change_pct": change}
-            )
+                {
+                    **head, "metric": now.metric, "unit": now.unit, "before": before.value, "after": now.value, "change_pct": change,
+                    "scatter_pct": None, "beyond": None,
+                }
+            )  # fmt: skip
     values.sort(key=lambda one: -abs(one["change_pct"] or 0.0))
     looked_up = _most_changed(values)
     _scattered(store, looked_up, new)
-    for one in values:
-        one.setdefault("scatter_pct", None)
-        one.setdefault("beyond", None)
     values.sort(key=lambda one: (one["beyond"] is not True, -abs(one["change_pct"] or 0.0)))
     return {
         "before": old.run,
@@ -251,15 +259,15 @@ def compare(store: Store, old: Side, new: Side) -> Record:
     }
 
 
-def _most_changed(values: list[Record]) -> list[Record]:
+def _most_changed(values: list[ValueChange]) -> list[ValueChange]:
     """Return the MOST most changed values, the same share of each check, so that a noisy check does not hide what another lost."""
-    of_check: dict[tuple[str, str, str], list[Record]] = {}
+    of_check: dict[tuple[str, str, str], list[ValueChange]] = {}
     for one in values:
         of_check.setdefault((one["stage"], one["check"], one["metric"]), []).append(one)
     return [one for some in of_check.values() for one in some[: max(1, MOST // len(of_check))]]
 
 
-def _scattered(store: Store, values: list[Record], new: Side) -> None:
+def _scattered(store: Store, values: list[ValueChange], new: Side) -> None:
     """Add to values how far their subject's numbers lay apart before, in percent of their median, and whether the change is beyond that."""
     run, metric, quantity, check, subject = schema.run, schema.metric, schema.quantity, schema.check, schema.subject
     with store.reading() as connection:
@@ -280,27 +288,29 @@ def _scattered(store: Store, values: list[Record], new: Side) -> None:
             for row in connection.execute(asked):
                 past.setdefault((row[0], bool(row[1]), *row[2:7]), []).append(row[7])
     for one in values:
-        names = ("identity", "simulated", "stage", "check", "variant", "metric", "unit")
-        earlier = past.get(tuple(one[name] for name in names), [])
+        key = (one["identity"], one["simulated"], one["stage"], one["check"], one["variant"], one["metric"], one["unit"])
+        earlier = past.get(key, [])
         if len(earlier) < ENOUGH or one["change_pct"] is None:
             continue
         middle = statistics.median(earlier)
         if not middle:
             continue
         apart = statistics.median(abs(value - middle) for value in earlier)
-        one["scatter_pct"] = 100 * 1.4826 * apart / abs(middle)
-        one["beyond"] = abs(one["change_pct"]) > max(BEYOND * one["scatter_pct"], STILL_PCT)
+        scatter_pct = 100 * 1.4826 * apart / abs(middle)
+        one["scatter_pct"] = scatter_pct
+        one["beyond"] = abs(one["change_pct"]) > max(BEYOND * scatter_pct, STILL_PCT)
 
 
-def _moved(old: Side, new: Side) -> list[Record]:
+def _moved(old: Side, new: Side) -> list[PlaceChange]:
     """Return the subjects that came, went, moved to another node or have another name. A subject of a target that the new run does not
     have did not go."""
     was = {place.name: whom for whom, place in old.places.items() if place.kind == "node"}
-    found = []
+    changes: list[PlaceChange] = []
     for whom in sorted({*old.places, *new.places}):
         before, after = old.places.get(whom), new.places.get(whom)
         if before and after:
             node = new.places.get(was.get(before.node, whom))  # where its node is now, whatever it is called
+            what: t.Literal["came", "went", "moved", "renamed"]
             if before.kind != "node" and before.node != after.node and not (node and node.name == after.node):
                 what = "moved"
             elif before.kind == "node" and before.name != after.name:
@@ -314,17 +324,17 @@ def _moved(old: Side, new: Side) -> list[Record]:
         else:
             continue
         one = t.cast(Place, after or before)
-        found.append(
+        changes.append(
             {
                 "what": what, "kind": one.kind, "subject": one.name, "identity": whom[0], "simulated": whom[1],
                 "before": before.node if before else None, "after": after.node if after else None,
             }
         )  # fmt: skip
-    return found
+    return changes
 
 
-def _facts_changed(old: Side, new: Side) -> list[Record]:
-    """Each change of a fact once, with the nodes that have it."""
+def _facts_changed(old: Side, new: Side) -> list[FactChange]:
+    """Return each change of a fact once, with the nodes that have it."""
     changes: dict[tuple[str, str, str], list[str]] = {}
     for whom, now in new.facts.items():
         before = old.facts.get(whom)
@@ -349,14 +359,15 @@ def latest(store: Store) -> str:
     return str(found)
 
 
-def told(found: Record, most: int = 20) -> list[str]:
-    """Return the differences as sentences, the most important first; at most so many of each kind."""
-    lines = [
-        f"{_of(one)}: {one['before']} before, {one['after']} now{': ' + one['reason'] if one['reason'] else ''}"
-        for one in found["verdicts"]
+def sentences(comparison: Comparison, most: int = 20) -> list[str]:
+    """Return the differences as sentences, the most important first; at most `most` of each kind."""
+    sections = [
+        [
+            f"{_of(one)}: {one['before']} before, {one['after']} now{': ' + one['reason'] if one['reason'] else ''}"
+            for one in comparison["verdicts"]
+        ]
     ]
-    sections = [lines]
-    beyond = [one for one in found["values"] if one["beyond"]]
+    beyond = [one for one in comparison["values"] if one["beyond"]]
     sections.append(
         [
             f"{_of(one)}: {one['metric']} {number(one['after'])} {one['unit']}, {number(one['before'])} before, {one['change_pct']:+.1f} % "
@@ -365,11 +376,11 @@ def told(found: Record, most: int = 20) -> list[str]:
         ]
     )
     words = {"came": "came", "went": "is gone from {before}", "moved": "moved from {before} to {after}", "renamed": "was {before} before"}
-    whole = {(one["what"], one["subject"]) for one in found["places"] if one["kind"] == "node"}  # its parts come and go with a node
+    whole = {(one["what"], one["subject"]) for one in comparison["places"] if one["kind"] == "node"}  # its parts come and go with a node
     sections.append(
         [
             f"{_spoken(one)} {words[one['what']].format(**one)}"
-            for one in found["places"]
+            for one in comparison["places"]
             if one["kind"] == "node" or (one["what"], one["after"] or one["before"]) not in whole
         ]
     )
@@ -377,28 +388,28 @@ def told(found: Record, most: int = 20) -> list[str]:
         [
             f"{one['item']} is {one['after'][:120]}, {one['before'][:120]} before, on {', '.join(one['nodes'][:5])}"
             + (f" and {len(one['nodes']) - 5} more" if len(one["nodes"]) > 5 else "")
-            for one in found["facts"]
+            for one in comparison["facts"]
         ]
     )
-    said = []
+    lines = []
     for section in sections:
-        said += section[:most] + ([f"and {len(section) - most} more like these"] if len(section) > most else [])
-    unchanged = f"{found['compared']} numbers compared, {len(beyond)} beyond the scatter of their own subject"
-    left = found["not_looked_up"]
-    young = sum(one["beyond"] is None for one in found["values"]) - left
+        lines += section[:most] + ([f"and {len(section) - most} more like these"] if len(section) > most else [])
+    unchanged = f"{comparison['compared']} numbers compared, {len(beyond)} beyond the scatter of their own subject"
+    left = comparison["not_looked_up"]
+    young = sum(one["beyond"] is None for one in comparison["values"]) - left
     unchanged += f"; {young} have too short a history to say" if young else ""
-    return [*said, unchanged + (f"; {left} changed less than others of their check and were not held against it" if left else "")]
+    return [*lines, unchanged + (f"; {left} changed less than others of their check and were not held against it" if left else "")]
 
 
-def _of(one: Record) -> str:
-    return f"{spoken(one['subject'])} {one['stage']} {one['check']}{' (simulated)' if one['simulated'] else ''}"
+def _of(change: CheckOfSubject) -> str:
+    return f"{spoken(change['subject'])} {change['stage']} {change['check']}{' (simulated)' if change['simulated'] else ''}"
 
 
-def _spoken(one: Record) -> str:
+def _spoken(one: PlaceChange) -> str:
     return spoken(one["subject"]) + (" (simulated)" if one["simulated"] else "")
 
 
-def since_accepted(store: Store, content: importing.Content) -> Record | None:
+def since_accepted(store: Store, content: importing.Content) -> Comparison | None:
     """Return the comparison of a run with the last accepted run of the same subjects; None if there is none."""
     side = of_content(store, content)
     before = last_accepted(store, side)

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import ComparisonRows
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options
 
@@ -55,22 +56,22 @@ def with_earlier_runs(
     return _answered(ask, seconds) if _is_there(results, options) else None
 
 
-def with_last_accepted(of: Judged, options: Options, seconds: float = SECONDS) -> dict[str, t.Any] | None:
-    """Return {"before", "said"} and the fields of comparing.compare for the last accepted run; None if there is none.
+def with_last_accepted(of: Judged, options: Options, seconds: float = SECONDS) -> ComparisonRows | None:
+    """Return the comparison with the last accepted run; None if there is none.
 
     Raises RunError if the history cannot be read in time.
     """
     results = results_of(of)
 
-    def ask() -> dict[str, t.Any] | None:
+    def ask() -> ComparisonRows | None:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, folders, store
 
         with store.Store(store.url_of(results, str(options["url"]))) as history:
-            found = comparing.since_accepted(history, folders.of_judged(of))
-        if found is None:
+            changes = comparing.since_accepted(history, folders.of_judged(of))
+        if changes is None:
             return None
         # The values that say something; all of them are in the history.
-        return {**found, "values": [one for one in found["values"] if one["beyond"]], "said": comparing.told(found)}
+        return {**changes, "values": [value for value in changes["values"] if value["beyond"]], "said": comparing.sentences(changes)}
 
     return _answered(ask, seconds) if _is_there(results, options) else None
 

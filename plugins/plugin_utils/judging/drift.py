@@ -14,6 +14,7 @@ import json
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators.registry import LIBRARY_FACTS
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Deviation
 
 Facts = t.Mapping[str, t.Any]
 
@@ -58,8 +59,8 @@ def drift(
     golden: Facts | None = None,
     ignore: t.Iterable[str] = (),
     kinds: t.Mapping[str, Kind] | None = None,
-) -> dict[str, list[dict[str, t.Any]]]:
-    """{node: facts} -> {node: [{"item", "found", "expected", "basis", "agree", "of", "agreeing", "differing"}]}.
+) -> dict[str, list[Deviation]]:
+    """Return the facts of each node that differ from what they must be, or from what most nodes have, {node: deviations}.
 
     `golden` maps a fact to what it must be: a text in which `*` stands for any text, a list of such of which one must
     match, or {"min", "max"} for a number. A fact that is a list matches where each of its entries does.
@@ -70,7 +71,7 @@ def drift(
     `agree` of `of` nodes are as expected, `agreeing`; `differing` are those that share this node's value (20 at most).
     """
     golden = golden or {}
-    found: dict[str, list[dict[str, t.Any]]] = {node: [] for node in facts_by_node}
+    by_node: dict[str, list[Deviation]] = {node: [] for node in facts_by_node}
     for name in sorted({name for facts in facts_by_node.values() for name in facts} | set(golden)):
         values = {node: facts.get(name) for node, facts in facts_by_node.items()}
         limit = next((limit for pattern, limit in LIMITS.items() if fnmatch.fnmatchcase(name, pattern)), None)
@@ -89,8 +90,8 @@ def drift(
             if name == PRODUCT:
                 deviating.update(_alone(values, kinds or {}))
         for node, item in deviating.items():
-            found[node].append(item)
-    return found
+            by_node[node].append(item)
+    return by_node
 
 
 def _cohorts(name: str, values: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -> t.Iterator[dict[str, t.Any]]:
@@ -112,7 +113,7 @@ def _cohorts(name: str, values: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -
     yield from cohorts.values()
 
 
-def _alone(products: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -> dict[str, dict[str, t.Any]]:
+def _alone(products: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -> dict[str, Deviation]:
     """A deviating item for each node whose product no other node has: nobody can say whether what came with it is as it should be."""
     nodes: dict[str, list[str]] = collections.defaultdict(list)
     for node, kind in kinds.items():
@@ -125,7 +126,7 @@ def _alone(products: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -> dict[str,
     }
 
 
-def severity(item: t.Mapping[str, t.Any], chosen: t.Mapping[str, str] | None = None) -> str:
+def severity(item: Deviation, chosen: t.Mapping[str, str] | None = None) -> str:
     """`fail`, `warn` or `ignore` for a deviating item; `chosen` maps patterns of facts to one of these, the first that
     matches holds."""
     for pattern, worth in (chosen or {}).items():
@@ -138,7 +139,7 @@ def severity(item: t.Mapping[str, t.Any], chosen: t.Mapping[str, str] | None = N
     return "fail" if _matches_any(item["item"], GRAVE) else "warn"
 
 
-def softened(items: t.Iterable[dict[str, t.Any]], rules: t.Mapping[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
+def softened(items: t.Iterable[Deviation], rules: t.Mapping[str, t.Any]) -> t.Iterator[Deviation]:
     """Yield the items of a node that is alone with its rules and differs from most others, as WARN; not those that its rules name."""
     for item in items:
         if item["basis"] == "majority" and not ignored(item["item"], rules):
@@ -174,7 +175,7 @@ def _matches_any(name: str, patterns: t.Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _against(name: str, values: dict[str, t.Any], wanted: t.Any, basis: str) -> dict[str, dict[str, t.Any]]:
+def _against(name: str, values: dict[str, t.Any], wanted: t.Any, basis: str) -> dict[str, Deviation]:
     """The nodes whose value is not as wanted."""
     good = [node for node, value in values.items() if _fits(value, wanted, basis)]
     bad = set(values) - set(good)
@@ -211,8 +212,8 @@ def _fits_text(value: str, patterns: list[str]) -> bool:
     return value in patterns or any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns)
 
 
-def _among(name: str, values: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
-    """The nodes that differ from the value of more than half of them; all nodes, where there is none."""
+def _among(name: str, values: dict[str, t.Any]) -> dict[str, Deviation]:
+    """Return the nodes whose value differs from the majority value; all nodes if no value has a majority."""
     groups: dict[str, list[str]] = collections.defaultdict(list)
     for node, value in values.items():
         # Why something could not be read differs in words, not in kind.
@@ -223,18 +224,18 @@ def _among(name: str, values: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
     most = ranked[0][1]
     clear = 2 * len(most) > len(values)
     spread = ", ".join(f"{value[:60]} on {len(nodes)}" for value, nodes in ranked[:4])
-    found = {}
+    deviating: dict[str, Deviation] = {}
     for _value, nodes in ranked[1:] if clear else ranked:
         for node in nodes:
             if clear:
                 seen, expected = _difference(values[node], values[most[0]])
-                found[node] = _item(name, seen, expected, "majority", agreeing=most, differing=nodes, of=len(values))
+                deviating[node] = _item(name, seen, expected, "majority", agreeing=most, differing=nodes, of=len(values))
             else:
                 expected = f"no value has a majority: {spread}"
-                found[node] = _item(
+                deviating[node] = _item(
                     name, values[node], expected, "no majority", agreeing=[], differing=nodes, of=len(values)
                 )
-    return found
+    return deviating
 
 
 def _difference(found: t.Any, expected: t.Any) -> tuple[t.Any, t.Any]:
@@ -246,7 +247,7 @@ def _difference(found: t.Any, expected: t.Any) -> tuple[t.Any, t.Any]:
 
 def _item(
     name: str, found: t.Any, expected: t.Any, basis: str, *, agreeing: list[str], differing: list[str], of: int
-) -> dict[str, t.Any]:
+) -> Deviation:
     return {
         "item": name,
         "found": text(found),

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, NodeVerdict, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Coverage, Deviation
 
 
 @dataclasses.dataclass
@@ -24,8 +25,7 @@ class Judgement:
     `verdicts` are verdict/v1 of everything, the worst first; `planned` those of the plan's items in its order;
     `extras` those of what was measured and not planned. `nodes` are the verdicts of whole nodes, pairs and groups, the worst first.
     `deciding` is of each key the measurement that was judged. `counts` counts all verdicts, those of parts and of checks that were
-    not planned included. `coverage` is about planned checks: {"planned", "measured" (or not applicable), "skipped", "verdicts": {verdict:
-    number}, "ratio", "unknown": [text]}. `drift` is {node: deviating facts with their severity}. `causes` are
+    not planned included. `coverage` is about planned checks. `drift` is {node: deviating facts with their severity}. `causes` are
     what lies behind the verdicts that are no PASS, what was convicted first. `warnings` are of the run as a whole, and count as WARN.
     `passed`: nothing speaks against it; a quick test that passed is `accepted` all the same not. `simulated`: whether any number came from
     a simulated tool. `tables` are by stage those of its pairs. `past` is what became of its numbers since earlier runs, None where nobody
@@ -37,7 +37,7 @@ class Judgement:
     extras: list[Verdict]
     nodes: list[NodeVerdict]
     deciding: t.Mapping[Key, Measurement]
-    coverage: dict[str, t.Any]
+    coverage: Coverage
     passed: bool
     accepted: bool
     why: str
@@ -45,7 +45,7 @@ class Judgement:
     partial: bool
     simulated: bool
     notes: list[str]
-    drift: dict[str, list[dict[str, t.Any]]]
+    drift: dict[str, list[Deviation]]
     causes: list[Cause] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     tables: dict[str, list[Table]] = dataclasses.field(default_factory=dict)

@@ -9,26 +9,26 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import dataclasses
-import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Better, Round
 
 
 @dataclasses.dataclass
 class Table:
     """One kind of test in one reachability domain (the name of a cluster, or empty for machines behind SSH): the cells of its matrix, each
-    with the floor that is known of it. `directed`: each direction of a pair has a cell; `variant` is that of both. `rounds` are what
-    was walked, {"round", "pairs", "started_at", "seconds", "slowest"}."""
+    with the floor that is known of it. `directed`: each direction of a pair has a cell; `variant` is that of both. `rounds` are those of
+    the timetable as they were walked."""
 
     domain: str
     check: str
     variant: str
     cells: list[Cell]
-    better: t.Literal["higher", "lower"]
+    better: Better
     unit: str
     simulated: bool = False
     directed: bool = False
-    rounds: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
+    rounds: list[Round] = dataclasses.field(default_factory=list)
 
     @property
     def title(self) -> str:

@@ -42,6 +42,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan, Subject, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Deviation
 
 
 def judge(
@@ -131,7 +132,7 @@ class Judge:
         self.worse: dict[Key, list[str]] = collections.defaultdict(list)
         self.changed: t.Sequence[str] = ()
         self.notes: list[str] = list(plan.notes)
-        self.drift: dict[str, list[dict[str, t.Any]]] = {}
+        self.drift: dict[str, list[Deviation]] = {}
         self.tables: dict[str, list[Table]] = {}
         self.records: dict[Key, list[Measurement]] = collections.defaultdict(list)
         self.deciding: dict[Key, Measurement] = {}
@@ -254,11 +255,13 @@ class Judge:
             for group in pool.values():
                 keys = list(group.values())
                 rules = self._rules(keys[0])
-                for node, found in self._deviating(keys, rules).items():
+                for node, facts in self._deviating(keys, rules).items():
                     key = group[node]
                     if len(group) == 1:
-                        found = [*found, *drift.softened(beside.get(node, []), rules)]
-                    items = [dict(item, severity=item.get("severity") or drift.severity(item, rules.get("drift"))) for item in found]
+                        facts = [*facts, *drift.softened(beside.get(node, []), rules)]
+                    items: list[Deviation] = [
+                        {**item, "severity": item.get("severity") or drift.severity(item, rules.get("drift"))} for item in facts
+                    ]
                     items = [item for item in items if item["severity"] != "ignore"]
                     if items:
                         self.drift[node] = items
@@ -268,7 +271,7 @@ class Judge:
         """Return what the inventory says of the facts of a node: {"golden", "ignore", "drift"}."""
         return self.inputs.stack.get(self.deciding[key].target) or {}
 
-    def _deviating(self, keys: list[Key], rules: t.Mapping[str, t.Any]) -> dict[str, list[dict[str, t.Any]]]:
+    def _deviating(self, keys: list[Key], rules: t.Mapping[str, t.Any]) -> dict[str, list[Deviation]]:
         """Return the deviating facts of nodes under some rules, also of those that have none."""
         facts = {key[3]: self.deciding[key].context["facts"] for key in keys}
         kinds = {key[3]: self._kind(self.deciding[key]) for key in keys}
@@ -507,16 +510,16 @@ class Judge:
         return record is not None and record.outcome in ("measured", "not_applicable")
 
 
-def deviations(items: list[dict[str, t.Any]]) -> Opinion:
-    """An opinion of the facts in which a node deviates (plugin_utils/judging/drift.py), each with its severity."""
-    said = []
+def deviations(items: list[Deviation]) -> Opinion:
+    """Return the opinion on the facts in which a node deviates (plugin_utils/judging/drift.py), each with its severity."""
+    sentences = []
     for item in sorted(items, key=lambda item: item["severity"] != "fail"):
         basis = {"golden": "the golden value is", "majority": f"{item['agree']} of {item['of']} nodes have"}
         text = f"{basis.get(item['basis'], 'expected')} {item['expected'][:80]}"
-        said.append(f"{item['item']} is {item['found'][:80]}, {text}")
-    shown = "; ".join(said[:4]) + (f"; and {len(said) - 4} more" if len(said) > 4 else "")
+        sentences.append(f"{item['item']} is {item['found'][:80]}, {text}")
+    shown = "; ".join(sentences[:4]) + (f"; and {len(sentences) - 4} more" if len(sentences) > 4 else "")
     verdict = "FAIL" if any(item["severity"] == "fail" for item in items) else "WARN"
-    return Opinion(verdict, shown, "drift", findings=said[4:])
+    return Opinion(verdict, shown, "drift", findings=sentences[4:])
 
 
 def _refused(record: t.Any, wrong: str) -> Measurement | None:

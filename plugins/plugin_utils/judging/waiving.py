@@ -22,8 +22,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Deviation
 
-Record = dict[str, t.Any]
 # How a failure begins that an earlier attempt told, and how one ends that came up while a test ran (single_checks.py).
 _EARLIER = re.compile(r"^on attempt \d+, which no other takes back: ")
 DURING = " while the test ran"
@@ -35,7 +35,7 @@ CLOCK_S = 5  # by which two runs may read the time of one line of the kernel's l
 STATES = {*reasons.FATAL, *reasons.DEFECTS, "drift", "firmware", "health"} - {"wrong_results", "not_trained"}
 
 
-def state_of(opinion: Opinion, deviating: t.Iterable[Record] = (), later_s: int = 0) -> str:
+def state_of(opinion: Opinion, deviating: t.Iterable[Deviation] = (), later_s: int = 0) -> str:
     """Return the fingerprint of the state that a failure tells of, as `ecc-0a1b2c3d`.
 
     It is equal for the same words, which name parts and counters, and of drift for the same values of the same facts (`deviating`, of
@@ -67,7 +67,7 @@ class Waiving:
         # Of each ticket the states that its waivers covered without naming them.
         self.stateless: dict[str, set[str]] = collections.defaultdict(set)
 
-    def waive(self, key: Key, opinion: Opinion, deviating: t.Iterable[Record] = ()) -> Opinion:
+    def waive(self, key: Key, opinion: Opinion, deviating: t.Iterable[Deviation] = ()) -> Opinion:
         """A failure under the waiver that names its code and holds its state. Each is waived by itself, so that a known one hides no other.
         `deviating` are the facts that the node drifts in."""
         if opinion.verdict != "FAIL":

@@ -43,7 +43,7 @@ class Pushgateway(Sink):
         return None if fine else "expected the address of a Pushgateway, like http://pushgateway.example:9091"
 
     def judged(self, of: Judged, options: Options) -> None:
-        push(options["url"], inventory.of_plan(of.plan), formats.prometheus(dict(of.report)))
+        push(options["url"], inventory.of_plan(of.plan), formats.prometheus(of.report))
 
 
 def push(url: str, group: str, text: str) -> None:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+TypedDictT = t.TypeVar("TypedDictT", bound=t.Mapping[str, t.Any])
 
-def form(name: str, keys: t.Iterable[str]) -> t.Callable[..., dict[str, t.Any]]:
-    """What makes a dictionary of the values of these keys, given in their order or by their names."""
-    made = dataclasses.make_dataclass(name, list(keys), eq=False, repr=False)
-    return lambda *values, **named: vars(made(*values, **named))
+
+def form(kind: type[TypedDictT]) -> t.Callable[..., TypedDictT]:
+    """Return a function that makes a dictionary of a TypedDict. It takes the values in the order of the keys, or by their names."""
+    made = dataclasses.make_dataclass(kind.__name__, list(kind.__annotations__), eq=False, repr=False)
+    return lambda *values, **named: t.cast(TypedDictT, vars(made(*values, **named)))

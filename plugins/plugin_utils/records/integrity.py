@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import NOT_OF_THIS_PLAN, Chain, Line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import FileDigest, RawDigest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, facts_of, has_facts, node_file
 
 Record = t.Dict[str, t.Any]
@@ -34,13 +35,13 @@ AT_ONCE = 64 << 10
 
 @dataclasses.dataclass
 class Evidence:
-    """The measurements of a run, each refused that is not what was written. `changed` say what is not, in words; `files` are
-    {path, bytes, sha256} of what lies there now."""
+    """The measurements of a run, each refused that is not what was written. `changed` say what is not, in words; `files` are the files
+    that lie there now."""
 
     records: list[Line]
     notes: list[str]
     changed: list[str]
-    files: list[Record]
+    files: list[FileDigest]
 
 
 def gather(run: Run, plan: Plan) -> Evidence:
@@ -74,11 +75,11 @@ def gather(run: Run, plan: Plan) -> Evidence:
     if lost:
         more = len(set(lost)) - 1
         changed.append(sorted(lost)[0] + (f", and {more} more such files" if more else ""))
-    files: list[Record] = [
+    files: list[FileDigest] = [
         {"path": "plan.json", "bytes": None, "sha256": chain.plan_sha256},
         {"path": run.journal.path.name, "bytes": chain.bytes, "sha256": chain.sha256},
-        *({"path": name, "bytes": None, "sha256": found} for name, found in digests.items()),
     ]
+    files += [{"path": name, "bytes": None, "sha256": sha256} for name, sha256 in digests.items()]
     return Evidence(records, notes, changed, files)
 
 
@@ -156,8 +157,8 @@ def digest(folder: pathlib.Path, name: str, size: int | None = None) -> str:
         return MISSING
 
 
-def fingerprint(files: t.Iterable[Record]) -> str:
-    """One number for all evidence: that of the lines that `sha256sum` prints for it."""
+def fingerprint(files: t.Iterable[RawDigest | FileDigest]) -> str:
+    """Return one digest for all files: that of the lines that `sha256sum` prints for them."""
     lines = "".join(f"{file['sha256']}  {file['path']}\n" for file in files)
     return hashlib.sha256(lines.encode(errors="backslashreplace")).hexdigest()
 

@@ -99,6 +99,13 @@ def _as_data(value: t.Any) -> t.Any:
     return value
 
 
+class MetricData(t.TypedDict):
+    """A Metric as plain data."""
+
+    value: Number | None
+    unit: str
+
+
 class Subject(Record, forbid_unknown_fields=True, gc=False):
     """The thing that a number is about.
 
@@ -117,7 +124,7 @@ class Metric(Record, forbid_unknown_fields=True, gc=False):
     value: Number | None
     unit: Filled
 
-    def as_dict(self) -> dict[str, t.Any]:
+    def as_data(self) -> MetricData:
         """Return it as plain data, as it is written to JSON."""
         return {"value": self.value, "unit": self.unit}
 

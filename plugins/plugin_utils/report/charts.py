@@ -14,9 +14,10 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CheckRows, Histogram, Row
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import number, plain
 
-Record = t.Dict[str, t.Any]
+# A figure of plotly.js, whose fields are its own.
 Figure = t.Dict[str, t.Any]
 SYMBOLS = {"FAIL": "x", "UNKNOWN": "diamond", "WARN": "triangle-up", "KNOWN_FAIL": "square", "SKIPPED": "cross", "PASS": "circle"}
 # From so many dots on, one dot each is slow and says less than a histogram with the abnormal ones named.
@@ -33,19 +34,18 @@ def label(text: t.Any) -> str:
     return plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def of_check(group: Record) -> Figure | None:
-    """All subjects of a check with the floor drawn in; None where nothing has a number, or the numbers have two units.
+def of_check(check: CheckRows) -> Figure | None:
+    """Return all subjects of a check with the floor drawn in; None if nothing has a number, or the numbers have several units.
 
-    `group` is one of the model's `stages[].checks[]`. Where the parts of a node were measured, they are shown, not the
-    node, whose number is that of its worst part.
+    If the parts of a node were measured, they are shown, not the node, whose number is that of its worst part.
     """
-    rows = [r for r in group["rows"] if r["value"] is not None]
+    rows = [r for r in check["rows"] if r["value"] is not None]
     if any(r["kind"] == "gpu" for r in rows):
         rows = [r for r in rows if r["kind"] == "gpu"]
     if not rows or len({r["unit"] for r in rows}) > 1:
         return None
     shown = {r["node"] for r in rows}
-    without = [r for r in group["rows"] if r["value"] is None and r["node"] not in shown and r["kind"] != "gpu"]
+    without = [r for r in check["rows"] if r["value"] is None and r["node"] not in shown and r["kind"] != "gpu"]
     rows = sorted(rows + without, key=lambda r: r["subject"])
     return strip(rows) if len(rows) <= DOTS else histogram(rows)
 
@@ -55,7 +55,7 @@ def floor_word(unit: str) -> str:
     return "limit" if unit in TIMES else "floor"
 
 
-def strip(rows: list[Record]) -> Figure:
+def strip(rows: list[Row]) -> Figure:
     """A dot for each subject, nodes side by side in the order of their names; without a value it stands at the bottom."""
     nodes = list(dict.fromkeys(r["node"] for r in rows))
     named = len(nodes) <= NAMED_NODES
@@ -63,8 +63,8 @@ def strip(rows: list[Record]) -> Figure:
     unit = _unit(rows)
     word = floor_word(unit)
     # What the fleet's own median set holds for single subjects; what an expectation set holds for the node.
-    by_layer = sorted((r for r in rows if r["floor"] is not None), key=lambda r: r["layer"] != "fleet")
-    floor_of = {r["node"]: r["floor"] for r in by_layer}
+    by_layer = sorted(rows, key=lambda r: r["layer"] != "fleet")
+    floor_of = {r["node"]: r["floor"] for r in by_layer if r["floor"] is not None}
     floors = [floor_of[n] for n in nodes if n in floor_of]
     span = _range([*(r["value"] for r in rows if r["value"] is not None), *floors])
     bottom = span[0] + 0.04 * (span[1] - span[0])
@@ -100,7 +100,7 @@ def strip(rows: list[Record]) -> Figure:
     return {"data": data, "layout": {"xaxis": x_axis, "yaxis": y_axis, "shapes": shapes, "annotations": annotations}}
 
 
-def histogram(rows: list[Record]) -> Figure:
+def histogram(rows: list[Row]) -> Figure:
     """How many subjects have which value, and above it each one that is not a PASS."""
     unit = _unit(rows)
     word = floor_word(unit)
@@ -116,8 +116,8 @@ def histogram(rows: list[Record]) -> Figure:
     return figure
 
 
-def bins(values: list[float]) -> Record:
-    """Values counted in equal steps: {"least", "width", "counts"}."""
+def bins(values: list[float]) -> Histogram:
+    """Return the values counted in equal steps."""
     least, most = min(values), max(values)
     width = (most - least) / BINS or 1.0
     counts = [0] * BINS
@@ -126,9 +126,9 @@ def bins(values: list[float]) -> Record:
     return {"least": least, "width": width, "counts": counts}
 
 
-def bars(of: Record, floors: list[float], unit: str, what: str, top: float = 1.0) -> Figure:
-    """Return the bars of `bins`, with the floors drawn in, up to a share of the height."""
-    least, width, counts = of["least"], of["width"], of["counts"]
+def bars(histogram: Histogram, floors: list[float], unit: str, what: str, top: float = 1.0) -> Figure:
+    """Return the bars of a histogram, with the floors drawn in, up to a share `top` of the height. `what` is counted."""
+    least, width, counts = histogram["least"], histogram["width"], histogram["counts"]
     ends = [least, least + width * len(counts), *floors]
     word = floor_word(unit)
     data = [
@@ -152,12 +152,12 @@ def bars(of: Record, floors: list[float], unit: str, what: str, top: float = 1.0
     return {"data": data, "layout": layout}
 
 
-def _unit(rows: list[Record]) -> str:
+def _unit(rows: list[Row]) -> str:
     return next((r["unit"] for r in rows if r["unit"] and r["value"] is not None), "")
 
 
-def _traces(rows: list[Record], word: str) -> t.Iterator[tuple[list[Record], Figure]]:
-    """The rows of each verdict, and how they are drawn: the worst last, so that nothing lies over it."""
+def _traces(rows: list[Row], word: str) -> t.Iterator[tuple[list[Row], Figure]]:
+    """Yield the rows of each verdict, and how they are drawn: the worst last, so that nothing lies over it."""
     for verdict in reversed(WORST_FIRST):
         for simulated in (False, True):
             of = [r for r in rows if r["verdict"] == verdict and r["simulated"] == simulated]
@@ -181,7 +181,7 @@ def _traces(rows: list[Record], word: str) -> t.Iterator[tuple[list[Record], Fig
             )
 
 
-def _hover(row: Record, word: str) -> str:
+def _hover(row: Row, word: str) -> str:
     of = f"<br>{word} {number(row['floor'])}" if row["floor"] is not None else ""
     stamp = "<br>simulated" if row["simulated"] else ""
     value = f"{number(row['value'])} {label(row['unit'] or '')}" if row["value"] is not None else "no value"

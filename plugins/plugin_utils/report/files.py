@@ -14,24 +14,23 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.registry import ChosenSink
 
-Model = t.Dict[str, t.Any]
-
 
 class Form(Sink):
     """One form of the report: a text made of the model, at once or in parts."""
 
-    def __init__(self, name: str, file: str, make: t.Callable[[Model], str | t.Iterable[str]]) -> None:
+    def __init__(self, name: str, file: str, make: t.Callable[[Report], str | t.Iterable[str]]) -> None:
         self.name = name
         self.file = file
         self.make = make
 
     def judged(self, of: Judged, options: Options) -> None:
-        write_atomically(of.folder / self.file, self.make(dict(of.report)))
+        write_atomically(of.folder / self.file, self.make(of.report))
 
 
 class OfStages(Sink):

@@ -19,8 +19,8 @@ import typing as t
 from xml.sax import saxutils
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CheckRows, FaultRow, Report, Row
 
-Model = t.Dict[str, t.Any]
 # Control characters, what turns the direction of text or takes no room, and what no XML may hold.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]")
 # Rows of a Markdown table of one check.
@@ -58,12 +58,12 @@ def seconds(value: float | None) -> str:
     return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"
 
 
-def as_json(model: Model) -> str:
+def as_json(model: Report) -> str:
     """report/v1; an entry of a list is one line, so that two reports can be compared by lines."""
     return "".join(json_parts(model))
 
 
-def json_parts(model: Model) -> t.Iterator[str]:
+def json_parts(model: Report) -> t.Iterator[str]:
     """The same in parts: that of thousands of nodes is a hundred megabytes."""
     before = "{\n"
     for key, value in model.items():
@@ -102,9 +102,10 @@ def _parts(value: t.Any, depth: int) -> t.Iterator[str]:
         yield _encode(value)
 
 
-def head(path: pathlib.Path, names: t.Container[str]) -> Model:
-    """Some fields of a report/v1 that `as_json` wrote, by its lines: what a large fleet measured is not held for it."""
-    found: Model = {}
+def head(path: pathlib.Path, names: t.Container[str]) -> dict[str, t.Any]:
+    """Return some fields of a report/v1 that `as_json` wrote, by its lines: what a large fleet measured is not held for it. A report of an
+    older version may lack fields."""
+    fields: dict[str, t.Any] = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
             field = re.match(r' "(\w+)": ', line)
@@ -113,8 +114,8 @@ def head(path: pathlib.Path, names: t.Container[str]) -> Model:
             text = line[field.end() :]
             if text.rstrip() == "[":
                 text += "".join(itertools.takewhile(lambda part: not part.startswith(" ]"), lines)) + "]"
-            found[field[1]] = json.loads(text.strip().removesuffix(","))
-    return found
+            fields[field[1]] = json.loads(text.strip().removesuffix(","))
+    return fields
 
 
 def cell(text: t.Any) -> str:
@@ -134,14 +135,14 @@ def _table(lines: list[str], head: str, *columns: str) -> None:
     lines += ["", f"## {head}", "", _row(*columns), "|" + "---|" * len(columns)]
 
 
-def coverage(model: Model) -> str:
+def coverage(model: Report) -> str:
     """Return how many planned checks were measured and their verdicts, as `84 planned checks, 81 measured: 78 PASS, 2 UNKNOWN, 4 FAIL`."""
     of = model["coverage"]
     verdicts = ", ".join(f"{count} {word}" for word, count in of["verdicts"].items())
     return f"{of['planned']} planned checks, {of['measured']} measured{f': {verdicts}' if verdicts else ''}"
 
 
-def markdown(model: Model) -> str:
+def markdown(model: Report) -> str:
     """The report as one Markdown page: what stands on the HTML page, without pictures and long lists."""
     lines = [
         f"# {model['word']}: run {cell(model['run_id'])}",
@@ -196,11 +197,11 @@ def markdown(model: Model) -> str:
     if model["expectations"]:
         _table(lines, "Expectations used", "check", "expected", "floor", "layer", "source", "date", "confidence")
         for e in model["expectations"]:
-            of = cell(f"{e['stage']} {e['check']} {e['metric']}")
+            check = cell(f"{e['stage']} {e['check']} {e['metric']}")
             numbers = (f"{number(e['expected'])} {cell(e['unit'])}", f"{number(e['floor'])} {cell(e['unit'])}")
-            lines.append(_row(of, *numbers, *(cell(e[k]) for k in ("layer", "source", "date", "confidence"))))
-    for stage, sample in model["sample"].items():
-        lines += ["", cell(f"Sample of stage {stage}: seed {sample['seed']}, nodes {', '.join(sample['nodes'])}")]
+            lines.append(_row(check, *numbers, cell(e["layer"]), cell(e["source"]), cell(e["date"]), cell(e["confidence"])))
+    for name, sample in model["sample"].items():
+        lines += ["", cell(f"Sample of stage {name}: seed {sample['seed']}, nodes {', '.join(sample['nodes'])}")]
     if model["waivers"]:
         _table(lines, "Waivers", "subject", "check", "ticket", "expires", "reason")
         for w in model["waivers"]:
@@ -227,17 +228,17 @@ def markdown(model: Model) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def looked_for_by(row: Model) -> str:
+def looked_for_by(row: FaultRow) -> str:
     """Return the checks that looked for a class of faults, in words."""
     return ", ".join(row["checks"]) or "nothing: not looked for"
 
 
-def looked_for_on(row: Model) -> str:
+def looked_for_on(row: FaultRow) -> str:
     """Return on how many nodes a class of faults was looked for, in words."""
     return f"{row['nodes']} of {row['of']}"
 
 
-def left_out(model: Model) -> str:
+def left_out(model: Report) -> str:
     """Return the hosts and stages that a partial run left out, in words."""
     hosts, stages = model["left_out"], model["skipped_stages"]
     parts = []
@@ -250,12 +251,12 @@ def left_out(model: Model) -> str:
     return "; ".join(parts) or "parts of the fleet or of the stages were left out"
 
 
-def _simulated(of: Model) -> str:
-    return " (simulated)" if of["simulated"] else ""
+def _simulated(row: t.Mapping[str, t.Any]) -> str:
+    return " (simulated)" if row["simulated"] else ""
 
 
-def _markdown_check(lines: list[str], stage: str, group: Model) -> None:
-    """A table of one check; where nothing has a number only what is not a PASS."""
+def _markdown_check(lines: list[str], stage: str, group: CheckRows) -> None:
+    """Add a table of one check; where nothing has a number only what is not a PASS."""
     rows = [r for r in group["rows"] if r["value"] is not None or r["verdict"] != "PASS"][:ROWS]
     counts = ", ".join(f"{n} {word}" for word, n in group["counts"].items())
     lines += ["", f"### {cell(stage)} {cell(group['check'])} {cell(group['variant'])}".rstrip(), "", f"{cell(counts)}"]
@@ -273,17 +274,17 @@ def _markdown_check(lines: list[str], stage: str, group: Model) -> None:
         if r["sweep"]:
             lines += ["", cell(r["subject"]), "", _row("world size", "message size (B)", "time (us)", "algbw (GB/s)", "busbw (GB/s)")]
             lines.append("|---|---|---|---|---|")
-            for one in r["sweep"]["rows"][:ROWS]:
-                values = (number(one["time_us"]), number(one["algbw"]), number(one["busbw"]))
-                lines.append(_row(str(r["sweep"]["world_size"]), str(one["size"]), *values))
+            for size in r["sweep"]["rows"][:ROWS]:
+                values = (number(size["time_us"]), number(size["algbw"]), number(size["busbw"]))
+                lines.append(_row(str(r["sweep"]["world_size"]), str(size["size"]), *values))
 
 
-def junit(model: Model) -> str:
+def junit(model: Report) -> str:
     """One test case per verdict; FAIL is a failure, UNKNOWN an error, SKIPPED and KNOWN_FAIL are skipped."""
     return "".join(junit_parts(model))
 
 
-def junit_parts(model: Model) -> t.Iterator[str]:
+def junit_parts(model: Report) -> t.Iterator[str]:
     """The same in parts, each element written as it is: for a large run, to make them of objects takes three times as long."""
     because = {
         (one["stage"], one["check"], one["variant"], one["subject"]): f"because of {cause['said']}; "
@@ -330,12 +331,12 @@ def _attribute(text: t.Any) -> str:
     return saxutils.escape(_flat(text), {'"': "&quot;"})
 
 
-def prometheus(model: Model) -> str:
+def prometheus(model: Report) -> str:
     """Metrics for the text file collector of node_exporter."""
     return "".join(prometheus_parts(model))
 
 
-def prometheus_parts(model: Model) -> t.Iterator[str]:
+def prometheus_parts(model: Report) -> t.Iterator[str]:
     """The same in parts."""
     run = model["run_id"]
     coverage = model["coverage"]
@@ -357,7 +358,11 @@ def prometheus_parts(model: Model) -> t.Iterator[str]:
     metric("node_verdict", "1 at the worst verdict of a node, a pair, a switch or a group.")
     for node in model["nodes"]:
         sample("node_verdict", 1, node=node["name"], kind=node["kind"], verdict=node["verdict"], simulated=_bool(node["simulated"]))
-    for name, text in (("value", "What a check measured, in its unit."), ("floor", "The least, for a time the most, that passes.")):
+    columns: dict[t.Literal["value", "floor"], str] = {
+        "value": "What a check measured, in its unit.",
+        "floor": "The least, for a time the most, that passes.",
+    }
+    for name, text in columns.items():
         metric(name, text)
         for number, (row, labelled) in enumerate(_measured(model, found)):
             if row[name] is not None:
@@ -367,8 +372,8 @@ def prometheus_parts(model: Model) -> t.Iterator[str]:
     yield found.taken()
 
 
-def _measured(model: Model, found: exposition.Exposition) -> t.Iterator[tuple[Model, str]]:
-    """Each row that has a value, with its labels; those of thousands of nodes are not held."""
+def _measured(model: Report, found: exposition.Exposition) -> t.Iterator[tuple[Row, str]]:
+    """Yield each row that has a value, with its labels; those of thousands of nodes are not held."""
     said = functools.cache(lambda name, text: f'{name}="{exposition.label(_label(text))}"')
     for stage in model["stages"]:
         for group in stage["checks"]:

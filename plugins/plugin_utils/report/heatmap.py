@@ -17,11 +17,17 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import (
+    Better,
+    Block,
+    CellValues,
+    Grid,
+    MatrixRows,
+    PairRow,
+    RailRows,
+    Round,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts
-
-Record = t.Dict[str, t.Any]
-Better = t.Literal["higher", "lower"]
-Grid = t.List[t.List[float | None]]
 
 # Up to so many ports a rail has one cell for each pair; above it blocks of pairs, of which the worst can be opened.
 PORTS = 128
@@ -32,7 +38,7 @@ WORST = 50
 COLOURS = ("#8c1d04", "#d1501f", "#f3b48f", "#f4f2ee", "#a9c8e2", "#2f6da3")
 
 
-def of_table(table: Table) -> Record:
+def of_table(table: Table) -> MatrixRows:
     """Return a table of the verdict engine for the page and report.json."""
     return build(
         table.title, table.cells, better=table.better, unit=table.unit, rounds=table.rounds, simulated=table.simulated,
@@ -45,14 +51,13 @@ def build(
     *,
     better: Better = "higher",
     unit: str = "Gb/s",
-    rounds: t.Sequence[Record] = (),
+    rounds: t.Sequence[Round] = (),
     simulated: bool = False,
-) -> Record:
+) -> MatrixRows:
     """Return one test between pairs (one check and variant) for the page and report.json.
 
     `cells` are those of plugin_utils/judging/matrix.py, each with its own floor, a limit where `better` is `lower`; a pair that was tested
-    more than once, or each of its directions, shows its worst test. `rounds` are `{"round", "pairs", "started_at", "seconds",
-    "slowest"}`, the last three None where not known.
+    more than once, or each of its directions, shows its worst test.
     """
     rails: dict[str, dict[tuple[str, str], Cell]] = {}
     for cell in cells:
@@ -68,7 +73,7 @@ def build(
         "directed": any(cell.directed for tests in rails.values() for cell in tests.values()),
         "rails": [_rail(name, rails[name], better) for name in sorted(rails)],
         "worst": _worst(rails, better),
-        "rounds": [dict(r) for r in rounds],
+        "rounds": list(rounds),
     }
 
 
@@ -87,15 +92,19 @@ def _misses(cell: Cell, better: Better) -> bool:
     return standing(cell.outcome, cell.value, cell.floor, better) == "bad"
 
 
-def _rail(name: str, tests: dict[tuple[str, str], Cell], better: Better) -> Record:
+def _rail(name: str, tests: dict[tuple[str, str], Cell], better: Better) -> RailRows:
     ports = sorted({port for pair in tests for port in pair})
     nodes = [node_of(port) for port in ports]
     values = [c.value for c in tests.values() if c.outcome == "measured" and c.value is not None]
-    rail: Record = {
+    # If there is one port of each node, the node's name says enough.
+    labels = nodes if len(set(nodes)) == len(nodes) else ports
+    place = {port: i for i, port in enumerate(ports)}
+    every = range(len(ports))
+    small = len(ports) <= PORTS
+    rail: RailRows = {
         "rail": name,
         "floors": sorted({c.floor for c in tests.values() if c.floor is not None}),
-        # One port of each node: its name says enough.
-        "ports": nodes if len(set(nodes)) == len(nodes) else ports,
+        "ports": labels,
         "tests": len(tests),
         "below": sum(_misses(c, better) for c in tests.values()),
         "failed": sum(c.outcome == "failed" for c in tests.values()),
@@ -105,40 +114,47 @@ def _rail(name: str, tests: dict[tuple[str, str], Cell], better: Better) -> Reco
         "size": 1,
         "blocks": [],
         "more_blocks": 0,
+        "grid": _grid(labels, labels, place, tests, better, every, every) if small else _no_cells(),
     }
-    place = {port: i for i, port in enumerate(ports)}
-    if len(ports) <= PORTS:
-        every = range(len(ports))
-        return {**rail, "grid": _grid(rail["ports"], rail["ports"], place, tests, better, every, every)}
-    size = math.ceil(len(ports) / BLOCKS)
+    return rail if small else _in_blocks(rail, place, tests, better)
+
+
+def _in_blocks(rail: RailRows, place: dict[str, int], tests: dict[tuple[str, str], Cell], better: Better) -> RailRows:
+    """Return a rail of many ports with a grid of BLOCKS x BLOCKS cells, each the worst of its pairs, and the worst blocks opened."""
+    labels = rail["ports"]
+    size = math.ceil(len(labels) / BLOCKS)
     of_block: dict[tuple[int, int], list[Cell]] = {}
     for (a, b), cell in tests.items():
         of_block.setdefault((place[a] // size, place[b] // size), []).append(cell)
-    count = math.ceil(len(ports) / size)
+    count = math.ceil(len(labels) / size)
     values_of, floors_of = _empty(count, count), _empty(count, count)
     for (i, j), members in of_block.items():
         worst = max(members, key=lambda c: _badness(c, better))
         for row, column in dict.fromkeys(((i, j), (i, j) if worst.directed else (j, i))):
             values_of[row][column], floors_of[row][column] = worst.value, worst.floor
-    spans = [range(i * size, min((i + 1) * size, len(ports))) for i in range(count)]
-    names = [f"{rail['ports'][s[0]]} to {rail['ports'][s[-1]]}" for s in spans]
+    spans = [range(i * size, min((i + 1) * size, len(labels))) for i in range(count)]
+    names = [f"{labels[s[0]]} to {labels[s[-1]]}" for s in spans]
     bad = {key: sum(_misses(c, better) for c in members) for key, members in of_block.items()}
     unmeasured = {key: sum(c.outcome == "unknown" for c in members) for key, members in of_block.items()}
     marks = [[i, j, f"{bad[i, j]} of {len(of_block[i, j])} pairs miss the floor"] for i, j in sorted(bad) if bad[i, j]]
     unknown = [[i, j, f"{n} pairs were not measured"] for (i, j), n in sorted(unmeasured.items()) if n and not bad[i, j]]
     opened = sorted((key for key in bad if bad[key] or unmeasured[key]), key=lambda k: (-bad[k], -unmeasured[k], k))
-    blocks = []
+    blocks: list[Block] = []
     for i, j in opened[:OPEN]:
         inside = {(c.a, c.b): c for c in of_block[i, j]}
-        rows, columns = ([rail["ports"][n] for n in spans[k]] for k in (i, j))
-        told = f"{bad[i, j]} miss the floor, {unmeasured[i, j]} not measured, of {len(inside)}"
+        rows, columns = ([labels[n] for n in spans[k]] for k in (i, j))
+        counts = f"{bad[i, j]} miss the floor, {unmeasured[i, j]} not measured, of {len(inside)}"
         grid = _grid(rows, columns, place, inside, better, spans[i], spans[j])
-        blocks.append({"name": f"{names[i]} with {names[j]}: {told}", "grid": grid})
-    whole = {"rows": names, "columns": names, "values": values_of, "floors": floors_of, "bad": marks, "unknown": unknown}
+        blocks.append({"name": f"{names[i]} with {names[j]}: {counts}", "grid": grid})
+    whole: Grid = {"rows": names, "columns": names, "values": values_of, "floors": floors_of, "bad": marks, "unknown": unknown}
     return {**rail, "grid": whole, "size": size, "blocks": blocks, "more_blocks": max(0, len(opened) - OPEN)}
 
 
-def _empty(rows: int, columns: int) -> Grid:
+def _no_cells() -> Grid:
+    return {"rows": [], "columns": [], "values": [], "floors": [], "bad": [], "unknown": []}
+
+
+def _empty(rows: int, columns: int) -> CellValues:
     return [[None] * columns for _unused in range(rows)]
 
 
@@ -150,8 +166,8 @@ def _grid(
     better: Better,
     row_span: range,
     column_span: range,
-) -> Record:
-    """Values and floors by row and column (None: not tested or without a number), and the marks [row, column, text] upon them. Rows
+) -> Grid:
+    """Return values and floors by row and column (None: not tested or without a number), and the marks [row, column, text] upon them. Rows
     send and columns receive where directions have cells of their own; else both halves are the same."""
     values, floors = _empty(len(rows), len(columns)), _empty(len(rows), len(columns))
     bad, unknown = [], []
@@ -167,20 +183,20 @@ def _grid(
     return {"rows": rows, "columns": columns, "values": values, "floors": floors, "bad": sorted(bad), "unknown": sorted(unknown)}
 
 
-def _worst(rails: dict[str, dict[tuple[str, str], Cell]], better: Better) -> list[Record]:
-    """The worst pairs of all rails: those that miss the floor, the furthest first, then those without a measurement."""
-    found = [c for tests in rails.values() for c in tests.values() if c.outcome == "unknown" or _misses(c, better)]
-    found.sort(key=lambda c: (-_badness(c, better), c.a, c.b))
+def _worst(rails: dict[str, dict[tuple[str, str], Cell]], better: Better) -> list[PairRow]:
+    """Return the worst pairs of all rails: those that miss the floor, the furthest first, then those without a measurement."""
+    bad = [c for tests in rails.values() for c in tests.values() if c.outcome == "unknown" or _misses(c, better)]
+    bad.sort(key=lambda c: (-_badness(c, better), c.a, c.b))
     return [
         {
             "a": c.a, "b": c.b, "rail": c.rail, "value": c.value, "floor": c.floor, "reason": c.reason,
             "word": {"measured": "misses the floor", "failed": "the link broke", "unknown": "not measured"}[c.outcome],
         }
-        for c in found[:WORST]
+        for c in bad[:WORST]
     ]  # fmt: skip
 
 
-def figure(grid: Record, floors: list[float], unit: str, better: Better) -> charts.Figure:
+def figure(grid: Grid, floors: list[float], unit: str, better: Better) -> charts.Figure:
     """A heat map of a grid, in which bad cells are crossed and unmeasured ones are diamonds. Where the cells of its rail have several
     floors, its colours are shares of each cell's own."""
     values, floor, shown, title = grid["values"], (floors or [1.0])[0], "%{z:.4g}", charts.label(unit)
@@ -206,8 +222,9 @@ def figure(grid: Record, floors: list[float], unit: str, better: Better) -> char
             "colorbar": {"thickness": 10, "title": {"text": title, "side": "right"}},
         }
     ]  # fmt: skip
-    for kind, name, symbol, meta in (("bad", "misses the floor", "x-thin", "mark"), ("unknown", "not measured", "diamond-open", "UNKNOWN")):
-        marks = grid[kind]
+    for marks, name, symbol, meta in (
+        (grid["bad"], "misses the floor", "x-thin", "mark"), (grid["unknown"], "not measured", "diamond-open", "UNKNOWN"),
+    ):  # fmt: skip
         if marks:
             size = max(3, min(9, 420 // max(len(rows), len(columns))))
             data.append(
@@ -224,6 +241,6 @@ def figure(grid: Record, floors: list[float], unit: str, better: Better) -> char
     return {"data": data, "layout": {"xaxis": x_axis, "yaxis": y_axis, "height": 360 if len(rows) <= 16 else 560}}
 
 
-def distribution(rail: Record, unit: str) -> charts.Figure | None:
-    """How many pairs of a rail have which value."""
+def distribution(rail: RailRows, unit: str) -> charts.Figure | None:
+    """Return the histogram of the values of a rail; None if it has none."""
     return charts.bars(rail["histogram"], rail["floors"], unit, "pairs") if rail["histogram"] else None

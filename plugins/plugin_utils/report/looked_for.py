@@ -16,10 +16,9 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import ends_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import FaultRow, LookedFor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
-
-Record = t.Dict[str, t.Any]
 
 # Microsoft, SuperBench (USENIX ATC 2024): share of the defective nodes (10.36 % of 24,000 A100) that a benchmark found; one node can have
 # several. Meta, The Llama 3 Herd of Models (2024), table 5: share of the 419 unexpected interruptions of 16,384 H100 in 54 days.
@@ -44,8 +43,8 @@ CLASSES: dict[str, tuple[str, str]] = {
 MEASURED = ("PASS", "WARN", "FAIL", "KNOWN_FAIL")
 
 
-def build(plan: Plan, judgement: Judgement) -> Record:
-    """Return {"rows": [{"fault", "field", "checks", "nodes", "of"}], "missing": [words of what no check looked for], "partly": [words]}."""
+def build(plan: Plan, judgement: Judgement) -> LookedFor:
+    """Return the classes of faults with the checks that looked for them."""
     seen: dict[str, tuple[set[str], dict[str, None]]] = {name: (set(), {}) for name in CLASSES}
     by_check: dict[tuple[str, str], tuple[str, ...]] = {}
     known = {entry["name"]: registry.of(entry) for entry in plan.stages if "role" in entry}
@@ -57,12 +56,12 @@ def build(plan: Plan, judgement: Judgement) -> Record:
         if name not in by_check:
             by_check[name] = _shown(known.get(verdict.stage), verdict.check)
         for fault in by_check[name]:
-            found, shown = seen[fault]
-            found.update(nodes.intersection(_nodes(verdict, judgement)))
+            looked_at, shown = seen[fault]
+            looked_at.update(nodes.intersection(_nodes(verdict, judgement)))
             shown[f"{verdict.stage} {verdict.check}"] = None
-    rows: list[Record] = [
-        {"fault": CLASSES[name][0], "field": CLASSES[name][1], "checks": list(shown), "nodes": len(found), "of": len(nodes)}
-        for name, (found, shown) in seen.items()
+    rows: list[FaultRow] = [
+        {"fault": CLASSES[name][0], "field": CLASSES[name][1], "checks": list(shown), "nodes": len(looked_at), "of": len(nodes)}
+        for name, (looked_at, shown) in seen.items()
     ]
     return {
         "rows": rows,

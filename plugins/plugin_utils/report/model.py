@@ -21,23 +21,39 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, Metric, Plan, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, Metric, MetricData, Plan, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import (
+    CauseRow,
+    ChangeRow,
+    CheckRows,
+    CommandRow,
+    Deviation,
+    DriftRow,
+    EvidenceRows,
+    ExpectationRow,
+    FileDigest,
+    Finding,
+    NodeRow,
+    PastRows,
+    Report,
+    Row,
+    Summary,
+    Sweep,
+    SweepSize,
+    VersionRow,
+    WaiverRow,
+    WarningRow,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, looked_for
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
-Model = t.Dict[str, t.Any]
-Record = t.Dict[str, t.Any]
-
 ABNORMAL = tuple(word for word in WORST_FIRST if word not in ("PASS", "SKIPPED"))
-EXPECTATION = ("stage", "check", "metric", "expected", "unit", "floor", "layer", "source", "date", "confidence", "expectation")
 # Metrics that are shown and never gated on: a mean over all sizes says nothing about the plateau.
 UNGATED = ("avg_busbw", "out_of_bounds")
-# What became of numbers, what concerns most first; so many of each kind are said.
+# Kinds of changes of numbers, the gravest first, and the most sentences of each kind.
 PAST_ORDER = ("step", "drop", "drift", "scatter", "flapping", "improvement", "hiccup")
-PAST_SAID = 20
-# The columns of a sweep over message sizes: bytes, microseconds, GB/s.
-SWEEP = ("size", "time_us", "algbw", "busbw")
+PAST_SENTENCES = 20
 COMMANDS = 200
 WORDS = ("ACCEPTED", "NOT ACCEPTED", "PASSED, NOT PROVEN", "QUICK TEST PASSED", "QUICK TEST NOT PASSED")
 # How the reason of a run says that what had to be proven was not.
@@ -63,8 +79,8 @@ def outcome(mode: str, head: t.Mapping[str, t.Any]) -> tuple[bool, str]:
     return found == "ACCEPTED" and bool(head["accepted"]), found
 
 
-def evidence(files: t.Sequence[Record] = ()) -> Model:
-    """The fields of a model about the evidence as it lies in the run's folder: `files` are {path, bytes, sha256} (integrity.py)."""
+def evidence(files: t.Sequence[FileDigest] = ()) -> EvidenceRows:
+    """Return the fields of a report about the evidence as it lies in the run's folder; `files` are those of integrity.gather."""
     raw = [file for file in files if file["path"].startswith("raw/")]
     return {
         "files": [file for file in files if not file["path"].startswith("raw/")],
@@ -73,8 +89,8 @@ def evidence(files: t.Sequence[Record] = ()) -> Model:
     }
 
 
-def build(plan: Plan, judgement: Judgement) -> Model:
-    """One model (report/v1) from the plan of a run and what the verdict engine said of it; its evidence is told by `evidence`."""
+def build(plan: Plan, judgement: Judgement) -> Report:
+    """Return the report of a run from its plan and its judgement. Its files are added by `evidence` and its `since` by the caller."""
     judged = judgement.deciding
     verdicts = judgement.verdicts
     stages = [s["name"] for s in plan.stages]
@@ -107,7 +123,7 @@ def build(plan: Plan, judgement: Judgement) -> Model:
         "counted": subjects.counted(n["kind"] for n in nodes),
         "not_measured_by_plan": _without_checks(plan, nodes),
         "stages": [{"name": name, "checks": checks.get(name, []), "matrices": drawn.get(name, [])} for name in stages],
-        "warnings": [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings] + _warnings(judgement),
+        "warnings": _warnings(judgement),
         "waivers": [_waiver(v) for v in verdicts if v.verdict == "KNOWN_FAIL"],
         "drift": _drift(judgement.drift, {n["name"] for n in nodes if n["simulated"]}),
         "sample": plan.sample,
@@ -151,42 +167,42 @@ def files_of_stages(plan: Plan, judgement: Judgement) -> dict[str, str]:
     }
 
 
-def _past(told: past.PastReport) -> Record:
+def _past(report: past.PastReport) -> PastRows:
     """Return the changes of numbers since earlier runs, in words, those that concern most subjects first."""
-    changes = sorted(told.changes, key=lambda change: (bool(change.subject), PAST_ORDER.index(change.kind), change.key, change.metric))
+    changes = sorted(report.changes, key=lambda change: (bool(change.subject), PAST_ORDER.index(change.kind), change.key, change.metric))
     kinds: dict[str, list[str]] = {}
     for change in changes:
         kinds.setdefault(change.kind if change.subject else "", []).append(change.sentence)
-    said = []
+    lines = []
     for sentences in kinds.values():
-        more = len(sentences) - PAST_SAID
-        said += sentences[:PAST_SAID] + ([f"and {more} more like {'this' if more == 1 else 'these'}"] if more > 0 else [])
+        more = len(sentences) - PAST_SENTENCES
+        lines += sentences[:PAST_SENTENCES] + ([f"and {more} more like {'this' if more == 1 else 'these'}"] if more > 0 else [])
     worse = sum(change.regression for change in changes)
-    held = f"{told.compared} numbers held against their own past, {worse or 'none'} of them worse"
-    said.append(held + (f"; {told.short} have fewer than 8 runs before, too few to tell a change" if told.short else ""))
+    held = f"{report.compared} numbers held against their own past, {worse or 'none'} of them worse"
+    lines.append(held + (f"; {report.short} have fewer than 8 runs before, too few to tell a change" if report.short else ""))
     return {
-        "compared": told.compared, "short": told.short, "regressions": worse, "said": said,
-        "changes": [change._asdict() for change in changes],
+        "compared": report.compared, "short": report.short, "regressions": worse, "said": lines,
+        "changes": [t.cast(ChangeRow, change._asdict()) for change in changes],
     }  # fmt: skip
 
 
-def _nodes(judgement: Judgement, stages: list[str]) -> list[Record]:
-    """Every node (and every pair or group, which is nobody's alone) with its verdict by stage, the worst first."""
-    of: dict[str, list[Verdict]] = {}
+def _nodes(judgement: Judgement, stages: list[str]) -> list[NodeRow]:
+    """Return every node, pair, switch and group with its verdict by stage, the worst first."""
+    abnormal: dict[str, list[Verdict]] = {}
     for v in judgement.verdicts:
         if v.verdict in ABNORMAL:
-            of.setdefault(node_of(v.subject.id), []).append(v)
+            abnormal.setdefault(node_of(v.subject.id), []).append(v)
     return [
         {
             **node,
             "stages": {stage: node["stages"].get(stage, "") for stage in stages},
-            "findings": _findings(of.get(node["name"], []), judgement.deciding),
+            "findings": _findings(abnormal.get(node["name"], []), judgement.deciding),
         }
         for node in judgement.nodes
     ]
 
 
-def _without_checks(plan: Plan, nodes: list[Record]) -> list[str]:
+def _without_checks(plan: Plan, nodes: list[NodeRow]) -> list[str]:
     """Targets of the run for which it planned no check at all, as those that a sample left out."""
     shown = {n["name"] for n in nodes} | {n["name"].split("/", 1)[0] for n in nodes}
     return sorted(set(plan.targets) - shown)
@@ -196,18 +212,23 @@ def _bearer(cause: Cause) -> tuple[str, str]:
     return subjects.bearer(cause["kind"], cause["subject"])
 
 
-def _causes(judgement: Judgement) -> list[Record]:
+def _causes(judgement: Judgement) -> list[CauseRow]:
     """Return the causes of the verdicts that are no PASS: one sentence, the findings of its own checks, and what is bad because of it."""
     named = {key for cause in judgement.causes for key in (*cause["own"], *cause["explains"])}
-    of = {key: v for v in (judgement.verdicts if named else ()) if (key := v.key) in named}
+    verdicts = {key: v for v in (judgement.verdicts if named else ()) if (key := v.key) in named}
     return [
         {
-            **{name: cause[name] for name in ("subject", "kind", "verdict", "convicted", "whole", "said")},
+            "subject": cause["subject"],
+            "kind": cause["kind"],
+            "verdict": cause["verdict"],
+            "convicted": cause["convicted"],
+            "whole": cause["whole"],
+            "said": cause["said"],
             "name": subjects.spoken(cause["subject"]),
-            "simulated": any(of[key].simulated for key in (*cause["own"], *cause["explains"])),
-            "findings": _findings([of[key] for key in cause["own"]], judgement.deciding),
+            "simulated": any(verdicts[key].simulated for key in (*cause["own"], *cause["explains"])),
+            "findings": _findings([verdicts[key] for key in cause["own"]], judgement.deciding),
             "explains": [
-                {**{name: getattr(of[key], name) for name in ("stage", "check", "variant", "verdict")}, "subject": key.subject}
+                {"stage": key.stage, "check": key.check, "variant": key.variant, "verdict": verdicts[key].verdict, "subject": key.subject}
                 for key in cause["explains"]
             ],
         }
@@ -215,29 +236,34 @@ def _causes(judgement: Judgement) -> list[Record]:
     ]
 
 
-def _findings(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> list[Record]:
+def _findings(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> list[Finding]:
     """Return the findings about a subject, worst first. A node repeats the reason of its GPU, and every check that the node was lost:
     each is said once, with the other checks that say it."""
-    found: dict[str, Record] = {}
+    by_reason: dict[str, Finding] = {}
     for v in verdicts:
         if v.verdict not in ABNORMAL:
             continue
         m = judged.get(v.key)
-        one: Record = {"stage": v.stage, "check": v.check, "variant": v.variant, "verdict": v.verdict, "reason": v.reason}
-        one["subject"] = v.subject.id
-        one["evidence"] = _texts(v.findings)
-        one["raw"] = m.raw if m else None
-        one["command"] = shlex.join(m.command)[:500] if m else ""
-        before = found.get(v.reason)
-        one["also"] = [*before["also"]] if before else []
-        if before:
-            kept, other = (before, one) if before["raw"] or not one["raw"] else (one, before)  # the tool's output says more
-            words = " ".join(filter(None, (other["stage"], other["check"], other["variant"])))
-            mine = " ".join(filter(None, (kept["stage"], kept["check"], kept["variant"])))
-            kept["also"] = [*one["also"], *([words] if words not in (mine, *one["also"]) else [])]
-            one = kept
-        found[v.reason] = one
-    return sorted(found.values(), key=lambda f: WORST_FIRST.index(f["verdict"]))
+        earlier = by_reason.get(v.reason)
+        finding: Finding = {
+            "stage": v.stage, "check": v.check, "variant": v.variant, "verdict": v.verdict, "reason": v.reason, "subject": v.subject.id,
+            "evidence": _texts(v.findings), "raw": m.raw if m else None, "command": shlex.join(m.command)[:500] if m else "",
+            "also": earlier["also"] if earlier else [],
+        }  # fmt: skip
+        by_reason[v.reason] = _merged(earlier, finding) if earlier else finding
+    return sorted(by_reason.values(), key=lambda finding: WORST_FIRST.index(finding["verdict"]))
+
+
+def _merged(first: Finding, second: Finding) -> Finding:
+    """Return the one of two findings with the same reason that has the tool's output, with the check of the other one in `also`."""
+    shown, dropped = (first, second) if first["raw"] or not second["raw"] else (second, first)
+    check = _check_words(dropped)
+    also = second["also"] if check in (_check_words(shown), *second["also"]) else [*second["also"], check]
+    return {**shown, "also": also}
+
+
+def _check_words(finding: Finding) -> str:
+    return " ".join(filter(None, (finding["stage"], finding["check"], finding["variant"])))
 
 
 def _texts(items: t.Any) -> list[str]:
@@ -246,44 +272,43 @@ def _texts(items: t.Any) -> list[str]:
     return [str(i.get("text") or i.get("code") or i) if isinstance(i, dict) else str(i) for i in items]
 
 
-def _checks(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> dict[str, list[Record]]:
-    """The checks of each stage with their rows, the worst first."""
-    found: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
+def _checks(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> dict[str, list[CheckRows]]:
+    """Return the checks of each stage with their rows, the worst first."""
+    rows_of: dict[tuple[str, str, str], list[Row]] = collections.defaultdict(list)
     for v in verdicts:
         key = v.key
-        found[key[:3]].append(_row(v, judged.get(key)))
-    of: dict[str, list[Record]] = collections.defaultdict(list)
-    for (stage, check, variant), rows in sorted(found.items()):
+        rows_of[key[:3]].append(_row(v, judged.get(key)))
+    checks: dict[str, list[CheckRows]] = collections.defaultdict(list)
+    for (stage, check, variant), rows in sorted(rows_of.items()):
         rows.sort(key=lambda row: (_RANK[row["verdict"]], row["subject"]))
-        counts = dict(collections.Counter(row["verdict"] for row in rows))
-        of[stage].append({"check": check, "variant": variant, "rows": rows, "counts": counts, "summary": _summary(rows)})
-    return of
+        counts: dict[str, int] = dict(collections.Counter(row["verdict"] for row in rows))
+        checks[stage].append({"check": check, "variant": variant, "rows": rows, "counts": counts, "summary": _summary(rows)})
+    return checks
 
 
-_line = compact.form("Row", (
-    "subject", "node", "part", "kind", "verdict", "value", "unit", "floor", "layer", "metric", "reason", "simulated", "attempt", "other",
-    "ungated", "duration_s", "evidence", "unreadable", "sweep",
-))  # fmt: skip
+_make_row = compact.form(Row)
 _RANK = {word: rank for rank, word in enumerate(WORST_FIRST)}
 _OF_VERDICT = operator.attrgetter("verdict", "value", "unit", "floor", "layer", "metric", "reason", "simulated", "attempt")
-# What most rows have; nobody changes what a model holds.
-_NO_METRICS: Record = {}
+# Most rows share these; nobody changes what a report holds.
+_NO_METRICS: dict[str, Metric] = {}
+_NO_DATA: dict[str, MetricData] = {}
+_NO_EVIDENCE: dict[str, t.Any] = {}
 _NO_TEXTS: list[str] = []
 
 
-def _row(v: Verdict, m: Measurement | None) -> Record:
+def _row(v: Verdict, m: Measurement | None) -> Row:
     subject, kind = v.subject.id, v.subject.kind
     node = node_of(subject)
     metrics: t.Mapping[str, Metric] = m.metrics if m else _NO_METRICS
-    evidence = m.evidence if m else _NO_METRICS
+    evidence = m.evidence if m else _NO_EVIDENCE
     changes, unreadable = evidence.get("changes"), evidence.get("unreadable")
     judged = v.metric
-    other = ungated = _NO_METRICS
+    other = ungated = _NO_DATA
     if len(metrics) > (judged in metrics):
-        other = {name: metric.as_dict() for name, metric in metrics.items() if name != judged}
+        other = {name: metric.as_data() for name, metric in metrics.items() if name != judged}
         if not metrics.keys().isdisjoint(UNGATED):
             ungated = {n: other.pop(n) for n in UNGATED if n in other}
-    return _line(
+    return _make_row(
         subject, node, subject[len(node) + 1 :], kind, *_OF_VERDICT(v), other, ungated,
         m.duration_s if m else None,
         _texts(changes) if changes else _NO_TEXTS,
@@ -292,19 +317,19 @@ def _row(v: Verdict, m: Measurement | None) -> Record:
     )  # fmt: skip
 
 
-def _sweep(m: Measurement) -> Record | None:
-    """Return the sweep of a group of nodes: {"world_size", "rows": [SWEEP]}; None if the measurement has none."""
-    rows = [
-        {name: row[name] for name in SWEEP}
+def _sweep(m: Measurement) -> Sweep | None:
+    """Return the sweep of a group of nodes; None if the measurement has none."""
+    rows: list[SweepSize] = [
+        {"size": row["size"], "time_us": row["time_us"], "algbw": row["algbw"], "busbw": row["busbw"]}
         for row in m.series
-        if all(isinstance(row.get(name), (int, float)) for name in SWEEP)
+        if all(isinstance(row.get(name), (int, float)) for name in SweepSize.__required_keys__)
     ]
     world = m.context.get("world_size")
     return {"world_size": world, "rows": rows} if rows and isinstance(world, int) else None
 
 
-def _summary(rows: list[Record]) -> Record | None:
-    """Least, median and most of the values of one check, where they have one unit."""
+def _summary(rows: list[Row]) -> Summary | None:
+    """Return the least, median and most of the values of one check; None if they have several units."""
     values = [r["value"] for r in rows if r["value"] is not None]
     units = {r["unit"] for r in rows if r["value"] is not None}
     if not values or len(units) > 1:
@@ -312,49 +337,55 @@ def _summary(rows: list[Record]) -> Record | None:
     return {"count": len(values), "min": min(values), "median": statistics.median(values), "max": max(values), "unit": units.pop()}
 
 
-def _warnings(judgement: Judgement) -> list[Record]:
-    """Return the warnings that a signature accepts: one line for each cause of a WARN, such as a port whose counters rose."""
-    of = {v.key: v for v in judgement.verdicts if v.verdict == "WARN"}
-    found: dict[str, Record] = {}
+def _warnings(judgement: Judgement) -> list[WarningRow]:
+    """Return the warnings that a signature accepts: those of the run, then one for each cause of a WARN."""
+    warned = {v.key: v for v in judgement.verdicts if v.verdict == "WARN"}
+    of_run: list[WarningRow] = [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings]
+    by_text: dict[str, WarningRow] = {}
     for cause in judgement.causes:
-        mine = [of[key] for key in (*cause["own"], *cause["explains"]) if key in of]
+        mine = [warned[key] for key in (*cause["own"], *cause["explains"]) if key in warned]
         whole = cause["whole"] and cause["verdict"] == "WARN"
         texts = {cause["said"]: mine} if whole and mine else {f"{v.stage} {v.check}: {v.reason}": [v] for v in mine}
         for text, behind in texts.items():
             simulated = any(v.simulated for v in behind)
-            found.setdefault(text, {"text": text, "subject": behind[0].subject.id, "simulated": simulated})
-    return list(found.values())
+            by_text.setdefault(text, {"text": text, "subject": behind[0].subject.id, "simulated": simulated})
+    return [*of_run, *by_text.values()]
 
 
-def _waiver(v: Verdict) -> Record:
+def _waiver(v: Verdict) -> WaiverRow:
     return {
-        "subject": v.subject.id,
-        **{name: getattr(v, name) for name in ("stage", "check", "variant", "reason", "ticket", "expires", "of", "simulated")},
-    }
+        "subject": v.subject.id, "stage": v.stage, "check": v.check, "variant": v.variant, "reason": v.reason, "ticket": v.ticket,
+        "expires": v.expires, "of": v.of, "simulated": v.simulated,
+    }  # fmt: skip
 
 
-def _drift(found: dict[str, list[Record]], simulated: set[str]) -> list[Record]:
-    """Each deviating fact once, with the nodes on either side; what fails first, then what concerns most nodes."""
-    merged: dict[tuple[str, str, str], Record] = {}
-    for target in sorted(found):
-        for item in found[target]:
-            key = (item["item"], item["found"], item["expected"])
-            one = merged.setdefault(key, {**item, "differing": set(), "simulated": False})
-            one["differing"] |= {*item["differing"]}
-            one["simulated"] = one["simulated"] or bool(simulated & {target, *item["differing"]})
-    rows: list[Record] = [{**one, "differing": sorted(one["differing"])} for one in merged.values()]
-    return sorted(rows, key=lambda r: (r["severity"] != "fail", r["item"], -len(r["differing"]), r["found"]))
+def _drift(deviations: t.Mapping[str, list[Deviation]], simulated: set[str]) -> list[DriftRow]:
+    """Return each deviating fact once, with the nodes on either side; what fails first, then what concerns most nodes."""
+    differing: dict[tuple[str, str, str], set[str]] = {}
+    rows: dict[tuple[str, str, str], DriftRow] = {}
+    for target in sorted(deviations):
+        for deviation in deviations[target]:
+            key = (deviation["item"], deviation["found"], deviation["expected"])
+            row = rows.setdefault(key, {**deviation, "simulated": False})
+            differing.setdefault(key, set()).update(deviation["differing"])
+            row["simulated"] = row["simulated"] or bool(simulated & {target, *deviation["differing"]})
+    for key, row in rows.items():
+        row["differing"] = sorted(differing[key])
+    return sorted(rows.values(), key=lambda r: (r["severity"] != "fail", r["item"], -len(r["differing"]), r["found"]))
 
 
-def _expectations(verdicts: list[Verdict]) -> list[Record]:
-    of = operator.attrgetter(*EXPECTATION)
-    found = {of(v): v for v in verdicts if v.expectation}
-    rows = [dict(zip(EXPECTATION, values, strict=True)) for values in found]
-    return sorted(rows, key=lambda e: tuple(str(e[k]) for k in EXPECTATION))
+_EXPECTATION = tuple(ExpectationRow.__annotations__)
 
 
-def _ran(judged: t.Mapping[Key, Measurement]) -> tuple[list[Record], list[Record]]:
-    """Each distinct command line, and each version of the tools of each stage, once, with how many nodes had it."""
+def _expectations(verdicts: list[Verdict]) -> list[ExpectationRow]:
+    fields = operator.attrgetter(*_EXPECTATION)
+    distinct = {fields(v): v for v in verdicts if v.expectation}
+    rows = [t.cast(ExpectationRow, dict(zip(_EXPECTATION, values, strict=True))) for values in distinct]
+    return sorted(rows, key=lambda row: tuple(map(str, row.values())))
+
+
+def _ran(judged: t.Mapping[Key, Measurement]) -> tuple[list[CommandRow], list[VersionRow]]:
+    """Return each distinct command line, and each version of the tools of each stage, once, with how many nodes had it."""
     words: dict[tuple[str, ...], set[str]] = collections.defaultdict(set)
     versions: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     for m in judged.values():
@@ -369,13 +400,17 @@ def _ran(judged: t.Mapping[Key, Measurement]) -> tuple[list[Record], list[Record
     ran: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     for (stage, *command), on in words.items():
         ran[stage, shlex.join(command)[:2000]] |= on
-    found: list[Record] = [{"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()]
-    found.sort(key=lambda e: (e["stage"], -e["nodes"], e["command"]))
-    of_tools = [{"name": stage, "version": version, "nodes": len(on)} for (stage, version), on in sorted(versions.items())]
-    return found[:COMMANDS], of_tools
+    commands: list[CommandRow] = [
+        {"stage": stage, "command": text, "nodes": len(on), "example": min(on)} for (stage, text), on in ran.items()
+    ]
+    commands.sort(key=lambda row: (row["stage"], -row["nodes"], row["command"]))
+    of_tools: list[VersionRow] = [
+        {"name": stage, "version": version, "nodes": len(on)} for (stage, version), on in sorted(versions.items())
+    ]
+    return commands[:COMMANDS], of_tools
 
 
-def _own_versions(plan: Plan) -> t.Iterator[Record]:
+def _own_versions(plan: Plan) -> t.Iterator[VersionRow]:
     own = {"gpufleet.acceptance": "collection_version", "ansible-core": "ansible_version", "Python": "python_version"}
     for name, field in own.items():
         yield {"name": name, "version": plan[field], "nodes": None}

@@ -18,6 +18,7 @@ import typing as t
 import zlib
 
 import jinja2
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Report, Row
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import PLURAL, counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts, curves, heatmap
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, number, plain, seconds
@@ -51,8 +52,8 @@ def environment(*folders: pathlib.Path) -> jinja2.Environment:
     return made
 
 
-def render(model: dict[str, t.Any]) -> str:
-    """The page of a run."""
+def render(model: Report) -> str:
+    """Return the page of a run."""
     figures = {
         (stage["name"], group["check"], group["variant"]): charts.of_check(group) for stage in model["stages"] for group in stage["checks"]
     }
@@ -65,8 +66,18 @@ def render(model: dict[str, t.Any]) -> str:
     )
 
 
-def parted(rows: list[dict[str, t.Any]]) -> dict[str, t.Any]:
-    """The rows of a check as the page lists them; the template's own filters take a second for those of thousands of nodes."""
+class PartedRows(t.TypedDict):
+    """The rows of a check as the page lists them. `numbers`: any of them has a value."""
+
+    numbers: bool
+    good: list[Row]
+    bad: list[Row]
+    sweeps: list[Row]
+    unreadable: list[str]
+
+
+def parted(rows: list[Row]) -> PartedRows:
+    """Return the rows of a check as the page lists them; the template's own filters take a second for those of thousands of nodes."""
     return {
         "numbers": any(row["value"] is not None for row in rows),
         "good": [row for row in rows if row["verdict"] == "PASS"],
@@ -100,7 +111,7 @@ def _seen(value: t.Any) -> t.Any:
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def figure(of: dict[str, t.Any]) -> Markup:
-    """A figure as JSON that cannot end the script element it stands in."""
-    text = json.dumps(of, separators=(",", ":"))
+def figure(drawn: charts.Figure) -> Markup:
+    """Return a figure as JSON that cannot end the script element it stands in."""
+    text = json.dumps(drawn, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

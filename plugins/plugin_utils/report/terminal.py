@@ -14,10 +14,10 @@ import shutil
 import typing as t
 import unicodedata
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow, NodeRow, Report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import coverage, left_out, plain
 
-Model = t.Dict[str, t.Any]
 Line = t.Tuple[str, str | None]
 COLOURS = {"FAIL": "red", "UNKNOWN": "purple", "WARN": "yellow", "KNOWN_FAIL": "cyan", "SKIPPED": "cyan", "PASS": "green"}
 # All nodes are listed up to this many; of a larger fleet only those with findings, and of these so many.
@@ -30,7 +30,7 @@ CAUSES = 100
 EXPLAINED = 12
 
 
-def coloured(model: Model, width: int | None = None) -> list[Line]:
+def coloured(model: Report, width: int | None = None) -> list[Line]:
     """Return the causes, then the table, as (line, name of one of Ansible's colours or None); last the reason of the verdict, which
     whoever prints this says in one word.
 
@@ -60,15 +60,18 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
     past = model["past"]
     if past:
         counts_of = collections.Counter(one["kind"] for one in past["changes"] if one["subject"])
-        told = ", ".join(f"{kind} {count}" for kind, count in counts_of.items())
+        changes = ", ".join(f"{kind} {count}" for kind, count in counts_of.items())
         few = f"; too short a past {past['short']}" if past["short"] else ""
-        lines += wrapped(f"against their own past, numbers {past['compared']}: {told or 'nothing new'}{few}", width, None)
+        lines += wrapped(f"against their own past, numbers {past['compared']}: {changes or 'nothing new'}{few}", width, None)
         for sentence in [one["sentence"] for one in past["changes"] if not one["subject"]][:TOGETHER]:
             lines += wrapped(_line(sentence), width, "yellow")
     since = model["since"]
     if since:
-        words = (("verdicts", "verdicts"), ("values", "numbers beyond their scatter"), ("places", "places"), ("facts", "facts"))
-        changed = ", ".join(f"{what} {len(since[name])}" for name, what in words if since[name])
+        counts = {
+            "verdicts": len(since["verdicts"]), "numbers beyond their scatter": len(since["values"]), "places": len(since["places"]),
+            "facts": len(since["facts"]),
+        }  # fmt: skip
+        changed = ", ".join(f"{what} {count}" for what, count in counts.items() if count)
         lines += wrapped(f"since the last accepted run, {since['before']}, changed: {changed or 'nothing'}", width, None)
     lines += [("", None), (coverage(model), None)]
     if model["looked_for"]["missing"]:
@@ -76,7 +79,7 @@ def coloured(model: Model, width: int | None = None) -> list[Line]:
     return lines + wrapped(_line(model["why"]), width, "green" if model["passed"] else "red")
 
 
-def _causes(causes: list[Model], width: int) -> t.Iterator[Line]:
+def _causes(causes: list[CauseRow], width: int) -> t.Iterator[Line]:
     """Each cause in one sentence, under it what is bad because of it."""
     for cause in causes[:CAUSES]:
         mark = "*" if cause["simulated"] else ""
@@ -91,7 +94,7 @@ def _causes(causes: list[Model], width: int) -> t.Iterator[Line]:
         yield "", None
 
 
-def _rows(model: Model, shown: list[Model], width: int) -> t.Iterator[Line]:
+def _rows(model: Report, shown: list[NodeRow], width: int) -> t.Iterator[Line]:
     """Node by stage."""
     stages = [s["name"] for s in model["stages"]]
     names = [_line(n["name"]) + ("*" if n["simulated"] else "") for n in shown]

@@ -13,6 +13,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import SubjectData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Chart
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, cases, drawn, expressions, scraped, vocabulary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import CaseEvidence
@@ -36,7 +37,7 @@ class Conclusion:
     reference: Object = dataclasses.field(default_factory=dict)
     simulated: bool = False
     # Charts of drawn.py.
-    charts: list[Object] = dataclasses.field(default_factory=list)
+    charts: list[Chart] = dataclasses.field(default_factory=list)
 
 
 def beforehand(case: Case, system: System, cluster: str, destructive: bool, nodes: t.Mapping[str, str]) -> Conclusion | None:

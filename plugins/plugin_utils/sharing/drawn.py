@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Charts of a case's evidence, thinned out if there are many points. They have no influence on the verdict.
 
-A chart is {"title", "x", "y", "curves", "moments"} as in stages/base.py. A chart with too few points is left out.
+A chart with too few points is left out.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 import collections
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Chart, Curve
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import lines
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import SUCCEEDED, CaseEvidence, CasePod, QuotaChange
 
-Chart = t.Dict[str, t.Any]
 # A chart is stored in the journal: the most points of a curve, curves of a chart, and moments of a chart.
 POINTS, CURVES, MOMENTS = 100, 8, 60
 # The fewest samples that are drawn as a trend.
@@ -63,7 +63,7 @@ def by_quota(evidence: CaseEvidence) -> Chart | None:
     if len(took) < 2 or evidence.changes:
         return None
     points = [(core, seconds) for core in sorted(took) for seconds in took[core]]
-    curves = [{**_curve("measured", points), "dots": True}]
+    curves: list[Curve] = [{**_curve("measured", points), "dots": True}]
     full_quota = took.get(100.0)
     if full_quota:
         mean = sum(full_quota) / len(full_quota)
@@ -129,7 +129,9 @@ def mapping(evidence: CaseEvidence) -> Chart | None:
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for pod, gpu in best.items():
         counts[pods[pod].group][gpu] += 1
-    curves = [{"name": group, "x": where, "y": [of[gpu] for gpu in where], "bars": True} for group, of in sorted(counts.items())]
+    curves: list[Curve] = [
+        {"name": group, "x": where, "y": [of[gpu] for gpu in where], "bars": True} for group, of in sorted(counts.items())
+    ]
     return _chart("Pods on GPUs", "GPU", "pods", curves[:CURVES])
 
 
@@ -140,7 +142,7 @@ def _few(points: t.Sequence[t.Any]) -> list[t.Any]:
     return thinned if not points or thinned[-1] is points[-1] else [*thinned, points[-1]]
 
 
-def _curve(name: str, points: t.Sequence[tuple[float, float]]) -> Chart:
+def _curve(name: str, points: t.Sequence[tuple[float, float]]) -> Curve:
     return {"name": name, "x": [_digits(x) for x, _y in points], "y": [_digits(y) for _x, y in points]}
 
 
@@ -148,5 +150,5 @@ def _digits(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def _chart(title: str, x: str, y: str, curves: list[Chart], moments: t.Sequence[t.Any] = ()) -> Chart:
+def _chart(title: str, x: str, y: str, curves: list[Curve], moments: t.Sequence[t.Any] = ()) -> Chart:
     return {"title": title, "x": x, "y": y, "curves": curves[:CURVES], "moments": list(moments)[:MOMENTS]}

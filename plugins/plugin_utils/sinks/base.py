@@ -16,6 +16,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Report
 
 Options = t.Mapping[str, t.Any]
 
@@ -51,7 +52,7 @@ class Judged:
     folder: pathlib.Path
     plan: Plan
     judgement: Judgement
-    report: t.Mapping[str, t.Any]
+    report: Report
 
 
 class Sink:

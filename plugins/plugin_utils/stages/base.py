@@ -29,6 +29,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     Todo,
     Verdict,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 if t.TYPE_CHECKING:
@@ -243,12 +244,9 @@ class Stage:
         """The tables of tests between pairs, made once for the opinions and for the report, which draws them."""
         return []
 
-    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Record]:
-        """Return the sections of the report for the stage besides its checks, as tables {"title", "said" (lines), "columns", "rows"};
-        `rows` are its verdicts,
-        each with the measurement that decided, and those of the stages `beside` it. "charts", where a table has any: {"of" (whose it is),
-        "verdict", "simulated", "title", "x", "y" (what is along the axes), "curves" ({"name", "x", "y"}; "dots" without a line, "bars", or
-        "expected", which was not measured), "moments" ([x, words])}."""
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
+        """Return the sections of the report for the stage besides its checks, tables and their charts (records/report_rows.py). `rows` are
+        its verdicts and those of the stages `beside` it, each with the measurement that decided."""
         return []
 
     def files(self, run_id: str, rows: list[tuple[Verdict, Measurement]]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, nccl_fabric, stack, sweep
 
 Record = t.Dict[str, t.Any]
@@ -62,8 +63,8 @@ class Ddp(grouping.Grouped):
         """The leaf switches of the members, for the search."""
         return {"topology": {node: known[node]["ddp_leaf"] for node in members if known[node].get("ddp_leaf")}}
 
-    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Record]:
-        """Bandwidth beside what nccl_fabric gave over the same nodes and GPUs: where that is well and this is not, it is not the fabric."""
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
+        """Return the bandwidth next to that of nccl_fabric over the same nodes and GPUs; if only ddp is slow, the fabric is fine."""
         measured = [m for _verdict, m in rows if m.outcome == "measured" and m.subject.kind == "group" and m.series]
         theirs = {_alike(m): m for m in measured if m.stage in self.beside}
         table = []

@@ -12,6 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory as probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
@@ -45,11 +46,11 @@ class GpuMemory(Stage):
             return f"gpu_memory_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"
         return None
 
-    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Record]:
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
         """Return the matrix of copies between GPUs of the nodes with the slowest ones, and the slowest copies from far memory."""
         nodes = [m for _verdict, m in rows if m.stage == self.name and m.outcome == "measured" and m.series]
         peers = sorted((m for m in nodes if m.check == "peer"), key=lambda m: min(_rates(m, "bandwidth"), default=0.0))
-        found = [_matrix(m) for m in peers[:SHOWN_NODES]]
+        sections = [_matrix(m) for m in peers[:SHOWN_NODES]]
         ways = [
             (row[name], m.subject.id, f"GPU {row.get('gpu')} {word} NUMA node {row.get('node')}")
             for m in nodes if m.check == "numa" for row in m.series for name, word in (("h2d", "from"), ("d2h", "to"))
@@ -58,15 +59,15 @@ class GpuMemory(Stage):
         if ways:
             table = [[node, way, f"{rate:.1f}"] for rate, node, way in sorted(ways)[:SHOWN_WAYS]]
             said = [f"Copies from and to the memory of a NUMA node that is not the GPU's own; the {SHOWN_WAYS} slowest of the run."]
-            found.append({"title": "Copies from far memory", "said": said, "columns": ["node", "way", "GB/s"], "rows": table})
-        return found
+            sections.append({"title": "Copies from far memory", "said": said, "columns": ["node", "way", "GB/s"], "rows": table})
+        return sections
 
 
 def _rates(m: Measurement, name: str) -> list[float]:
     return [float(row[name]) for row in m.series if is_number(row.get(name))]
 
 
-def _matrix(m: Measurement) -> Record:
+def _matrix(m: Measurement) -> Section:
     """Return the table of copies between the GPUs of a node, in GB/s; `*` marks those that go through the host's memory."""
     cells: dict[tuple[str, str], str] = {}
     for row in m.series:

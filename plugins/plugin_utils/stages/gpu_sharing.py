@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlanItem, Subject, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section, SectionChart
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import TIMEOUT, Range
@@ -67,18 +68,19 @@ class GpuSharing(base.Stage):
         """A PASS is kept; whatever else became of a case is done again by a resume."""
         return {key for key, m in last.items() if m.outcome != "measured" or m.context.get("findings")}
 
-    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[base.Record]:
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
         gates = self._gates(rows)
         of_gates = [
             [gate.name, gate.state, ", ".join(gate.proven), _listed(gate.failed), _listed(gate.lacking)] for gate in gates
         ]
-        of_cases, charts = [], []
+        of_cases: list[list[str]] = []
+        charts: list[SectionChart] = []
         for verdict, record in rows:
             case = record.context.get("case") or {}
             held = [f"{one['said']}: {_WORDS[one['holds']]}" for one in case.get("expressions", [])]
             texts = ["; ".join(case.get("operation", [])), "; ".join(case.get("sampling", [])), "; ".join(held)]
-            of = {"of": f"{case.get('id')} on {record.target}", "verdict": verdict.verdict, "simulated": bool(record.simulated)}
-            charts += [{**of, **chart} for chart in case.get("charts", [])]
+            about = {"of": f"{case.get('id')} on {record.target}", "verdict": verdict.verdict, "simulated": bool(record.simulated)}
+            charts += [t.cast(SectionChart, {**about, **chart}) for chart in case.get("charts", [])]
             of_cases.append([str(case.get("id")), record.target, verdict.verdict, *texts, str(case.get("cause", verdict.reason))])
         scales = sorted({float(record.context.get("scale", 1)) for _verdict, record in rows} - {1.0})
         said = [f"Soaks, loads and waits were shortened to {scale:g} of their time: nothing is proven of P2." for scale in scales]

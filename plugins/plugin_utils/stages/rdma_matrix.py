@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Metric, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Better, Round
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_blames, rdma_rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 
@@ -127,7 +128,7 @@ def _table(
     cells = sorted(_with_usual(found, better), key=lambda c: (c.a, c.b, c.rail, c.again, c.outcome, c.value or 0.0, c.reason))
     simulated = any(record.simulated for record in pairs)
     directed = any(cell.directed for cell in cells)
-    return Table(domain, check, variant, cells, t.cast("t.Literal['higher', 'lower']", better), unit, simulated, directed)
+    return Table(domain, check, variant, cells, t.cast(Better, better), unit, simulated, directed)
 
 
 def _of_rail(record: Measurement, rail: Record, ports: dict[str, Record]) -> Measurement:
@@ -191,8 +192,8 @@ def _floor(record: Measurement, expected: Expectations, metric: str, unit: str) 
     return None
 
 
-def _rounds(records: t.Iterable[Measurement], table: Table) -> list[Record]:
-    """The timetable as it was walked, by the clocks of the nodes."""
+def _rounds(records: t.Iterable[Measurement], table: Table) -> list[Round]:
+    """Return the timetable as it was walked, by the clocks of the nodes."""
     by_round: dict[int, list[Record]] = collections.defaultdict(list)
     for record in records:
         if record.stage == "rdma" and record.check == TIMETABLE and _domain(record) == table.domain:

@@ -240,16 +240,16 @@ def _digest(ask: RequestContext) -> Response:
 
 def _compare(ask: RequestContext) -> Response:
     before, after = ask.one("before").strip(), ask.one("after").strip()
-    found, wrong = None, ""
+    comparison, wrong = None, ""
     if after:
         try:
-            found = ask.console.past.compared(before, after)
+            comparison = ask.console.past.compared(before, after)
         except RunError as error:
             wrong = str(error)
-    told = comparing.told(found) if found else []
     return draw(
-        ask, "compare", 404 if wrong else 200, before=before, after=after, found=found, told=told, wrong=wrong,
-        runs=ask.console.past.runs(most=ON_A_PAGE), numbers=found["values"][: ON_A_PAGE * 4] if found else [],
+        ask, "compare", 404 if wrong else 200, before=before, after=after, found=comparison,
+        told=comparing.sentences(comparison) if comparison else [], wrong=wrong, runs=ask.console.past.runs(most=ON_A_PAGE),
+        numbers=comparison["values"][: ON_A_PAGE * 4] if comparison else [],
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, machine, searching, showing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 
@@ -101,7 +102,7 @@ class Past:
             raise HistoryError("there is no history yet")
         return showing.html(asked, searching.search(store, asked, 20_000))
 
-    def compared(self, before: str, after: str) -> Record:
+    def compared(self, before: str, after: str) -> Comparison:
         """Return the differences of `after`; without `before`, against the last accepted run of the same subjects."""
         store = self.store()
         if store is None:

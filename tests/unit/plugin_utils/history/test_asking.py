@@ -182,7 +182,7 @@ def test_two_runs_side_by_side(store: Store) -> None:
         ("came", "c", None, "c"), ("moved", f"c/gpu/{runs.uuid(97)}", "a", "c"),
     }  # fmt: skip
     assert found["facts"] == [{"item": "driver", "before": "580.1", "after": "590.2", "nodes": ["new"]}]
-    said = comparing.told(found)
+    said = comparing.sentences(found)
     assert "new gemm bf16: tflops 640.0 TFLOPS, 661.0 before, -3.2 % where it lay within 0.0 %" in said
     assert "driver is 590.2, 580.1 before, on new" in said and any("moved from a to c" in line for line in said)
 
@@ -194,7 +194,7 @@ def test_a_renamed_node_its_gpu_and_a_changed_verdict(store: Store) -> None:
         ("new", "FAIL", "PASS"), (f"new/gpu/{runs.uuid(98)}", "FAIL", "PASS"),
     }  # fmt: skip
     young = compared(store, 1, 2)
-    assert all(one["beyond"] is None for one in young["values"]) and "4 have too short a history to say" in comparing.told(young)[-1]
+    assert all(one["beyond"] is None for one in young["values"]) and "4 have too short a history to say" in comparing.sentences(young)[-1]
 
 
 def test_simulated_and_real_are_never_compared(store: Store) -> None:
