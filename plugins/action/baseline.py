@@ -15,9 +15,10 @@ from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 
 class ActionModule(ActionBase):

@@ -13,7 +13,8 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, store
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import plain
 
 

@@ -35,13 +35,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import removing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, integrity
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import ComparisonRows, Report
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model, terminal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
@@ -91,7 +92,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     judgement.notes += evidence.notes + inputs.notes + telling.notes_of(run.dir)
     later = (run.dir / "verdicts.jsonl").exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
-    with Beside(lambda: [_write_verdicts(judgement, None if check else out)], len(judgement.verdicts) > beside.THINGS) as verdicts:
+    with ForkedWorker(lambda: [_write_verdicts(judgement, None if check else out)], len(judgement.verdicts)) as verdicts:
         made: Report = model.build(written, judgement)
         evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": next(verdicts.parts())})
     made = {**made, **model.evidence(evidence.files)}

@@ -16,7 +16,8 @@ import typing as t
 import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 Record = dict[str, t.Any]
 Change = t.Callable[[list[Record]], list[Record]]

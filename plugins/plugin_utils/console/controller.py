@@ -22,7 +22,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, ActionError, NodeInfo, Status
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Limits, Request, RequestError, Schedule, read
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.runner import Runner, Work
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError, new_run_id
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
 
 LOG = logging.getLogger("gpufleet.acceptance.console")
 # Between two looks where nothing is heard of.

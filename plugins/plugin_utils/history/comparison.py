@@ -14,10 +14,10 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.past import Number, PastReport
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import ComparisonRows
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options
 
 # A verdict does not wait longer for what was before.

@@ -24,7 +24,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import serving
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 if t.TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -14,10 +14,11 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict, verdicts_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
 

@@ -17,8 +17,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 
 def propose(store: Store, results_dir: str, since: str, until: str, date: str) -> baseline.Proposal:

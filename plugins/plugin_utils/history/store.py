@@ -20,7 +20,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 if t.TYPE_CHECKING:
     import sqlalchemy

@@ -13,8 +13,8 @@ import datetime
 import fnmatch
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 # The reason of an entry that has none.
 UNSAID = "not given"

@@ -15,7 +15,7 @@ import datetime
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import entries
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 VARIABLE = "acceptance_new_references"
 KEYS = ("subject", "stage", "check", "since", "ticket", "reason")

@@ -37,8 +37,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan, Subject, Verdict
@@ -187,7 +187,7 @@ class Judge:
     def judge(self) -> Judgement:
         chosen: dict[Key, single_checks.Compared] = {}
         opinions: dict[Key, list[Opinion]] = {}
-        with Beside(lambda: [self._among_nodes()], len(self.deciding) > beside.THINGS) as other:
+        with ForkedWorker(lambda: [self._among_nodes()], len(self.deciding)) as worker:
             for key, record in self.deciding.items():
                 opinion, chosen[key] = self.single_checks.own(key, record)
                 opinions[key] = [opinion]
@@ -201,7 +201,7 @@ class Judge:
                 for change in self.past_report.changes:
                     if change.regression:
                         self.worse[change.key].append(change.reason)
-            found, self.drift, self.doubts, (unstated, parted) = next(other.parts())
+            found, self.drift, self.doubts, (unstated, parted) = next(worker.parts())
             self.warnings += unstated
             self.notes += parted
             for key, fields in found:

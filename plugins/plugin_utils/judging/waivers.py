@@ -17,9 +17,9 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import entries
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 KEYS = ("subject", "stage", "check", "codes", "state", "ticket", "expires", "reason", "wide")
 # A code and the beginning of a digest, as waiving.state_of() makes it.

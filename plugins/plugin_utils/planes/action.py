@@ -18,7 +18,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
 
 # JSON has none of these but line ends.

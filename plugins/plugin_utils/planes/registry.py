@@ -15,7 +15,7 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import Plane
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 PACKAGE = __name__.rpartition(".")[0]
 VARIABLE = "acceptance_plane"

@@ -14,8 +14,8 @@ import typing as t
 from ansible.errors import AnsibleError
 from ansible.playbook.role import Role
 from ansible.playbook.role.include import RoleInclude
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedStage
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage

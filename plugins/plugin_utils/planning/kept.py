@@ -14,8 +14,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import HostSettings, Plan, Settings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 
 # The options of sinks, the addresses of a gateway and a database, and what planes name (Plane.hidden) may hold a secret, and a run's
 # folder is for everybody: whoever resumes gives them again.

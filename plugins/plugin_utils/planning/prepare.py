@@ -18,9 +18,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, Settings
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, new_run_id
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, new_run_id
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import base as of_sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling

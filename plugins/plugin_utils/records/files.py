@@ -17,10 +17,7 @@ import tempfile
 import typing as t
 import urllib.parse
 
-
-class RunError(Exception):
-    """A run cannot be made, opened or written. The text is one sentence for the user."""
-
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 # Characters of a subject id in the name of a file.
 LONGEST_NAME = 130

@@ -19,12 +19,12 @@ import pathlib
 import sys
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import NOT_OF_THIS_PLAN, Chain, Line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import FileDigest, RawDigest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, facts_of, has_facts, node_file
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, facts_of, has_facts, node_file
 
 Record = t.Dict[str, t.Any]
 MISSING = "missing"
@@ -89,8 +89,8 @@ def _digests(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
     def of(some: list[str]) -> list[str]:
         return [digest(folder, name) for name in some]
 
-    with Beside(lambda: [of(names[half:])], len(names) > beside.THINGS) as other:
-        return dict(zip(names, [*of(names[:half]), *next(other.parts())], strict=True))
+    with ForkedWorker(lambda: [of(names[half:])], len(names)) as worker:
+        return dict(zip(names, [*of(names[:half]), *next(worker.parts())], strict=True))
 
 
 def broken_chain(plan: Plan, records: t.Sequence[Line], chain: Chain) -> str:

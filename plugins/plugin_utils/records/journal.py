@@ -21,8 +21,9 @@ import pathlib
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, lines
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import forked_worker, lines
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.lines import LineReader
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
@@ -181,7 +182,7 @@ class Journal:
         try:
             with open(self.path, "rb") as source:
                 size = os.fstat(source.fileno()).st_size
-                if size < beside.BYTES:
+                if size < forked_worker.MIN_BYTES:
                     return 0, None
                 source.seek(size // 2)
                 source.readline()
@@ -201,14 +202,14 @@ class Journal:
                 yield []
                 return
             yield ["whole"]
-            for number in range(0, len(records), beside.TOGETHER):
-                yield lines.pack(t.cast("list[Measurement]", records[number : number + beside.TOGETHER]))
+            for number in range(0, len(records), forked_worker.BATCH):
+                yield lines.pack(t.cast("list[Measurement]", records[number : number + forked_worker.BATCH]))
 
-        with beside.Beside(latter) as other:
+        with forked_worker.ForkedWorker(latter) as worker:
             found, notes, chain, digest, last = self._read(self._begin(), 0, middle)
             if last != before or not _whole(found, notes, chain):
                 return None
-            parts = other.parts()
+            parts = worker.parts()
             if not next(parts):
                 return None
             for part in parts:

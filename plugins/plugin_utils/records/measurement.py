@@ -21,10 +21,11 @@ import zlib
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, names
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, TodoItem, measurement_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 try:
     import jsonschema

@@ -19,11 +19,13 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, file_name, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import Mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, plan_of
 
+# RunError has been moved to records/errors.py; a team's own stage may still import it from here.
 __all__ = ["RUN_ID", "Run", "RunError", "facts_of", "has_facts", "new_run_id", "node_file", "readable"]
 
 RUN_ID = re.compile(r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$")

@@ -11,9 +11,10 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside, integrity
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import RunError, write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
@@ -65,7 +66,7 @@ def write(of: Judged, run: pathlib.Path) -> tuple[list[pathlib.Path], list[str]]
     forms = [ChosenSink(form, {}) for form in (*SINKS, OfStages())]
     mine, largest = ([one for one in forms if (one.sink.name == LARGEST) == is_it] for is_it in (False, True))
     rows = sum(len(check["rows"]) for stage in of.report["stages"] for check in stage["checks"])
-    with Beside(lambda: [telling.judged(largest, of, run, None)], rows > beside.THINGS) as rest:
+    with ForkedWorker(lambda: [telling.judged(largest, of, run, None)], rows) as rest:
         notes = telling.judged(mine, of, run, None)
         notes += next(rest.parts())
     paths = [of.folder / form.file for form in SINKS if (of.folder / form.file).exists()]

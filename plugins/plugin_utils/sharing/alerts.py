@@ -16,7 +16,7 @@ import urllib.parse
 
 import yaml
 from ansible.module_utils.urls import open_url
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import FILES
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 

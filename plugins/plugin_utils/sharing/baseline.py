@@ -16,7 +16,7 @@ import json
 import pathlib
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.expressions import shown
 

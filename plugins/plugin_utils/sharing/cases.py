@@ -16,7 +16,7 @@ import typing as t
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, expressions, shapes, vocabulary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 

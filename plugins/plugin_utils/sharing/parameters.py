@@ -13,7 +13,7 @@ import math
 import typing as t
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import quantities
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import FILES
 

@@ -12,7 +12,7 @@ import functools
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 
 @functools.lru_cache(maxsize=4)

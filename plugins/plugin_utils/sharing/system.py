@@ -17,7 +17,7 @@ import typing as t
 
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import shapes
 
 FOLDER = collection.ROOT / "roles" / "gpu_sharing" / "files" / "systems"

@@ -11,10 +11,10 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlanItem, Subject, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section, SectionChart
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import TIMEOUT, Range
 

@@ -20,9 +20,10 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, stack
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 

@@ -12,7 +12,7 @@ import pathlib
 import typing as t
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 
 ROLE = "gpufleet.acceptance.manifest"

@@ -13,9 +13,10 @@ import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma, rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import NONE_OR_MORE, Range
 

@@ -19,8 +19,8 @@ import typing as t
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Level
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import LEVELS, Stage
 

@@ -39,7 +39,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.se
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.storage import Storage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import Words, chosen
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 if t.TYPE_CHECKING:
     import starlette.requests

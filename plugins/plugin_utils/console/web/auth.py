@@ -18,7 +18,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Caller, WebSession, same
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 GROUP, RESOURCE = "acceptance.gpufleet.dev", "syncactions"
 REVIEW = "/apis/authentication.k8s.io/v1/tokenreviews"

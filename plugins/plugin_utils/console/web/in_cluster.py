@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.gu
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError, connect
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 PORT = 8470
 

@@ -8,7 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 # Each by itself, so that all names are there and need() can say what is missing.
 try:

@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import app, auth, lib, serving, sessions, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.audit import Audit
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 MODULE = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.local_server"
 PORT = 8470

@@ -32,7 +32,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
 
 if t.TYPE_CHECKING:
     from starlette.responses import Response

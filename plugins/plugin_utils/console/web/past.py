@@ -16,8 +16,9 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, machine, searching, showing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Comparison
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 
 Record = dict[str, t.Any]

@@ -13,7 +13,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import lib
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.guard import App
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 if t.TYPE_CHECKING:
     import uvicorn

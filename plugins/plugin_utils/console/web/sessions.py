@@ -18,7 +18,7 @@ import secrets
 import time
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import cryptography
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 # What a browser keeps of one cookie.
 MOST = 4000

@@ -15,7 +15,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 # A run of some thousand nodes writes tens of megabytes.
 LEAST_FREE_BYTES = 64 * 1024 * 1024

@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web im
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Caller, Sessions, TooLong, WebSession
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import store
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from cryptography.fernet import Fernet
 from harness import console_memory as memory
 from harness import history_content

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclud
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import ranging
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.baseline import Proposal
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from harness import history_runs as runs
 from harness.history_runs import Machine
 

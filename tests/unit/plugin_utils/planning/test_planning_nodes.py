@@ -14,8 +14,8 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as planning
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from harness.records import make_plan
 
 ENTRY = {

@@ -20,7 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import observa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, model
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, facts_of, node_file, readable
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, facts_of, node_file, readable
 from harness.records import make_plan
 
 NODES = ("gpu-01", "gpu-02", "gpu-03")

@@ -19,10 +19,11 @@ import typing as t
 import msgspec
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError, readable
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, readable
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,7 +12,7 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import archive, baseline, cases, conclusion, engine, parameters
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import system as systems
 from harness.records import measurement

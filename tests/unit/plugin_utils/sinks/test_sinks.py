@@ -12,7 +12,7 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry, telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Kept, Options, Sink

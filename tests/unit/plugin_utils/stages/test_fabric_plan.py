@@ -17,9 +17,10 @@ from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import grouping, nccl_fabric
 from harness import records
 from harness.records import make_plan

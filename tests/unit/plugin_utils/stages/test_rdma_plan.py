@@ -10,8 +10,8 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import todo
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma, rdma_again
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import StageWork
 from harness.records import make_plan, measurement

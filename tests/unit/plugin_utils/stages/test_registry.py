@@ -9,7 +9,7 @@ import pathlib
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ROUNDS, Stage
 

@@ -15,8 +15,8 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.beside import Beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import forked_worker
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
 from harness import report_samples as samples
 
@@ -25,8 +25,8 @@ from harness import report_samples as samples
 def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The runner of tests has threads of its own, which hold nothing that a copy would wait for."""
     two = request.param == "two processes"
-    monkeypatch.setattr(beside.threading, "active_count", lambda: 1)
-    monkeypatch.setattr(beside.os, "sched_getaffinity", lambda _pid: {0, 1} if two else {0})
+    monkeypatch.setattr(forked_worker.threading, "active_count", lambda: 1)
+    monkeypatch.setattr(forked_worker.os, "sched_getaffinity", lambda _pid: {0, 1} if two else {0})
     return str(request.param)
 
 
@@ -38,8 +38,8 @@ def test_the_parts_are_the_same_whoever_makes_them(processes: str) -> None:
         yield {"a": [1, 2.5, None, "\ud800"]}
         yield []
 
-    with Beside(work) as other:
-        first, *rest = other.parts()
+    with ForkedWorker(work) as worker:
+        first, *rest = worker.parts()
     assert rest == [{"a": [1, 2.5, None, "\ud800"]}, []] and first == (processes == "one")
 
 
@@ -57,18 +57,18 @@ def test_what_goes_wrong_there_is_done_here(processes: str) -> None:
         yield 1
         raise ValueError("the disk is full")
 
-    with Beside(killed) as other:
-        assert list(other.parts()) == [1, 2]
-    with Beside(wrong) as other, pytest.raises(ValueError, match="the disk is full"):
-        list(other.parts())
+    with ForkedWorker(killed) as worker:
+        assert list(worker.parts()) == [1, 2]
+    with ForkedWorker(wrong) as worker, pytest.raises(ValueError, match="the disk is full"):
+        list(worker.parts())
 
 
 @pytest.mark.parametrize("processes", ["two processes"], indirect=True)
 def test_who_is_not_waited_for_ends(processes: str) -> None:
-    with pytest.raises(KeyError), Beside(lambda: [bytes(1 << 20)] * 4) as other:
+    with pytest.raises(KeyError), ForkedWorker(lambda: [bytes(1 << 20)] * 4) as worker:
         raise KeyError
     with pytest.raises(ChildProcessError):
-        os.waitpid(other._child, os.WNOHANG)
+        os.waitpid(worker._child, os.WNOHANG)
 
 
 def journal(folder: pathlib.Path) -> Journal:
@@ -81,13 +81,13 @@ def journal(folder: pathlib.Path) -> Journal:
 
 PARENT = """
 import sys, threading, time
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
-beside.os.sched_getaffinity = lambda _pid: {0, 1}
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import forked_worker
+forked_worker.os.sched_getaffinity = lambda _pid: {0, 1}
 def work():
     time.sleep(600)
     yield 1
-other = beside.Beside(work)
-print(other._child, flush=True)
+worker = forked_worker.ForkedWorker(work)
+print(worker._child, flush=True)
 time.sleep(600)
 """
 
@@ -110,8 +110,8 @@ def test_it_does_not_outlive_a_parent_that_is_killed() -> None:
 def test_a_journal_is_the_same_read_by_two(processes: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = journal(tmp_path)
     alone = one.examine()
-    monkeypatch.setattr(beside, "BYTES", 1)
-    monkeypatch.setattr(beside, "TOGETHER", 3)
+    monkeypatch.setattr(forked_worker, "MIN_BYTES", 1)
+    monkeypatch.setattr(forked_worker, "BATCH", 3)
     assert one.examine() == alone and alone[2].whole == len(alone[0]) == 40 and not alone[1]
 
 
@@ -130,6 +130,6 @@ def test_of_a_journal_that_was_changed_the_same_is_said(
     }[how]  # fmt: skip
     one.path.write_bytes(b"".join(lines))
     alone = one.examine()
-    monkeypatch.setattr(beside, "BYTES", 1)
+    monkeypatch.setattr(forked_worker, "MIN_BYTES", 1)
     assert one.examine() == alone
     assert how == "empty" or alone[2].broken or alone[1] or alone[2].whole < 40

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import beside
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import forked_worker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from harness import large_run
@@ -60,9 +60,9 @@ def test_a_second_process_changes_nothing(run: tuple[Record, list[Record]], monk
     monkeypatch.setattr(verdict.Judge, "_among_nodes", told)
     alone = judged(run)
     assert here == [os.getpid()]
-    monkeypatch.setattr(beside, "THINGS", 0)
-    monkeypatch.setattr(beside.os, "sched_getaffinity", lambda _pid: {0, 1})
-    monkeypatch.setattr(beside.threading, "active_count", lambda: 1)  # the runner of tests has threads of its own
+    monkeypatch.setattr(forked_worker, "MIN_ITEMS", 0)
+    monkeypatch.setattr(forked_worker.os, "sched_getaffinity", lambda _pid: {0, 1})
+    monkeypatch.setattr(forked_worker.threading, "active_count", lambda: 1)  # the runner of tests has threads of its own
     assert judged(run) == alone
     assert len(here) == 1, "the second process did it"
     codes = {one["reason_code"] for one in alone.verdicts}
