@@ -105,4 +105,4 @@ clean: ## Remove the virtual environment and caches
 
 RIG_CACHE = $(or $(GPUFLEET_RIG_CACHE),$(HOME)/.cache/gpufleet-acceptance/rigs)
 clean-caches: ## Remove the programs and images that rigs have built for all checkouts (tests/README.md)
-	@cd "$(RIG_CACHE)" 2>/dev/null || exit 0; rm -rf ansible-core==* axe debian13 kubernetes mpich* otel perftest rdma
+	@cd "$(RIG_CACHE)" 2>/dev/null || exit 0; rm -rf ansible-core==* axe debian13 kubernetes mpich* otel perftest rdma schemathesis-*

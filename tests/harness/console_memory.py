@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import io
 import itertools
 import pathlib
 import threading
+import time
 import typing as t
 
 import starlette.testclient
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions as kept
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import app, auth, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import serving as http
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.audit import Audit
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Sessions
@@ -124,7 +128,7 @@ def opened(results: pathlib.Path, auth_: auth.Auth | None = None, memory: Memory
     memory = memory or Memory(nodes(12))
     auth_ = auth_ or auth.LocalLogin("tester", links.append)
     audit = io.StringIO()
-    options = settings.Settings(str(results), hosts=frozenset({HOST}), **given)
+    options = settings.Settings(str(results), **{"hosts": frozenset({HOST}), **given})
 
     def limits() -> requests.Limits:
         return requests.Limits(plane="ssh", nodes={one.name: one.labels for one in memory.infos}, gpus=kept.known_gpus(memory.infos))
@@ -133,3 +137,18 @@ def opened(results: pathlib.Path, auth_: auth.Auth | None = None, memory: Memory
     made = app.create_app(memory, Past(str(results)), options, auth_, key, limits, Audit(audit))
     cookie = Sessions(key, options.session_s, options.session_whole_s, options.secure).cookie
     return Opened(made, memory, auth_, audit, links, cookie)
+
+
+@contextlib.contextmanager
+def serving(app: t.Any) -> t.Iterator[int]:
+    """Serve an application at a free port of this machine, the number of which it yields."""
+    server = http.server(app, "127.0.0.1", 0)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(20)

@@ -26,7 +26,7 @@ if t.TYPE_CHECKING:
     from starlette.responses import Response
 
 Record = dict[str, t.Any]
-MOST = 500
+MOST = openapi.MOST
 
 
 # Answers ------------------------------------------------------------------------------------------------------------------------------
@@ -185,7 +185,10 @@ def _run(ask: RequestContext) -> Response:
 
 
 def _verdicts(ask: RequestContext) -> Response:
-    found = ask.console.past.search(asked(ask), ask.one("regressed") == "true", limit(ask))
+    regressed = ask.one("regressed")
+    if regressed not in ("", "true", "false"):
+        raise requests.RequestError([requests.Problem("regressed", ascii(regressed)[:80], "true or false")])
+    found = ask.console.past.search(asked(ask), regressed == "true", limit(ask))
     return answer({"verdicts": found.rows, "more": found.cut})
 
 
@@ -194,7 +197,7 @@ def _compare(ask: RequestContext) -> Response:
 
 
 def _document(ask: RequestContext) -> Response:
-    return answer(openapi.document(ENDPOINTS))
+    return answer(openapi.document(ENDPOINTS, ask.console.sessions.cookie))
 
 
 ACTIONS = "/api/v1/actions"

@@ -107,7 +107,9 @@ def _stream(console: Console) -> t.Any:
 def _no_such(console: Console) -> t.Any:
     async def handler(request: starlette.requests.Request, error: Exception) -> starlette.responses.Response:
         endpoint = Endpoint(request.method, request.url.path, streams.refuse, right="")
-        return _refusal(console, request, endpoint, None, RequestRefused(getattr(error, "status_code", 404), "error_no_page"))
+        response = _refusal(console, request, endpoint, None, RequestRefused(getattr(error, "status_code", 404), "error_no_page"))
+        response.headers.update(getattr(error, "headers", None) or {})  # Allow, where the method is not
+        return response
 
     return handler
 

@@ -55,12 +55,13 @@ def bearer(headers: Headers) -> str:
 
 
 class LocalLogin:
-    """One person, at this machine, who has read a link in the terminal that holds once."""
+    """One person, at this machine, who has read a link in the terminal that holds once, or whose programs send `token`, which a file of
+    theirs holds."""
 
     enters_by = "link"
 
-    def __init__(self, name: str, show: t.Callable[[str], None]) -> None:
-        self._who, self._show = Caller(name), show
+    def __init__(self, name: str, show: t.Callable[[str], None], token: str = "") -> None:
+        self._who, self._show, self._token = Caller(name), show, token
         self._lock = threading.Lock()
         self._code, self._shown = "", float("-inf")
 
@@ -76,6 +77,9 @@ class LocalLogin:
         return peer
 
     def who(self, peer: str, headers: Headers, session: WebSession | None) -> Caller | None:
+        given = bearer(headers)
+        if given:
+            return self._who if same(given, self._token) else None
         return session.who if session else None
 
     def enter(self, given: str) -> Caller | None:

@@ -10,6 +10,8 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import time
 import typing as t
 
@@ -96,14 +98,17 @@ class Guard:
         try:
             why = self._refused(scope["origin"], method, headers)
             if why:
-                await self._refuse(told, *why)
+                if why[1] != "body":  # a connection that is closed before its request was read loses the answer
+                    with contextlib.suppress(_TooMuch, TimeoutError):
+                        await self._body(headers, receive)
+                await self._refuse(told, scope["path"], *why)
                 return
             try:
                 whole = await self._body(headers, receive)
             except _TooMuch:
-                await self._refuse(told, 413, "body")
+                await self._refuse(told, scope["path"], 413, "body")
             except TimeoutError:
-                await self._refuse(told, 408, "slow")
+                await self._refuse(told, scope["path"], 408, "slow")
             else:
                 await self._app(scope, whole, told)
         finally:
@@ -121,17 +126,20 @@ class Guard:
             return 413, "body"
         return None
 
-    async def _refuse(self, send: Send, status: int, why: str) -> None:
+    async def _refuse(self, send: Send, path: str, status: int, why: str) -> None:
         self._metrics.refused.labels(why).inc()
         said = {
             "host": "This console is not known by that name.", "rate": "Too many requests; wait a moment.",
             "body": f"Expected at most {self._settings.limits.body} bytes.", "slow": "The request took too long to arrive.",
         }  # fmt: skip
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        body, kind = said[why].encode() + b"\n", b"text/plain; charset=utf-8"
+        if path.startswith("/api/"):  # the API's errors have one form
+            body, kind = json.dumps({"error": said[why], "problems": []}).encode(), b"application/json"
+        headers = [(b"content-type", kind), (b"connection", b"close"), (b"content-length", str(len(body)).encode())]
         if why == "rate":
             headers.append((b"retry-after", b"2"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": said[why].encode() + b"\n"})
+        await send({"type": "http.response.body", "body": body})
 
     async def _body(self, headers: t.Mapping[str, str], receive: Receive) -> Receive:
         """The whole body before anybody is asked for an answer: what never ends holds nothing else."""

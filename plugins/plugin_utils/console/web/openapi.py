@@ -19,6 +19,8 @@ if t.TYPE_CHECKING:
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import Endpoint
 
 Schema = dict[str, t.Any]
+# The most rows of an answer.
+MOST = 500
 ANY: Schema = {"type": "object"}
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": ["number", "null"]}
@@ -37,7 +39,7 @@ def _list(of: Schema) -> Schema:
 
 
 _NODES, _POOL = _list(TEXT), _object(matchLabels={"type": "object", "additionalProperties": TEXT})
-SPEC = _object(
+_KINDS = _object(
     rdma=_object(
         device=TEXT, port={"type": "integer"}, operation={"enum": list(requests.RDMA_OPERATIONS)},
         measure={"enum": list(requests.MEASURES)}, scope={"enum": list(requests.SCOPES)}, nodes=_NODES, pool=_POOL,
@@ -59,9 +61,11 @@ ACTION = _whole(
         conditions=_list(ANY),
     ),
 )  # fmt: skip
+# A request is of one kind.
+SPEC = {**_KINDS, "oneOf": [{"required": [kind]} for kind in requests.KINDS]}
 LISTED = _whole(actions=_list({"$ref": "#/components/schemas/Action"}), more=TEXT)
 WANTED = _object(("spec",), name=TEXT, spec={"$ref": "#/components/schemas/Spec"})
-SET = _object(suspend={"type": "boolean"}, cancel={"type": "boolean"})
+SET = {**_object(suspend={"type": "boolean"}, cancel={"type": "boolean"}), "minProperties": 1}
 SPEC_ONLY = _object(("spec",), spec={"$ref": "#/components/schemas/Spec"})
 NOTHING = _object()
 PREVIEW = _whole(command=_list(TEXT), seconds={"type": "number"}, nodes=_list(TEXT))
@@ -77,6 +81,17 @@ RUN = _whole(run=_RUN, report=ANY)
 VERDICTS = _whole(verdicts=_list(_object(("run", "subject", "verdict"), False, run=TEXT, subject=TEXT, verdict=TEXT, value=NUMBER)),
                   more={"type": "boolean"})  # fmt: skip
 COMPARED = _object(("before", "after", "values", "verdicts"), False, before=TEXT, after=TEXT, values=_list(ANY), verdicts=_list(ANY))
+# What a parameter of an address may be; a text if it is not here.
+QUERIES: dict[str, Schema] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": MOST},
+    "phase": {"enum": ["", *actions.PHASES]},
+    "sort": {"enum": [sort for name in actions.SORTS for sort in (name, f"-{name}")]},
+    "regressed": {"enum": ["", "true", "false"]},
+}
+CSRF: Schema = {
+    "name": "X-CSRF-Token", "in": "header", "required": False, "schema": TEXT,
+    "description": "With the session of a browser: the value of `csrf` in the form of /start. A bearer token needs none.",
+}  # fmt: skip
 PROBLEMS = _whole(error=TEXT, problems=_list(_whole(field=TEXT, found=TEXT, expected=TEXT)))
 
 
@@ -86,7 +101,8 @@ def about(
     return {"summary": summary, "answer": answer, "query": query, "body": body, "status": status}
 
 
-def document(endpoints: t.Iterable[Endpoint]) -> Schema:
+def document(endpoints: t.Iterable[Endpoint], cookie: str) -> Schema:
+    """Return the document of these endpoints. `cookie` is the name of the session's cookie."""
     paths: dict[str, Schema] = {
         "/api/v1/changes": {
             "get": {
@@ -102,6 +118,7 @@ def document(endpoints: t.Iterable[Endpoint]) -> Schema:
             "parameters": [
                 *({"name": name, "in": "path", "required": True, "schema": TEXT} for name in re.findall(r"\{(\w+)\}", endpoint.path)),
                 *(_query(one) for one in of["query"]),
+                *([CSRF] if endpoint.changes else ()),
             ],
             "responses": {
                 str(of["status"]): {"description": "done", "content": _content(of["answer"])},
@@ -121,8 +138,11 @@ def document(endpoints: t.Iterable[Endpoint]) -> Schema:
         "components": {
             "schemas": {"Action": ACTION, "Spec": SPEC, "Problems": PROBLEMS},
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "console"},
+                "token": {
+                    "type": "http", "scheme": "bearer",
+                    "description": "In a cluster the caller's; on a laptop the content of `.console/api.token` in the results folder.",
+                },
+                "session": {"type": "apiKey", "in": "cookie", "name": cookie, "description": "The session of a browser."},
             },
         },
     }
@@ -130,7 +150,7 @@ def document(endpoints: t.Iterable[Endpoint]) -> Schema:
 
 def _query(one: str | tuple[str, str]) -> Schema:
     name, what = one if isinstance(one, tuple) else (one, "")
-    return {"name": name, "in": "query", "schema": TEXT, **({"description": what} if what else {})}
+    return {"name": name, "in": "query", "schema": QUERIES.get(name, TEXT), **({"description": what} if what else {})}
 
 
 def _content(schema: Schema) -> Schema:

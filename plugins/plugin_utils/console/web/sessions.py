@@ -16,6 +16,7 @@ import os
 import pathlib
 import secrets
 import time
+import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import cryptography
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -99,18 +100,28 @@ def same(given: str, expected: str) -> bool:
 
 
 def key_in(folder: pathlib.Path) -> bytes:
-    """The key of a console without a cluster, made when it is first asked for; nobody else can read it."""
+    """Return the session key of a console without a cluster, made at its first start."""
     path = folder / "session.key"
+    return usable_key(_secret_in(path, cryptography.fernet.Fernet.generate_key), str(path))
+
+
+def token_in(folder: pathlib.Path) -> str:
+    """Return the token that programs send to a console without a cluster, made at its first start."""
+    return _secret_in(folder / "api.token", lambda: secrets.token_urlsafe(32).encode()).decode("ascii", "replace")
+
+
+def _secret_in(path: pathlib.Path, make: t.Callable[[], bytes]) -> bytes:
+    """Return the secret of a file that only its owner can read, made if there is none."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            return usable_key(path.read_bytes().strip(), str(path))
+            return path.read_bytes().strip()
         with os.fdopen(handle, "wb") as target:
-            key = cryptography.fernet.Fernet.generate_key()
-            target.write(key)
-        return key
+            secret = make()
+            target.write(secret)
+        return secret
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}; expected a folder that can be written") from error
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import csv
 import dataclasses
@@ -300,7 +299,7 @@ def test_who_asks_too_often_waits(tmp_path: pathlib.Path) -> None:
 
 def test_streams_are_counted_and_what_a_page_is_told_is_one_line(tmp_path: pathlib.Path) -> None:
     console = memory.opened(tmp_path / "results", limits=settings.CallLimits(streams_of_one=1))
-    serve = _serving(console.app)
+    serve = memory.serving(console.app)
     with serve as port:
         console.auth.new_link(every_s=0.0)
         cookie = re.search(rb"set-cookie: (console-[0-9a-f]+=[^;]+)", _asked(port, f"/enter?code={console.links[-1]}"), re.I)
@@ -330,7 +329,7 @@ def test_a_stream_ends_with_the_right_to_look_whatever_there_is_to_tell(tmp_path
             console.actions.put(console.actions.of["x"])
 
     steady = threading.Thread(target=always)
-    with _serving(console.app) as port:
+    with memory.serving(console.app) as port:
         console.auth.new_link(every_s=0.0)
         cookie = re.search(rb"set-cookie: (console-[0-9a-f]+=[^;]+)", _asked(port, f"/enter?code={console.links[-1]}"), re.I)
         assert cookie
@@ -351,20 +350,6 @@ def test_a_stream_ends_with_the_right_to_look_whatever_there_is_to_tell(tmp_path
                 steady.join()
 
 
-@contextlib.contextmanager
-def _serving(app: t.Any) -> t.Iterator[int]:
-    server = serving.server(app, "127.0.0.1", 0)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join(20)
-
-
 def _asked(port: int, path: str, head: str = "") -> bytes:
     with socket.create_connection(("127.0.0.1", port), 10) as client:
         client.sendall(f"GET {path} HTTP/1.1\r\nHost: {memory.HOST}\r\n{head}Connection: close\r\n\r\n".encode())
@@ -377,7 +362,7 @@ def _asked(port: int, path: str, head: str = "") -> bytes:
 def test_who_is_slow_is_sent_away(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "HEAD_S", 0.5)
     console = memory.opened(tmp_path / "results", limits=settings.CallLimits(body_s=0.5))
-    with _serving(console.app) as port:
+    with memory.serving(console.app) as port:
         with socket.create_connection(("127.0.0.1", port), 10) as silent, socket.create_connection(("127.0.0.1", port), 10) as dripping:
             dripping.sendall(b"GET /healthz HTTP/1.1\r\nHo")
             assert silent.recv(100) == b"" and dripping.recv(100) == b""
